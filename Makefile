@@ -1,0 +1,54 @@
+# `make` lists the targets. Everything happens in .venv, which is made when it is missing.
+PYTHON ?= python3
+GPT := .venv/bin/gpt
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/developing: .venv/installed
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: .venv/installed  ## install, train for less than a minute, sample, and draw attention
+	$(GPT) train --config tiny --out runs/demo --max-steps 800 --overwrite
+	$(GPT) sample --run runs/demo --prompt 'The value of' --max-new-tokens 80 --seed 1
+	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --layers 1
+	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --out demo-attention.png
+	@echo "look at demo-attention.png, then train on your own text: $(GPT) train --config tiny --data my.txt"
+
+test: .venv/developing  ## run the tests
+	.venv/bin/python -m pytest
+
+check: .venv/developing smoke  ## format, lint, types, tests, and a run without the development tools
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/pyright
+	.venv/bin/python -m pytest
+
+smoke: .venv-smoke/installed  ## train, sample and dump in an environment with the runtime dependencies alone
+	.venv-smoke/bin/gpt train --config smoke --out runs/smoke --overwrite --quiet
+	.venv-smoke/bin/gpt sample --run runs/smoke --prompt 'The ' --max-new-tokens 20 --seed 1 --quiet
+	.venv-smoke/bin/gpt attn-dump --run runs/smoke --prompt 'The value' --out runs/smoke/attention.npz --quiet
+
+.venv-smoke/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-smoke
+	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
+	@touch $@
+
+bench: .venv/installed  ## time the default model beside its reference forms, as ratios in one run
+	.venv/bin/python -m benchmarks.training
+
+data: .venv/installed  ## fetch the catalogue of corpora into data/
+	$(GPT) data fetch all --out data
+
+format: .venv/developing  ## format the code and mend what the linter can
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+.PHONY: help demo test check smoke bench data format
+.DEFAULT_GOAL := help

@@ -1,0 +1,24 @@
+"""Train a small GPT on your own text, sample from it, and see its attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpt_cli.checkpoints.run_directory import Loaded
+
+__version__ = "0.1.0"
+
+
+def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
+    """A trained model with its tokenizer and config, ready for use on the CPU.
+
+    `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
+    `checkpoint` is "best", "last" or a step, for a run directory.
+    Raises CheckpointError for a missing, damaged or foreign one.
+    """
+    from gpt_cli.checkpoints.run_directory import load as load_run
+
+    return load_run(path, checkpoint)

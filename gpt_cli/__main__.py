@@ -1,0 +1,7 @@
+"""`python -m gpt_cli` is `gpt`."""
+
+import sys
+
+from gpt_cli.cli.app import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a run leaves behind: checkpoints, metrics and samples, and how they are found again."""

@@ -1,0 +1,87 @@
+"""Flags that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpt_cli.errors import shown
+
+
+def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[str], int]:
+    """A reader of whole numbers from low to high."""
+
+    def read(text: str) -> int:
+        if not text.removeprefix("-").isdecimal() or len(text) > 20 or not low <= int(text) <= high:
+            limit = f"from {low}" if high == 2**63 - 1 else f"from {low} to {high}"
+            raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
+        return int(text)
+
+    read.__name__ = "N"
+    return read
+
+
+def number(low: float) -> Callable[[str], float]:
+    """A reader of finite numbers from low on."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value < float("inf"):
+            raise typer.BadParameter(f"{shown(text)} is not allowed; use a number from {low:g}")
+        return value
+
+    read.__name__ = "X"
+    return read
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A reader of one of some words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise typer.BadParameter(f"{shown(text)} is not allowed; use {' | '.join(words)}")
+        return text
+
+    read.__name__ = "WORD"
+    return read
+
+
+def _set_debug(context: typer.Context, value: bool) -> bool:
+    context.find_root().obj["debug"] |= value
+    return value
+
+
+Config = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A YAML file, or the name of a shipped config: small, tiny, smoke.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. model.d_model=256. Repeatable."),
+]
+Run = Annotated[
+    Path | None,
+    typer.Option("--run", metavar="PATH", help="A run directory or one checkpoint file. Default: the newest run under runs/."),
+]
+Checkpoint = Annotated[
+    str, typer.Option("--checkpoint", metavar="WHICH", help="best, last or a step, for a run directory.")
+]
+Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")]
+PromptFile = Annotated[
+    Path | None, typer.Option("--prompt-file", metavar="FILE", help="Read the prompt from a UTF-8 file.")
+]
+Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="NAME", parser=one_of("auto", "float32", "bfloat16"), help="auto, float32 or bfloat16."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", callback=_set_debug, help="Show a traceback when something goes wrong.")
+]

@@ -1,0 +1,31 @@
+"""Where a prompt comes from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gpt_cli.errors import DataError, UsageError
+from gpt_cli.files import read_bytes
+
+MAX_BYTES = 10_000_000
+
+
+def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
+    """The text of --prompt, else of --prompt-file, else of stdin when it is piped.
+
+    One line break at the end of a file or of stdin is not part of the prompt.
+    """
+    from gpt_cli.text.corpus import decode_utf8
+
+    if prompt is not None and prompt != "-":
+        return prompt
+    if prompt is None and prompt_file is not None:
+        content, where = read_bytes(prompt_file, DataError), str(prompt_file)
+    elif prompt is None and sys.stdin.isatty():
+        raise UsageError("--prompt", "is missing", "use --prompt TEXT, --prompt-file FILE or a pipe", hint="--prompt 'The '")
+    else:
+        content, where = sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"
+    if len(content) > MAX_BYTES:
+        raise DataError(where, f"has more than {MAX_BYTES:,} bytes", "a prompt is shorter")
+    return decode_utf8(content, where).removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,95 @@
+"""What a command says: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+
+def prepare_streams() -> None:
+    """Let any text be printed: what the terminal's encoding lacks is escaped instead of raising."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def colourful(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose user wants colour."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+@dataclass(frozen=True)
+class Console:
+    """Speaks to the user, unless told to be quiet."""
+
+    quiet: bool = False
+
+    def notice(self, text: str) -> None:
+        """A line on stderr that a user may want to know."""
+        if not self.quiet:
+            self._line(text)
+
+    def warn(self, text: str) -> None:
+        """A line on stderr that a user must know, quiet or not."""
+        self._line(f"warning: {text}")
+
+    def result(self, text: str) -> None:
+        """A line of the result."""
+        print(text, flush=True)
+
+    def json(self, content: dict[str, Any]) -> None:
+        """The result as one JSON object on one line."""
+        print(json.dumps(content, ensure_ascii=False, allow_nan=False), flush=True)
+
+    @contextmanager
+    def counting(self, what: str, total: int, unit: str) -> Iterator[Any]:
+        """A function that is told amounts done; a bar appears when it takes longer than two seconds."""
+        from tqdm import tqdm
+
+        bar = tqdm(total=total, desc=what, unit=unit, unit_scale=True, delay=2, leave=False,
+                   disable=self.quiet or not sys.stderr.isatty(), file=sys.stderr)  # fmt: skip
+        with bar:
+            yield bar.update
+
+    def _line(self, text: str) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(text, file=sys.stderr)  # keeps a progress bar in one piece
+
+
+def table(rows: list[tuple[str, ...]], *, right: set[int] = frozenset()) -> str:  # type: ignore[assignment]
+    """Rows as aligned columns; those in `right` are set flush right. Wide characters count as two."""
+    from rich.cells import cell_len
+
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = []
+        for i, cell in enumerate(row):
+            space = " " * (widths[i] - cell_len(cell))
+            cells.append(space + cell if i in right else cell + space)
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 42 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(num_bytes: int) -> str:
+    """Bytes as kB, MB or GB."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.1f} {unit}"
+    return f"{num_bytes} bytes"

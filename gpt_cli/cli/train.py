@@ -1,0 +1,217 @@
+"""`gpt train`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpt_cli.cli import options
+from gpt_cli.cli.signals import stop_signals
+from gpt_cli.cli.terminal import Console, duration, size
+from gpt_cli.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from gpt_cli.checkpoints.checkpoint import Checkpoint
+    from gpt_cli.config import Config
+    from gpt_cli.text.corpus import Corpus
+    from gpt_cli.training.loop import Finished, Report
+    from gpt_cli.training.session import Session
+
+
+def train(
+    config: options.Config = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="SOURCE", help="A text file, directory, glob, - or a name of `gpt data list`. Repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run directory. Default: runs/<config name>.")
+    ] = None,
+    settings: options.Settings = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="N", help="Seed of weights, batches and dropout.")] = None,
+    max_steps: Annotated[str | None, typer.Option("--max-steps", metavar="N", help="Optimizer steps.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> int:
+    """Train a model on text and save it, with its tokenizer, in a run directory."""
+    console = Console(quiet)
+    flags: dict[str, Any] = {
+        "data.source": None if data is None else data[0] if len(data) == 1 else data,
+        "train.device": device,
+        "train.dtype": dtype,
+        "train.seed": seed,
+        "train.max_steps": max_steps,
+    }
+    if resume and overwrite:
+        raise UsageError("--overwrite", "contradicts --resume", "use one of them")
+    if config is None and not (resume and out):
+        raise UsageError("gpt train", "--config is missing", "name a YAML file or a shipped config", hint="gpt train --config tiny")
+
+    from gpt_cli.checkpoints.run_directory import RunDirectory
+    from gpt_cli.config.reading import read_config
+    from gpt_cli.training.session import default_out
+
+    # a config with a mistake is told before torch is loaded
+    asked = read_config(config, settings or (), flags) if config is not None else None
+    directory = RunDirectory(out or default_out(config or ""))
+    if directory.exists() and not (resume or overwrite):
+        raise UsageError(
+            shown(directory.path), "a run is there already", "continue it with --resume or replace it with --overwrite",
+            hint=f"gpt train {'--config ' + config if config else ''} --out {directory.path} --resume",
+        )  # fmt: skip
+    if directory.path.exists() and not directory.path.is_dir():
+        raise UsageError(shown(directory.path), "is not a directory", "--out names a directory")
+    continued = directory.newest(console.warn) if resume else None
+    resolved = _resolved(asked, continued, directory, settings or [], flags, console)
+
+    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.training.session import begin
+
+    corpus = read_corpus(resolved.data.source)
+    if corpus.num_skipped:
+        console.notice(f"{corpus.num_skipped} files are no text and were left out")
+    with console.counting("tokenizing", corpus.num_characters, "characters") as count:
+        session = begin(resolved, corpus, directory, continued, count)
+    if continued:
+        directory.rewind(continued.progress.step)
+        console.notice(f"resuming {directory.path} at step {continued.progress.step}")
+    else:
+        directory.clear()
+    directory.begin(resolved)
+    _announce(console, session, corpus)
+    finished = _follow(console, session)
+    _conclude(console, finished, as_json=json)
+    return 0 if finished.signal is None else 128 + finished.signal
+
+
+def _resolved(
+    asked: Config | None, continued: Checkpoint | None, directory: Any, settings: list[str], flags: dict[str, Any], console: Console
+) -> Config:
+    """The config to train with, once what a resumed run may not change is checked."""
+    from gpt_cli.config.reading import read_config
+    from gpt_cli.training.session import config_to_resume, environment_changes, resolve
+
+    if asked is None:
+        if not directory.config.exists():
+            raise UsageError("gpt train", f"there is no run in {shown(directory.path)}", "--config is needed to begin one")
+        asked = read_config(str(directory.config), settings, flags)
+    if continued is None:
+        if directory.exists():
+            console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
+        return resolve(asked, console.notice)
+    config = config_to_resume(continued.config, asked)
+    config = resolve(config, lambda _: None)
+    if changes := environment_changes(continued, config):
+        console.warn(f"not bit-exact from here on: {', '.join(changes)}")
+    return config
+
+
+def _announce(console: Console, session: Session, corpus: Corpus) -> None:
+    """What is about to be trained, on what, and what it will take."""
+    if console.quiet:
+        return
+    import torch
+
+    from gpt_cli.measuring.estimate import estimate
+    from gpt_cli.training.loop import time_step
+
+    config, settings = session.config, session.config.train
+    costs = estimate(
+        config.model, session.tokenizer.vocab_size,
+        micro_batch_size=settings.micro_batch_size or settings.batch_size, dtype=settings.dtype,
+    )  # fmt: skip
+    num_ids = len(session.batches.ids)
+    parts = ", ".join(f"{part} {count:,}" for part, count in costs.parameters_by_part.items() if count)
+    steps = settings.max_steps - session.progress.step
+    console.notice(f"device      {settings.device}, {settings.dtype}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    console.notice(f"parameters  {costs.parameters:,}: {parts}")
+    console.notice(
+        f"corpus      {len(corpus.documents):,} documents, {corpus.num_characters:,} characters; {num_ids:,} training tokens, "
+        f"{num_ids / costs.parameters:.3g} per parameter; {len(session.validation_ids):,} validation tokens"
+    )
+    console.notice(f"tokenizer   {session.tokenizer.kind}, vocabulary of {session.tokenizer.vocab_size:,}")
+    if steps > 0:
+        seconds = time_step(session)
+        epochs = steps * settings.batch_size / session.batches.windows_per_epoch
+        console.notice(
+            f"estimate    {size(costs.training_bytes)} of memory; {steps:,} steps of {session.tokens_per_step:,} tokens "
+            f"in about {duration(seconds * steps)}, {epochs:.3g} epochs"
+        )
+
+
+def _follow(console: Console, session: Session) -> Finished:
+    """Train, with a bar on a terminal and plain lines elsewhere; returns the closing report."""
+    from tqdm import tqdm
+
+    from gpt_cli.training.loop import Finished, train
+
+    settings = session.config.train
+    interactive = sys.stderr.isatty() and not console.quiet
+    bar = tqdm(
+        total=settings.max_steps, initial=session.progress.step, desc="training", unit="step", dynamic_ncols=True,
+        leave=False, file=sys.stderr, disable=not interactive,
+    )  # fmt: skip
+    total = len(session.validation_ids) - 1
+    with stop_signals() as signals, bar, console.counting("closing evaluation", total, "tokens") as count:
+        for report in train(session, signals, count):
+            if isinstance(report, Finished):
+                return report
+            _show(console, bar, report, interactive, session)
+    raise AssertionError("a training ends with its summary")
+
+
+def _show(console: Console, bar: Any, report: Report, interactive: bool, session: Session) -> None:
+    from gpt_cli.training.loop import Evaluated, Sampled, Stepped
+
+    settings = session.config.train
+    if isinstance(report, Stepped):
+        bar.update()
+        if report.logged:
+            bar.set_postfix_str(f"loss {report.loss:.3f}, {report.tokens_per_second:,.0f} tokens/s", refresh=False)
+        if not interactive and report.step % max(1, settings.max_steps // 20) == 0:
+            left = session.progress.seconds / report.step * (settings.max_steps - report.step)
+            console.notice(
+                f"step {report.step}/{settings.max_steps}: loss {report.loss:.4f}, "
+                f"{report.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
+            )
+    elif isinstance(report, Evaluated):
+        found = report.evaluation
+        best = ", the best so far" if report.best else ""
+        console.notice(
+            f"step {report.step}: validation loss {found.loss:.4f} nats/token, {found.bits_per_byte:.4f} bits/byte{best}"
+        )
+    elif isinstance(report, Sampled):
+        from gpt_cli.sampling.streaming import printable
+
+        console.notice(f"step {report.step}: {printable(' '.join((report.prompt + report.text).split()))}")
+
+
+def _conclude(console: Console, finished: Finished, *, as_json: bool) -> None:
+    """The result on stdout, and what to do next on stderr."""
+    summary = finished.summary
+    if finished.signal is not None:
+        console.warn(
+            f"stopped by signal {finished.signal} at step {summary['steps']}, which is saved; "
+            f"resume: gpt train --out {summary['run']} --resume"
+        )
+    elif summary["stopped_by"] == "patience":
+        console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")
+    if as_json:
+        console.json(summary)
+        return
+    figures = f"{summary['steps']:,} steps in {duration(summary['seconds'])}"
+    if summary["validation_loss"] is not None:
+        figures += (
+            f", validation loss {summary['validation_loss']:.4f} nats/token, {summary['bits_per_byte']:.4f} bits/byte"
+        )
+    console.result(f"{summary['run']}: {figures}")
+    if finished.signal is None:
+        console.notice(f"next: gpt sample --run {summary['run']} --prompt 'The '")

@@ -1,0 +1,5 @@
+"""Settings: what they are (schema) and how they are read (reading)."""
+
+from gpt_cli.config.schema import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+
+__all__ = ["Config", "DataConfig", "ModelConfig", "TokenizerConfig", "TrainConfig"]

@@ -1,0 +1,201 @@
+"""From a file and `--set` to a Config: strict, with every problem told at once."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gpt_cli.config.schema import Config
+from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
+from gpt_cli.errors import GptError, UsageError, shown, together
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configs that come with the program: name -> file."""
+    package = Path(__file__).parent.parent
+    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_config(name: str) -> Path:
+    """The file that `--config NAME` means: a path, or the name of a shipped config."""
+    path = Path(name)
+    if path.exists():
+        return path
+    shipped = shipped_configs()
+    if name in shipped:
+        return shipped[name]
+    close = difflib.get_close_matches(path.stem, shipped, n=1)
+    hint = f"did you mean --config {close[0]}? " if close else ""
+    raise UsageError(shown(name), "no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")
+
+
+def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, Any] | None = None) -> Config:
+    """The config of a file with `--set` texts and flags (dotted key -> value) written over it, in this order.
+
+    Raises UsageError that tells every unknown key, wrong type and value out of range.
+    """
+    path = find_config(name)
+    return build_config(parse(read_text(path), str(path)), str(path), settings, flags)
+
+
+def build_config(
+    document: Document, where: str, settings: Sequence[str] = (), flags: Mapping[str, Any] | None = None
+) -> Config:
+    """The config of a parsed document with settings and flags written over it."""
+    content = {section: {} if value is None else value for section, value in document.content.items()}
+    sources: dict[Place, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise UsageError("--set", f"{shown(setting)} has no value", "write section.key=value")
+        _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _write(content, tuple(key.split(".")), value, f"--{key.split('.')[-1].replace('_', '-')}", sources)
+    return validate(content, where, sources)
+
+
+def validate(content: Any, where: str, sources: Mapping[Place, str] | None = None) -> Config:
+    """A Config from plain data; raises UsageError with a line for each problem."""
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        problems = [_problem(details, where, sources or {}) for details in _most_telling(error)]
+        raise together(sorted(problems, key=_line)) from None
+
+
+def write_config(config: Config) -> str:
+    """The whole config as YAML, every key written out."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def known_keys() -> dict[str, dict[str, Any]]:
+    """Every key as `section.key`, with its JSON schema: type, range, default, description."""
+    schema = Config.model_json_schema()
+    return {
+        f"{section}.{key}": details
+        for section, reference in schema["properties"].items()
+        for key, details in schema["$defs"][reference["$ref"].split("/")[-1]]["properties"].items()
+    }
+
+
+def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
+    """The keys in which two configs differ: (section.key, old, new)."""
+    before, after = old.model_dump(), new.model_dump()
+    for section, keys in before.items():
+        for key, value in keys.items():
+            if value != after[section][key]:
+                yield f"{section}.{key}", value, after[section][key]
+
+
+def allowed_values(details: Mapping[str, Any]) -> str:
+    """What a key may hold, in words, from its JSON schema."""
+    kinds = details.get("anyOf", [details])
+    words = [_allowed_kind(kind) for kind in kinds]
+    return "use " + " or ".join(word for word in words if word)
+
+
+def _allowed_kind(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(schema["enum"])
+    kind = schema.get("type")
+    if kind in ("integer", "number"):
+        noun = "a whole number" if kind == "integer" else "a number"
+        limits = [f"{words} {schema[key]:,}" for key, words in _LIMITS.items() if abs(schema.get(key, _ENDLESS)) < _ENDLESS]
+        return f"{noun} {' and '.join(limits)}".replace("and to", "to").strip()
+    return _NOUNS.get(kind or "", schema.get("pattern", ""))
+
+
+_LIMITS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+_ENDLESS = 2**31 - 1
+_NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
+
+
+def _most_telling(error: ValidationError) -> list[Any]:
+    """The validation errors, those of one key (a union reports each member) as one."""
+    by_key: dict[Place, Any] = {}
+    for details in error.errors():
+        place = tuple(str(part) for part in details["loc"])[:2]
+        by_key.setdefault(place, details)
+    return list(by_key.values())
+
+
+def _line(problem: GptError) -> int:
+    """The line of the file that a problem names; problems without one come last."""
+    found = re.search(r":(\d+)", str(problem))
+    return int(found[1]) if found else 2**31
+
+
+def _problem(details: Any, where: str, sources: Mapping[Place, str]) -> GptError:
+    place: Place = tuple(str(part) for part in details["loc"])[:2]
+    source = sources.get(place) or sources.get(place[:1]) or where
+    key = ".".join(place)
+    value = details["input"]
+    if details["type"] == "extra_forbidden":
+        hint = None
+        if nearest := _nearest_key(place):
+            hint = f"did you mean {nearest}?"
+        kind = "section" if len(place) == 1 and isinstance(value, dict) else "key"
+        known = ", ".join(Config.model_fields) if len(place) == 1 else f"see `gpt config schema` for those of {place[0]}"
+        return UsageError(source, f"unknown {kind} {shown(key)}", f"sections are {known}" if len(place) == 1 else known, hint=hint)
+    if details["type"] == "value_error" and "|" in (text := str(details["ctx"]["error"])):
+        name, wrong, allowed = text.split("|")
+        key = f"{key}.{name}"
+        return UsageError(f"{sources.get((*place, name), source)}: {key}", wrong, allowed)
+    if len(place) == 1:
+        return UsageError(source, f"{key} is not a section", f"write keys below `{key}:`")
+    wrong = "is empty" if value is None else _wrong(details, value)
+    return UsageError(f"{source}: {key}", wrong, _ALLOWED_TEXT.get(key) or allowed_values(known_keys()[key]))
+
+
+_ALLOWED_TEXT = {"train.device": "use auto | cpu | cuda | cuda:N"}
+
+
+def _wrong(details: Any, value: Any) -> str:
+    told = shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]
+    if details["type"] == "value_error":
+        return f"{told} {details['ctx']['error']}"
+    if details["type"] in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
+        return f"{value} is out of range"
+    return f"{told} is not allowed"
+
+
+def _nearest_key(place: Place) -> str | None:
+    """The known key nearest to a mistyped one: by its whole name, else by its last part in any section."""
+    known = list(known_keys())
+    key = ".".join(place)
+    last = {name.split(".")[1]: name for name in known}
+    if place[-1] in last:
+        return last[place[-1]]
+    siblings = [name for name in known if len(place) == 2 and name.startswith(place[0])]
+    if close := difflib.get_close_matches(key, siblings or list(Config.model_fields), n=1):
+        return close[0]
+    close = difflib.get_close_matches(place[-1], last, n=1)
+    return last[close[0]] if close else None
+
+
+def _read_value(text: str) -> Any:
+    """The value of `--set`: YAML flow text such as [a, b] or null, else the text as it is."""
+    if text.strip().startswith(("[", "~")) or text.strip() in ("", "null"):
+        return parse(f"value: {text}", "--set").content["value"]
+    return text
+
+
+def _write(content: dict[str, Any], place: Place, value: Any, source: str, sources: dict[Place, str]) -> None:
+    if len(place) != 2:
+        nearest = _nearest_key(place)
+        hint = f"did you mean {nearest}?" if nearest else None
+        raise UsageError(source, f"unknown key {shown('.'.join(place))}", "a key is section.key", hint=hint)
+    section, key = place
+    if not isinstance(content.setdefault(section, {}), dict):
+        content[section] = {}
+    content[section][key] = value
+    sources[place] = source
+    sources.setdefault((section,), source)

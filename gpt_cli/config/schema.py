@@ -1,0 +1,180 @@
+"""Every setting, once: name, type, default, range, unit and meaning."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+
+
+def _read_whole(value: Any) -> Any:
+    """Text such as `12` or `100_000` as an int; other text as a ValueError that says how to write it."""
+    if isinstance(value, bool):
+        raise ValueError("is not a whole number")
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"[+-]?\d{1,18}(_\d{1,18})*", value):
+        return int(value)
+    if re.fullmatch(r"[+-]?\d{1,9}(\.\d{0,9})?([eE][+-]?\d{1,2})?", value) and float(value).is_integer():
+        raise ValueError(f"is not written as a whole number, which would be {int(float(value))}")
+    raise ValueError("is not a whole number")
+
+
+def _read_number(value: Any) -> Any:
+    """Text such as `3e-4` as a float; anything else as a ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("is not a number")
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value):
+        raise ValueError("is not a number")
+    return float(value)
+
+
+def _read_switch(value: Any) -> Any:
+    """The words of YAML for true and false as a bool; anything else as a ValueError."""
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    if isinstance(value, bool):
+        return value
+    raise ValueError("is neither true nor false")
+
+
+_WHOLE = BeforeValidator(_read_whole)
+Number = Annotated[float, BeforeValidator(_read_number), Field(allow_inf_nan=False)]
+Switch = Annotated[bool, BeforeValidator(_read_switch)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1), _WHOLE]
+
+
+class Section(BaseModel):
+    """What all parts of a config share: unknown keys are errors, and nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(Section):
+    """The shape of the model; the vocabulary size comes from the tokenizer."""
+
+    context_length: Count = Field(128, description="tokens the model sees at once")
+    d_model: Count = Field(512, description="width of the residual stream; a multiple of num_heads")
+    num_heads: Count = Field(8, description="attention heads in each block")
+    num_blocks: Count = Field(12, description="transformer blocks")
+    dropout: Number = Field(
+        0.1, ge=0, lt=1, description="share zeroed in training, of attention weights and of each residual branch"
+    )
+    positions: Literal["learned", "sinusoidal", "rope"] = Field(
+        "learned", description="how the model knows the order of tokens; rope rotates queries and keys"
+    )
+    norm: Literal["layernorm", "rmsnorm"] = Field("layernorm", description="kind of normalisation")
+    norm_position: Literal["pre", "post"] = Field(
+        "pre", description="normalise the input of each branch (pre) or the sum after it (post)"
+    )
+    activation: Literal["gelu", "relu", "relu2"] = Field(
+        "gelu", description="between the two layers of the feed-forward part; relu2 is relu squared"
+    )
+    bias: Switch = Field(True, description="bias in projection_layer, feed-forward and layernorm")
+    tie_embeddings: Switch = Field(False, description="use the token embedding as the output layer too")
+
+    @property
+    def head_size(self) -> int:
+        """Width of one head's queries, keys and values."""
+        return self.d_model // self.num_heads
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> ModelConfig:
+        if self.d_model % self.num_heads:
+            below = self.d_model - self.d_model % self.num_heads
+            nearest = " or ".join(str(size) for size in (below, below + self.num_heads) if size)
+            raise ValueError(
+                f"d_model|{self.d_model} is not a multiple of num_heads {self.num_heads}|the nearest are {nearest}"
+            )
+        if self.positions == "rope" and self.head_size % 2:
+            raise ValueError(
+                f"positions|rope needs an even head size, and d_model {self.d_model} / num_heads {self.num_heads} "
+                f"is {self.head_size}|change d_model or num_heads, or use learned or sinusoidal"
+            )
+        return self
+
+
+class DataConfig(Section):
+    """Where the text comes from."""
+
+    source: str | list[str] = Field(
+        "python-docs",
+        description="SOURCE or a list of them: a file, directory, glob, - for stdin, or a name of `gpt data list`",
+    )
+    validation_fraction: Number = Field(
+        0.1, gt=0, lt=1, description="share of the characters, at the end, that is kept for validation"
+    )
+
+
+class TokenizerConfig(Section):
+    """How text becomes token ids."""
+
+    kind: Literal["bpe", "byte", "char", "tiktoken"] = Field(
+        "bpe", description="bpe is trained on the training text; tiktoken takes a published vocabulary by name"
+    )
+    vocab_size: Annotated[int, Field(ge=257, le=1_000_000), _WHOLE] = Field(
+        4096, description="tokens of a bpe vocabulary, bytes and end-of-text included; small texts give fewer"
+    )
+    name: str = Field("gpt2", description="the vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
+
+    def unused_keys(self) -> list[str]:
+        """Keys that were set although this kind of tokenizer does not use them."""
+        used = {"bpe": {"vocab_size"}, "tiktoken": {"name"}}.get(self.kind, set())
+        return sorted(self.model_fields_set - used - {"kind"})
+
+
+class TrainConfig(Section):
+    """How the model is trained, watched and saved; every `_every` counts steps."""
+
+    batch_size: Count = Field(16, description="sequences a step")
+    micro_batch_size: Count | None = Field(
+        None, description="sequences computed at once, to save memory; a divisor of batch_size; null for all"
+    )
+    max_steps: Count = Field(2000, description="optimizer steps")
+    learning_rate: Number = Field(1e-3, gt=0, le=100, description="AdamW's, at its highest")
+    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), _WHOLE] = Field(
+        100, description="steps in which the learning rate rises linearly; then it falls linearly to zero"
+    )
+    weight_decay: Number = Field(0.1, ge=0, lt=10, description="AdamW's, on matrices only")
+    beta2: Number = Field(0.99, ge=0, lt=1, description="AdamW's memory of squared gradients")
+    gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_read_number)] | None = Field(
+        1.0, description="largest norm of the whole gradient; null for no limit"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63), _WHOLE] = Field(1337, description="of weights, batches and dropout")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="of the products; weights stay float32; auto takes bfloat16 where it pays"
+    )
+    log_every: Count = Field(10, description="steps between lines of metrics.jsonl")
+    eval_every: Count = Field(250, description="steps between evaluations")
+    eval_tokens: Count = Field(16384, description="validation tokens of an evaluation while training")
+    sample_every: Count | None = Field(500, description="steps between sampled lines; null for none")
+    save_every: Count = Field(250, description="steps between checkpoints")
+    keep_checkpoints: Count = Field(2, description="newest checkpoints kept; the best is kept beside them")
+    patience: Count | None = Field(
+        None, description="evaluations without a new best after which training stops; null for never"
+    )
+
+    @model_validator(mode="after")
+    def _micro_batches_fit(self) -> TrainConfig:
+        if self.micro_batch_size and self.batch_size % self.micro_batch_size:
+            divisors = [str(n) for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
+            raise ValueError(
+                f"micro_batch_size|{self.micro_batch_size} does not divide batch_size {self.batch_size}"
+                f"|use one of {', '.join(divisors[:20])}"
+            )
+        return self
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    train: TrainConfig = TrainConfig()

@@ -1,0 +1,71 @@
+"""The errors a user can mend: one kind for each exit code, and one way to write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+EXIT_CODE_BUG = 1
+EXIT_CODE_STDOUT_CLOSED = 141
+
+
+class GptError(Exception):
+    """Something the user can mend: `error: where: what is wrong; what is allowed`, then `hint: ...`.
+
+    A raised error may carry others of its kind, so that all problems are told at once.
+    """
+
+    exit_code = EXIT_CODE_BUG
+
+    def __init__(self, where: str, wrong: str, allowed: str | None = None, *, hint: str | None = None):
+        super().__init__(f"{where}: {wrong}" + (f"; {allowed}" if allowed else ""))
+        self.hint = hint
+        self.others: list[GptError] = []
+
+    def lines(self) -> list[str]:
+        """The text for stderr: an `error:` line for each problem, then the hints, each once."""
+        problems = [self, *self.others]
+        hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+        return [f"error: {problem}" for problem in problems] + [f"hint: {hint}" for hint in hints]
+
+
+class UsageError(GptError):
+    """A flag or a setting is wrong."""
+
+    exit_code = 2
+
+
+class DataError(GptError):
+    """The corpus, the token file or the prompt is wrong."""
+
+    exit_code = 3
+
+
+class CheckpointError(GptError):
+    """A checkpoint or run is missing, damaged, foreign, newer or does not fit."""
+
+    exit_code = 4
+
+
+class EnvironmentFailure(GptError):
+    """The machine refuses: disk full, no permission, no such device, out of memory, no network."""
+
+    exit_code = 5
+
+
+class DivergedError(GptError):
+    """The loss or the gradient is not finite."""
+
+    exit_code = 6
+
+
+def together(errors: Sequence[GptError]) -> GptError:
+    """One error to raise for several problems: the first, carrying the rest."""
+    first, *others = errors
+    first.others = others
+    return first
+
+
+def shown(text: object, limit: int = 200) -> str:
+    """A value as it may stand in a message: quoted, control characters escaped, at most `limit` long."""
+    visible = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))
+    return f'"{visible if len(visible) <= limit else visible[:limit] + "…"}"'

@@ -1,0 +1,80 @@
+"""Attention as a file: npz, safetensors, json, csv or png, by the ending of its name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.picture import draw_png
+
+
+def check_format(path: Path, stages: tuple[str, ...]) -> None:
+    """Raises UsageError when the ending of a name is no format, or the format cannot hold the stages."""
+    if path.suffix not in FORMATS:
+        raise UsageError("--out", f"{shown(path.name)} has no known ending", f"use {' '.join(FORMATS)}")
+    if path.suffix in (".csv", ".png") and set(stages) != {"weights"}:
+        raise UsageError("--stage", f"{path.suffix} holds weights only", "use .npz, .safetensors or .json for others")
+
+
+def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
+    """Write a dump durably in the format of its ending; `notice` is told what a picture cannot show."""
+    content = draw_png(dump, notice) if path.suffix == ".png" else _WRITERS[path.suffix](dump)
+    write_durably(path, [content])
+
+
+def _npz(dump: AttentionDump) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **_arrays(dump), tokens=np.array(dump.tokens, dtype=np.str_))
+    return buffer.getvalue()
+
+
+def _safetensors(dump: AttentionDump) -> bytes:
+    arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(dump).items()}
+    return safetensors.numpy.save(arrays, {"tokens": json.dumps(dump.tokens, ensure_ascii=False)})
+
+
+def _json(dump: AttentionDump) -> bytes:
+    content = {"tokens": dump.tokens} | {name: array.tolist() for name, array in _arrays(dump).items()}
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
+    """All arrays by name. `heads` are the numbers of the heads; where the stage of that name was asked for,
+    it is their output, and the numbers are `head_numbers`."""
+    numbers = "head_numbers" if "heads" in dump.stages else "heads"
+    return dict(dump.stages) | {
+        "token_ids": np.array(dump.token_ids),
+        "layers": np.array(dump.layers),
+        numbers: np.array(dump.heads),
+    }
+
+
+def _csv(dump: AttentionDump) -> bytes:
+    """One line for each weight on or below the diagonal."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["layer", "head", "query", "key", "query_token", "key_token", "weight"])
+    for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
+        for head, of_head in zip(dump.heads, of_layer, strict=True):
+            for query, row in enumerate(of_head):
+                for key, weight in enumerate(row[: query + 1].astype(str)):
+                    writer.writerow([layer, head, query, key, dump.tokens[query], dump.tokens[key], weight])
+    return text.getvalue().encode()
+
+
+_WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".json": _json,
+    ".csv": _csv,
+}
+FORMATS = (*_WRITERS, ".png")

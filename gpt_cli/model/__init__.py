@@ -1,0 +1,11 @@
+"""The model: heads of attention, blocks, and the whole.
+
+Shapes, here and everywhere: B batch, T tokens, D d_model, H num_heads, K head size (D / H), V vocabulary,
+L num_blocks.
+"""
+
+from gpt_cli.model.attention import Attention, MultiHeadAttention
+from gpt_cli.model.block import Block, FeedForward
+from gpt_cli.model.gpt import GPT
+
+__all__ = ["GPT", "Attention", "Block", "FeedForward", "MultiHeadAttention"]

@@ -1,0 +1,139 @@
+"""Attention: one head, written out; and many heads, which train by a fused twin on the same parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt_cli.model.dropout import DropMasks, Dropout, drop_out
+from gpt_cli.model.positions import rotate
+
+
+def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
+    """True where a query may not look, at the keys after it: bool [T, T]."""
+    return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
+
+
+def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
+    """The product of each query with each key: [..., T, K], [..., T, K] -> [..., T, T]."""
+    return queries @ keys.transpose(-2, -1)
+
+
+def attention_weights(scores: Tensor, mask: Tensor, head_size: int) -> Tensor:
+    """softmax(scores / sqrt(K)) over the keys that the mask leaves: [..., T, T] -> [..., T, T].
+
+    Each row sums to 1. Vaswani et al. 2017, eq. 1.
+    """
+    return (scores * head_size**-0.5).masked_fill(mask, -torch.inf).softmax(dim=-1)
+
+
+class Stages(NamedTuple):
+    """Everything that happens in a head: queries, keys, values and output [B, T, K], scores and weights [B, T, T]."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    scores: Tensor
+    weights: Tensor
+    heads: Tensor
+
+
+class Attention(nn.Module):
+    """One causal head: [B, T, D] -> [B, T, K]. Vaswani et al. 2017, section 3.2.1."""
+
+    def __init__(self, d_model: int, head_size: int, dropout: float = 0.0):
+        super().__init__()
+        self.Wq = nn.Linear(d_model, head_size, bias=False)
+        self.Wk = nn.Linear(d_model, head_size, bias=False)
+        self.Wv = nn.Linear(d_model, head_size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
+        """The computation without dropout, step by step; `rotation` [2, T, K] turns queries and keys."""
+        queries, keys, values = self.Wq(x), self.Wk(x), self.Wv(x)
+        if rotation is not None:
+            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        scores = attention_scores(queries, keys)
+        weights = attention_weights(scores, causal_mask(x.shape[-2], x.device), queries.shape[-1])
+        return Stages(queries, keys, values, scores, weights, weights @ values)
+
+    def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
+        """Where each token looks: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
+        return self.stages(x, rotation).weights
+
+    def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
+        """The mixed values; in training `keep` [B, T, T] says which weights stay, else torch draws."""
+        stages = self.stages(x, rotation)
+        weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
+        return weights @ stages.values
+
+
+class MultiHeadAttention(nn.Module):
+    """H heads side by side, then a projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2.
+
+    `fused` computes all heads in a few large products; off, each head computes itself. Same parameters,
+    same result up to rounding.
+    """
+
+    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, *, bias: bool = True):
+        super().__init__()
+        self.heads = nn.ModuleList(Attention(d_model, d_model // num_heads, dropout) for _ in range(num_heads))
+        self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
+        self.dropout = Dropout(dropout)
+        self.fused = True
+
+    def forward(self, x: Tensor, rotation: Tensor | None = None, masks: DropMasks | None = None) -> Tensor:
+        keep = None
+        if masks is not None and self.training and self.dropout.p > 0:
+            num_tokens = x.shape[1]
+            keep = masks.keep("weights", (len(x), len(self.heads), num_tokens, num_tokens), x.device)
+        mixed = self.fused_heads(x, rotation, keep) if self.fused else self.separate_heads(x, rotation, keep)
+        return self.projection_layer(mixed)
+
+    def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
+        """Each head by itself, side by side: [B, T, D] -> [B, T, D]."""
+        outputs = [
+            head(x, rotation, None if keep is None else keep[:, number]) for number, head in enumerate(self.heads)
+        ]
+        return torch.cat(outputs, dim=-1)
+
+    def fused_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
+        """All heads at once: [B, T, D] -> [B, T, D].
+
+        On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA
+        the flash kernel where no weights are dropped.
+        """
+        B, T, D = x.shape
+        H, K = len(self.heads), D // len(self.heads)
+        projections = F.linear(x, self.projection_weights())  # [B, T, 3D]
+        queries, keys, values = projections.view(B, T, 3, H, K).permute(2, 0, 3, 1, 4)  # each [B, H, T, K]
+        if rotation is not None:
+            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        dropping = self.training and self.dropout.p > 0
+        if x.is_cuda and not dropping:
+            mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        else:
+            # added to the scores inside their product, which saves a pass over [B, H, T, T]
+            future = queries.new_zeros(T, T).masked_fill(causal_mask(T, x.device), -torch.inf)
+            queries, keys, values = (part.reshape(B * H, T, K) for part in (queries, keys, values))
+            scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=K**-0.5)  # [B*H, T, T]
+            weights = scores.softmax(dim=-1)
+            if keep is not None:
+                weights = drop_out(weights, keep.view(B * H, T, T), self.dropout.p)
+            elif dropping:
+                weights = F.dropout(weights, self.dropout.p)
+            mixed = torch.bmm(weights, values).view(B, H, T, K)
+        return mixed.transpose(1, 2).reshape(B, T, D)
+
+    def projection_weights(self) -> Tensor:
+        """Wq of every head, then Wk, then Wv, in one matrix: [3D, D]; gradients flow back to the heads."""
+        return torch.cat([getattr(head, name).weight for name in ("Wq", "Wk", "Wv") for head in self.heads])
+
+    def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
+        """The stages of some heads, each [B, heads, T, K] or [B, heads, T, T]."""
+        of_heads = [self.heads[number].stages(x, rotation) for number in heads]
+        return Stages(*(torch.stack(stage, dim=1) for stage in zip(*of_heads, strict=True)))

@@ -1,0 +1,60 @@
+"""A transformer block: attention and feed-forward, each with a norm and a residual."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.model.attention import MultiHeadAttention
+from gpt_cli.model.dropout import DropMasks, Dropout
+
+
+def make_norm(config: ModelConfig) -> nn.Module:
+    """The normalisation that a config names: [B, T, D] -> [B, T, D]."""
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.d_model, eps=1e-6)
+    return nn.LayerNorm(config.d_model, bias=config.bias)
+
+
+class FeedForward(nn.Module):
+    """Two layers with an activation between, each token by itself: [B, T, D] -> [B, T, 4D] -> [B, T, D]."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.expand = nn.Linear(config.d_model, 4 * config.d_model, bias=config.bias)
+        self.contract = nn.Linear(4 * config.d_model, config.d_model, bias=config.bias)
+        self.activation = {"gelu": F.gelu, "relu": F.relu, "relu2": relu_squared}[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.contract(self.activation(self.expand(x)))
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)^2, any shape. So et al. 2021 (Primer)."""
+    return F.relu(x).square()
+
+
+class Block(nn.Module):
+    """[B, T, D] -> [B, T, D]; norms before each branch (pre) or after each sum (post)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.norm_1 = make_norm(config)
+        self.attention = MultiHeadAttention(config.d_model, config.num_heads, config.dropout, bias=config.bias)
+        self.norm_2 = make_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.dropout = Dropout(config.dropout)
+        self.pre_norm = config.norm_position == "pre"
+
+    def attention_input(self, x: Tensor) -> Tensor:
+        """What the heads of this block see of the residual stream: [B, T, D] -> [B, T, D]."""
+        return self.norm_1(x) if self.pre_norm else x
+
+    def forward(self, x: Tensor, rotation: Tensor | None = None, masks: DropMasks | None = None) -> Tensor:
+        attended = self.attention(self.attention_input(x), rotation, masks)
+        x = x + self.dropout(attended, masks, "attention")
+        if self.pre_norm:
+            return x + self.dropout(self.feed_forward(self.norm_2(x)), masks, "feed_forward")
+        x = self.norm_1(x)
+        return self.norm_2(x + self.dropout(self.feed_forward(x), masks, "feed_forward"))

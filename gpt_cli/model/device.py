@@ -1,0 +1,45 @@
+"""Where a model runs and in which precision; chosen once, in a command."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from gpt_cli.errors import EnvironmentFailure
+
+# from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
+BFLOAT16_FROM_D_MODEL = 256
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of auto, cpu, cuda or cuda:N; raises EnvironmentFailure for one that is not there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name != "cpu":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        number = int(name.partition(":")[2] or 0)
+        if number >= count:
+            found = f"this torch ({torch.__version__}) finds {count} CUDA devices"
+            raise EnvironmentFailure("device", f"{name} is not there, {found}", "use auto or cpu", hint="--device auto")
+    return torch.device(name)
+
+
+def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
+    """float32 or bfloat16; auto takes bfloat16 on CUDA and on CPUs that multiply it, for models wide enough."""
+    if name != "auto":
+        return name
+    multiplies = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_multiplies_bfloat16()
+    return "bfloat16" if multiplies and d_model >= BFLOAT16_FROM_D_MODEL else "float32"
+
+
+def cpu_multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16 products."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
+    """A context in which products are computed in `dtype`; weights stay float32."""
+    if dtype == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -1,0 +1,110 @@
+"""The whole model: token ids in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.model.attention import Stages
+from gpt_cli.model.block import Block, make_norm
+from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.positions import RotaryPositions, SinusoidalPositions
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer: ids [B, T] -> logits [B, T, V], for each position those of the next token.
+
+    Radford et al. 2019 in shape. `generator` draws the first weights; None leaves torch's own.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
+        super().__init__()
+        self.config = config
+        self.token_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.position_embedding: nn.Module | None = None
+        self.rotary: RotaryPositions | None = None
+        if config.positions == "learned":
+            self.position_embedding = nn.Embedding(config.context_length, config.d_model)
+        elif config.positions == "sinusoidal":
+            self.position_embedding = SinusoidalPositions(config.context_length, config.d_model)
+        else:
+            self.rotary = RotaryPositions(config.context_length, config.head_size)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_blocks))
+        self.final_norm = make_norm(config)
+        self.output_layer = None if config.tie_embeddings else nn.Linear(config.d_model, vocab_size, bias=False)
+        if generator is not None:
+            self._initialise(generator)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.token_embedding.num_embeddings
+
+    def forward(self, ids: Tensor, masks: DropMasks | None = None) -> Tensor:
+        """Logits [B, T, V]; T is at most context_length. In training `masks` say what dropout drops."""
+        x, rotation = self._embed(ids)
+        for number, block in enumerate(self.blocks):
+            x = block(x, rotation, masks and masks.of_block(number))
+        return self._logits(x)
+
+    def next_logits(self, ids: Tensor) -> Tensor:
+        """Logits of the token after the last: [B, T] -> [B, V]; the output layer sees one position only."""
+        x, rotation = self._embed(ids)
+        for block in self.blocks:
+            x = block(x, rotation)
+        return self._logits(x[:, -1])
+
+    @torch.no_grad()
+    def attention_stages(
+        self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> Iterator[Stages]:
+        """What happens in the heads, without dropout, one wanted layer after another; None stands for all.
+
+        The model runs no further than the last wanted layer.
+        """
+        layers = range(len(self.blocks)) if layers is None else layers
+        heads = range(self.config.num_heads) if heads is None else heads
+        x, rotation = self._embed(ids)
+        for number, block in enumerate(self.blocks[: max(layers) + 1]):
+            if number in layers:
+                yield block.attention.stages(block.attention_input(x), rotation, heads)
+            x = block(x, rotation)
+
+    def attention_weights(
+        self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    ) -> Tensor:
+        """Where each token looks: ids [B, T] -> [L, B, H, T, T] for the wanted layers and heads, in model order."""
+        return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
+
+    def use_fused(self, fused: bool) -> GPT:
+        """Choose between the fused twin and the separate heads, in every block; returns the model."""
+        for block in self.blocks:
+            block.attention.fused = fused
+        return self
+
+    def _embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Token and position embedding [B, T, D], and the rotation [2, T, K] where positions are rotary."""
+        num_tokens = ids.shape[1]
+        assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
+        x = self.token_embedding(ids)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(torch.arange(num_tokens, device=ids.device))
+        return x, None if self.rotary is None else self.rotary(num_tokens)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        output = self.token_embedding if self.output_layer is None else self.output_layer
+        return F.linear(self.final_norm(x), output.weight)
+
+    @torch.no_grad()
+    def _initialise(self, generator: torch.Generator) -> None:
+        """Normal weights of deviation 0.02, those that end a residual branch smaller by sqrt(2 L); no biases."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                ends_branch = name.endswith(("projection_layer.weight", "contract.weight"))
+                deviation = 0.02 * ((2 * len(self.blocks)) ** -0.5 if ends_branch else 1)
+                parameter.normal_(0, deviation, generator=generator)
+            elif name.endswith("bias"):
+                parameter.zero_()

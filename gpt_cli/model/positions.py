@@ -1,0 +1,49 @@
+"""How a model knows the order of its tokens: added to the embedding, or rotated into queries and keys."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class SinusoidalPositions(nn.Module):
+    """A fixed table of sines and cosines: positions [T] -> [T, D]. Vaswani et al. 2017, section 3.5."""
+
+    table: Tensor
+
+    def __init__(self, context_length: int, d_model: int):
+        super().__init__()
+        angles = _angles(context_length, d_model)
+        table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
+        self.register_buffer("table", table.float(), persistent=False)
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return self.table[positions]
+
+
+class RotaryPositions(nn.Module):
+    """Angles by which queries and keys turn: T -> cosines and sines [2, T, K]. Su et al. 2021, eq. 34."""
+
+    table: Tensor
+
+    def __init__(self, context_length: int, head_size: int):
+        super().__init__()
+        angles = _angles(context_length, head_size).repeat(1, 2)
+        self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)
+
+    def forward(self, num_tokens: int) -> Tensor:
+        return self.table[:, :num_tokens]
+
+
+def rotate(x: Tensor, rotation: Tensor) -> Tensor:
+    """Turn each pair (i, i + K/2) of queries or keys by its angle: [..., T, K] with [2, T, K] -> [..., T, K]."""
+    cosines, sines = rotation
+    first, second = x.chunk(2, dim=-1)
+    return (x * cosines + torch.cat([-second, first], dim=-1) * sines).to(x.dtype)
+
+
+def _angles(num_positions: int, size: int) -> Tensor:
+    """Position times frequency, 10000^(-2i/size): float64 [positions, ceil(size / 2)]."""
+    # on the CPU even where a model is laid out without memory (meta), so that the tables hold their values
+    frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device="cpu") / size)
+    return torch.outer(torch.arange(num_positions, dtype=torch.float64, device="cpu"), frequencies)

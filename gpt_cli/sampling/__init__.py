@@ -1,0 +1,1 @@
+"""From a model and a prompt to new text."""

@@ -1,0 +1,1 @@
+"""Text on its way in: corpora, tokenizers, and batches of token ids."""

@@ -1,0 +1,171 @@
+"""Corpora known by name: where they come from, under what licence, with which digest."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
+from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
+
+TIMEOUT = 15  # seconds without an answer
+MAX_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One corpus of the catalogue; `url` None stands for one that needs no network."""
+
+    name: str
+    description: str
+    licence: str
+    url: str | None
+    sha256: str | None
+    to_documents: Callable[[bytes], list[str]]
+
+    @property
+    def cached(self) -> Path:
+        """Where the download is kept; named by its digest, so that it can never be another text."""
+        return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
+
+
+def read_entry(entry: Entry) -> list[str]:
+    """The documents of an entry, fetched on first use."""
+    return entry.to_documents(b"" if entry.url is None else fetch(entry))
+
+
+def fetch(entry: Entry) -> bytes:
+    """The bytes of an entry's download: from the cache, else over the network, always checked by digest.
+
+    Raises EnvironmentFailure without network, DataError when the digest differs.
+    """
+    if entry.cached.exists():
+        content = read_bytes(entry.cached, DataError)
+        if hashlib.sha256(content).hexdigest() == entry.sha256:
+            return content
+    content = _download(entry)
+    found = hashlib.sha256(content).hexdigest()
+    if found != entry.sha256:
+        raise DataError(entry.name, f"the download has sha256 {found}", f"expected is {entry.sha256}")
+    make_directory(entry.cached.parent)
+    write_durably(entry.cached, [content])
+    return content
+
+
+def find(name: str) -> Entry:
+    """The entry of that name; raises UsageError that names the nearest one."""
+    if name in ENTRIES:
+        return ENTRIES[name]
+    close = nearest(name)
+    raise UsageError(shown(name), "not in the catalogue", f"known are {', '.join(ENTRIES)}", hint=close and f"did you mean {close}?")
+
+
+def nearest(name: str) -> str | None:
+    """The catalogue name nearest to a mistyped one."""
+    return next(iter(difflib.get_close_matches(name, ENTRIES, n=1)), None)
+
+
+def _download(entry: Entry) -> bytes:
+    assert entry.url is not None
+    try:
+        with urllib.request.urlopen(entry.url, timeout=TIMEOUT) as response:
+            content = response.read(MAX_BYTES + 1)
+    except (urllib.error.URLError, socket.timeout, OSError) as error:
+        cause = getattr(error, "reason", error)
+        raise EnvironmentFailure(
+            entry.name,
+            f"no answer from the network, {cause}",
+            f"needed once, from {entry.url}",
+            hint=f"use python-docs, which needs no network, or save that file as {entry.cached}",
+        ) from error
+    if len(content) > MAX_BYTES:
+        raise DataError(entry.name, f"the download is larger than {MAX_BYTES:,} bytes")
+    return content
+
+
+def _python_docs(_: bytes) -> list[str]:
+    """The language reference of the running Python, one document a topic, in sorted order."""
+    from pydoc_data.topics import topics
+
+    return [topics[name].strip() + "\n" for name in sorted(topics)]
+
+
+def _plain(content: bytes) -> list[str]:
+    return [content.decode("utf-8")]
+
+
+def _poems(title: Callable[[dict[str, Any]], str], lines: str) -> Callable[[bytes], list[str]]:
+    """Documents from a JSON list of poems or chapters: the title, then its lines."""
+    return lambda content: [
+        "\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content.decode("utf-8"))
+    ]
+
+
+_POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebbef7e1345c0985c44b9fd96a3f9e776f117b"
+_SONGCI = "/%E5%AE%8B%E8%AF%8D/%E5%AE%8B%E8%AF%8D%E4%B8%89%E7%99%BE%E9%A6%96.json"
+_LUNYU = "/%E8%AE%BA%E8%AF%AD/lunyu.json"
+_SHIJING = "/%E8%AF%97%E7%BB%8F/shijing.json"
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "python-docs",
+            "the language reference of the running Python, from its standard library",
+            "PSF-2.0",
+            None,
+            None,
+            _python_docs,
+        ),
+        Entry(
+            "tinyshakespeare",
+            "1.1 MB of Shakespeare's plays, as char-rnn made it",
+            "text in the public domain",
+            "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
+            "/data/tinyshakespeare/input.txt",
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            _plain,
+        ),
+        Entry(
+            "sales-textbook",
+            "460 KB of a textbook on selling, in modern English",
+            "see waylandzhang/Transformer-from-scratch",
+            "https://raw.githubusercontent.com/waylandzhang/Transformer-from-scratch"
+            "/def96882f9d009cd704e3db9e6e119e89e00352b/data/sales_textbook.txt",
+            "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
+            _plain,
+        ),
+        Entry(
+            "songci-300",
+            "宋词三百首, 300 poems of the Song dynasty",
+            "MIT; texts in the public domain",
+            _POETRY + _SONGCI,
+            "ca5d74f7fdb9d5a6acc22a7c8b4395228cad4bb8be53df44c19ba83ab6983b20",
+            _poems(lambda poem: f"{poem['rhythmic']} {poem['author']}", "paragraphs"),
+        ),
+        Entry(
+            "lunyu",
+            "论语, the Analects",
+            "MIT; texts in the public domain",
+            _POETRY + _LUNYU,
+            "bc336a3839706377892719db44c48a09794a493190535a42bf1c7d4c4233e96c",
+            _poems(lambda chapter: chapter["chapter"], "paragraphs"),
+        ),
+        Entry(
+            "shijing",
+            "诗经, the Book of Songs",
+            "MIT; texts in the public domain",
+            _POETRY + _SHIJING,
+            "3c7ca54d59424542ada99adfcc85420287fbbd5c8a511e9baf705cb2b04051e7",
+            _poems(lambda song: f"{song['title']} {song['chapter']} {song['section']}", "content"),
+        ),
+    )
+}

@@ -1,0 +1,235 @@
+"""Text to token ids and back: trained byte pairs, published ones, bytes, or characters.
+
+Every vocabulary ends with one end-of-text token, which joins documents and starts an empty prompt.
+It never comes out of text: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpt_cli.config import TokenizerConfig
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
+
+if TYPE_CHECKING:
+    import tiktoken
+
+END_OF_TEXT = "<|endoftext|>"
+# words with their leading space, up to three digits, runs of marks, white space
+WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
+MAX_PIECE = 32_768
+NETWORK_TIMEOUT = 8  # seconds
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Text in pieces of at most MAX_PIECE characters, cut after a newline where there is one."""
+    start = 0
+    while len(text) - start > MAX_PIECE:
+        newline = text.rfind("\n", start, start + MAX_PIECE)
+        end = newline + 1 if newline >= 0 else start + MAX_PIECE
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+class Tokenizer:
+    """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text."""
+
+    kind: str
+    token_bytes: list[bytes]  # of every id but end_of_text
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.token_bytes) + 1
+
+    @property
+    def end_of_text(self) -> int:
+        return len(self.token_bytes)
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the whole tokenizer: equal digests encode alike."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; raises DataError where the vocabulary has no such character."""
+        raise AssertionError("each kind encodes in its own way")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which `from_dict` makes an equal tokenizer."""
+        raise AssertionError("each kind is stored in its own way")
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of some ids; they may end in the middle of a character. End-of-text has none."""
+        return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids; bytes that are no whole character become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def token_text(self, token_id: int) -> str:
+        """One token as a person may read it: its text, or its bytes as <0xE4> where they are no character."""
+        if token_id == self.end_of_text:
+            return END_OF_TEXT
+        content = self.token_bytes[token_id]
+        try:
+            return content.decode("utf-8").replace("\0", "<0x00>")
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in content)
+
+
+class ByteTokenizer(Tokenizer):
+    """The 256 bytes of UTF-8."""
+
+    kind = "byte"
+
+    def __init__(self) -> None:
+        self.token_bytes = [bytes([byte]) for byte in range(256)]
+
+    def encode(self, text: str) -> list[int]:
+        return list(_utf8(text))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+class CharTokenizer(Tokenizer):
+    """The characters of the corpus, in the order of their code points."""
+
+    kind = "char"
+
+    def __init__(self, characters: Sequence[str]):
+        self.characters = list(characters)
+        self.token_bytes = [_utf8(character) for character in self.characters]
+        self.ids = {character: i for i, character in enumerate(self.characters)}
+
+    def encode(self, text: str) -> list[int]:
+        try:
+            return [self.ids[character] for character in text]
+        except KeyError:
+            unknown = [(i, c) for i, c in enumerate(text) if c not in self.ids]
+            told = ", ".join(f"{shown(c)} U+{ord(c):04X} at position {i}" for i, c in unknown[:5])
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            raise DataError(
+                "text",
+                f"has characters that the model has never seen: {told}{more}",
+                f"its vocabulary has {len(self.characters)} characters",
+                hint="leave them out, or train with tokenizer.kind=bpe or byte, which know every character",
+            ) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "characters": "".join(self.characters)}
+
+
+class BytePairTokenizer(Tokenizer):
+    """Byte pairs merged by rank: trained here (bpe) or published (tiktoken); tiktoken encodes both."""
+
+    def __init__(self, kind: str, pattern: str, token_bytes: Sequence[bytes]):
+        self.kind = kind
+        self.pattern = pattern
+        self.token_bytes = list(token_bytes)
+
+    @cached_property
+    def encoding(self) -> tiktoken.Encoding:
+        import tiktoken
+
+        ranks = {token: rank for rank, token in enumerate(self.token_bytes)}
+        return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
+
+    def encode(self, text: str) -> list[int]:
+        _utf8(text)
+        return [i for piece in pieces(text) for i in self.encoding.encode_ordinary(piece)]
+
+    def to_dict(self) -> dict[str, Any]:
+        tokens = " ".join(base64.b64encode(token).decode() for token in self.token_bytes)
+        return {"kind": self.kind, "pattern": self.pattern, "tokens": tokens}
+
+
+def make_tokenizer(config: TokenizerConfig, training: Sequence[str], validation: Sequence[str]) -> Tokenizer:
+    """The tokenizer that a config asks for, made from the text where its kind needs that.
+
+    Byte pairs are learned from the training part alone; characters are collected from both parts, so that
+    the validation part can be read. Raises EnvironmentFailure when a published vocabulary cannot be had.
+    """
+    if config.kind == "byte":
+        return ByteTokenizer()
+    if config.kind == "char":
+        return CharTokenizer(sorted(set().union(*training, *validation)))
+    if config.kind == "tiktoken":
+        return _published(config.name)
+    return train_byte_pairs(training, config.vocab_size)
+
+
+def train_byte_pairs(documents: Sequence[str], vocab_size: int) -> BytePairTokenizer:
+    """Byte pairs learned from documents: at most vocab_size tokens, end-of-text included."""
+    import rustbpe
+
+    trainer = rustbpe.Tokenizer()
+    texts = (piece for document in documents for piece in pieces(document))
+    trainer.train_from_iterator(texts, vocab_size=vocab_size - 1, pattern=WORD_PATTERN)
+    ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
+    return BytePairTokenizer("bpe", WORD_PATTERN, [bytes(token) for token, _ in ranked])
+
+
+def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer that `to_dict` described; raises CheckpointError for anything else."""
+    try:
+        if stored["kind"] == "byte":
+            return ByteTokenizer()
+        if stored["kind"] == "char":
+            return CharTokenizer(stored["characters"])
+        if stored["kind"] in ("bpe", "tiktoken"):
+            tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
+            if {bytes([byte]) for byte in range(256)} <= set(tokens) and len(set(tokens)) == len(tokens):
+                return BytePairTokenizer(stored["kind"], stored["pattern"], tokens)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass
+    raise CheckpointError("tokenizer", "is not one that this program writes")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        wrong = f"half a character, U+{ord(text[error.start]):04X} at position {error.start}"
+        raise DataError("text", wrong, "text is whole Unicode characters") from None
+
+
+def _published(name: str) -> BytePairTokenizer:
+    """A vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
+    from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS
+
+    if name not in ENCODING_CONSTRUCTORS:
+        raise UsageError("tokenizer.name", f"{shown(name)} is no vocabulary of tiktoken", f"use {' | '.join(ENCODING_CONSTRUCTORS)}")
+    # tiktoken downloads without a timeout, so it works in a thread that we need not wait for
+    result: dict[str, Any] = {}
+
+    def construct() -> None:
+        try:
+            result["vocabulary"] = ENCODING_CONSTRUCTORS[name]()
+        except Exception as error:  # whatever the download raises is told as one line below
+            result["error"] = error
+
+    thread = threading.Thread(target=construct, daemon=True)
+    thread.start()
+    thread.join(NETWORK_TIMEOUT)
+    if "vocabulary" not in result:
+        cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
+        folder = os.environ.get("TIKTOKEN_CACHE_DIR") or "not set"
+        raise EnvironmentFailure(
+            f"tokenizer.name: {name}",
+            f"the vocabulary is not in the cache and cannot be downloaded ({cause})",
+            f"TIKTOKEN_CACHE_DIR names the cache and is {folder}",
+            hint="use --set tokenizer.kind=bpe, which needs no network, or fill the cache where there is one",
+        )
+    vocabulary = result["vocabulary"]
+    ranks = vocabulary["mergeable_ranks"]
+    return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))

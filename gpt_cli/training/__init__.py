@@ -1,0 +1,1 @@
+"""From text and a config to a trained model."""

@@ -1,0 +1,167 @@
+"""All that a training needs, made from a config and a corpus, or from a checkpoint that it continues."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config
+from gpt_cli.config.reading import differences
+from gpt_cli.errors import CheckpointError, together
+from gpt_cli.model import GPT
+from gpt_cli.model.device import choose_device, choose_dtype
+from gpt_cli.streams import stream_key
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
+from gpt_cli.text.tokens import Batches, check_length, encode_documents
+from gpt_cli.training.optimizer import make_optimizer, moments, restore_moments
+
+# what may change when a run is continued; everything else would make it another run
+FREE_KEYS = frozenset(
+    f"train.{key}"
+    for key in (
+        "max_steps micro_batch_size device log_every eval_every eval_tokens sample_every save_every "
+        "keep_checkpoints patience"
+    ).split()
+)
+
+
+@dataclass
+class Session:
+    """A training in the making: what it learns from, what it changes, and how far it is."""
+
+    config: Config
+    directory: RunDirectory
+    tokenizer: Tokenizer
+    batches: Batches
+    validation_ids: np.ndarray
+    model: GPT
+    optimizer: torch.optim.AdamW
+    progress: Progress
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.token_embedding.weight.device
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.config.train.batch_size * self.config.model.context_length
+
+    def checkpoint(self, *, with_moments: bool) -> Checkpoint:
+        """The present state, ready to be saved."""
+        stored = moments(self.model, self.optimizer) if with_moments else {}
+        return Checkpoint(self.config, self.tokenizer, self.progress, self.model.state_dict(), stored)
+
+
+def resolve(config: Config, notice: Callable[[str], object]) -> Config:
+    """The config with device, dtype and a warm-up that fits the run; raises EnvironmentFailure."""
+    device = choose_device(config.train.device)
+    changes: dict[str, object] = {
+        "device": str(device),
+        "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
+    }
+    if config.train.warmup_steps >= config.train.max_steps:
+        changes["warmup_steps"] = config.train.max_steps // 2
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {changes['warmup_steps']} to fit the run")
+    for key in config.tokenizer.unused_keys():
+        notice(f"tokenizer.{key} is not used by tokenizer.kind {config.tokenizer.kind}")
+    return config.model_copy(update={"train": config.train.model_copy(update=changes)})
+
+
+def config_to_resume(stored: Config, asked: Config) -> Config:
+    """The asked config, where `auto` means what the run chose; raises CheckpointError listing what may not change."""
+    kept = {
+        key: getattr(stored.train, key)
+        for key in ("device", "dtype")
+        if getattr(asked.train, key) == "auto"
+    }
+    if asked.train.warmup_steps >= asked.train.max_steps:
+        kept["warmup_steps"] = stored.train.warmup_steps
+    asked = asked.model_copy(update={"train": asked.train.model_copy(update=kept)})
+    fixed = [
+        CheckpointError("--resume", f"{key} was {old} in this run and is {new} now", "it may not change")
+        for key, old, new in differences(stored, asked)
+        if key not in FREE_KEYS
+    ]
+    if fixed:
+        fixed[0].hint = "leave --config out to use the run's own, or start anew with another --out"
+        raise together(fixed)
+    return asked
+
+
+def begin(
+    config: Config,
+    corpus: Corpus,
+    directory: RunDirectory,
+    continued: Checkpoint | None = None,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Session:
+    """A session for a resolved config: new, or continued from a checkpoint.
+
+    `progress` is told the characters encoded since it was last told. Raises DataError for too little text,
+    CheckpointError when the corpus is not the one that the run began with.
+    """
+    training, validation = corpus.split(config.data.validation_fraction)
+    if continued:
+        tokenizer = continued.tokenizer
+    else:
+        tokenizer = make_tokenizer(config.tokenizer, training.documents, validation.documents)
+    ids = encode_documents(training.documents, tokenizer, progress)
+    validation_ids = encode_documents(validation.documents, tokenizer, progress)
+    check_length(ids, validation_ids, config.model.context_length)
+    device = torch.device(config.train.device)
+    state = Progress(0, 0.0, None, 0, len(ids), _digest(ids, validation_ids), environment(config))
+    if continued:
+        if continued.progress.data_digest != state.data_digest:
+            raise CheckpointError(
+                "--resume",
+                "the corpus is not the one that this run began with",
+                f"tokens now have sha256 {state.data_digest[:16]}, then {continued.progress.data_digest[:16]}",
+                hint="restore the text, or start anew with another --out",
+            )
+        state = replace(continued.progress, environment=state.environment)
+        model = continued.build_model().to(device)
+    else:
+        generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
+        model = GPT(config.model, tokenizer.vocab_size, generator).to(device)
+    optimizer = make_optimizer(model, config.train)
+    if continued:
+        restore_moments(model, optimizer, continued.moments, state.step)
+    batches = Batches(ids, config.model.context_length, config.train.batch_size, config.train.seed)
+    return Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state)
+
+
+def environment(config: Config) -> dict[str, str]:
+    """What two runs must have in common to agree bit for bit."""
+    return {
+        "torch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "device": config.train.device,
+        "dtype": config.train.dtype,
+    }
+
+
+def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
+    """What differs from the environment in which a checkpoint was written, such as "threads 2 -> 4"."""
+    then, now = continued.progress.environment, environment(config)
+    return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
+
+
+def default_out(config_name: str) -> Path:
+    """Where a run goes when --out is left out: runs/<config name>."""
+    return Path("runs") / Path(config_name).stem
+
+
+def _digest(*parts: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part.astype(np.uint32).tobytes())
+    return digest.hexdigest()
