@@ -46,7 +46,7 @@ class CheckpointError(GptError):
     exit_code = 4
 
 
-class EnvironmentFailure(GptError):
+class EnvironmentFailure(GptError):  # noqa: N818 - EnvironmentError is a name of Python
     """The machine refuses: disk full, no permission, no such device, out of memory, no network."""
 
     exit_code = 5
@@ -67,5 +67,7 @@ def together(errors: Sequence[GptError]) -> GptError:
 
 def shown(text: object, limit: int = 200) -> str:
     """A value as it may stand in a message: quoted, control characters escaped, at most `limit` long."""
-    visible = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))
+    visible = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text)
+    )
     return f'"{visible if len(visible) <= limit else visible[:limit] + "…"}"'

@@ -45,8 +45,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     try:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
         with open(os.open(temporary, flags, 0o666), "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+            file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -97,10 +96,11 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> 
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
     except OSError as error:
         raise kind(shown(path), reason(error), hint=hint) from error
+    before = os.fstat(descriptor)
+    if not stat.S_ISREG(before.st_mode):
+        os.close(descriptor)
+        raise kind(shown(path), "is not a regular file", hint=hint)
     with open(descriptor, "rb") as file:
-        before = os.fstat(descriptor)
-        if not stat.S_ISREG(before.st_mode):
-            raise kind(shown(path), "is not a regular file", hint=hint)
         content = file.read()
         if len(content) != before.st_size or os.fstat(descriptor).st_mtime_ns != before.st_mtime_ns:
             raise kind(shown(path), "changed while it was read", hint="try again when nothing writes to it")

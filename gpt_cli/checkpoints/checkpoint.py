@@ -177,7 +177,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    return (memoryview(tensor.numpy().reshape(-1).view("uint8")) for tensor in tensors.values())
+    return (tensor.numpy().reshape(-1).view("uint8").data for tensor in tensors.values())
 
 
 def _digest(chunks: Any) -> str:

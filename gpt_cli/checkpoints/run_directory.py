@@ -187,5 +187,3 @@ def describe(run: Path) -> dict[str, Any]:
         return {}
     lines = [line for line in read_bytes(metrics, DataError).decode("utf-8", "replace").split("\n") if _step_of(line)]
     return json.loads(lines[-1]) if lines else {}
-
-

@@ -13,7 +13,14 @@ from typer.main import get_command
 
 from gpt_cli.cli import attn_dump, config, data, info, sample, train
 from gpt_cli.cli.terminal import prepare_streams
-from gpt_cli.errors import EXIT_CODE_BUG, EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown
+from gpt_cli.errors import (
+    EXIT_CODE_BUG,
+    EXIT_CODE_STDOUT_CLOSED,
+    EnvironmentFailure,
+    GptError,
+    UsageError,
+    shown,
+)
 from gpt_cli.files import reason
 
 app = typer.Typer(
@@ -22,19 +29,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     # a flag may be typed with - or _
-    context_settings={"token_normalize_func": lambda word: word.replace("_", "-"), "help_option_names": ["--help", "-h"]},
+    context_settings={
+        "token_normalize_func": lambda word: word.replace("_", "-"),
+        "help_option_names": ["--help", "-h"],
+    },
     help="Train a small GPT on your own text, sample from it, and see its attention.",
     epilog="Start with: gpt train --config tiny, then gpt sample --prompt 'The ' and gpt attn-dump --prompt 'The '",
 )
 app.command("train", epilog="Example: gpt train --config tiny --data my.txt --set tokenizer.kind=char")(train.train)
 app.command("sample", epilog="Example: gpt sample --prompt 'The value of' --num-samples 3")(sample.sample)
-app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(attn_dump.attn_dump)
+app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
+    attn_dump.attn_dump
+)
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 
 # the class of all usage errors, which typer (with click inside since 0.26) does not export by name
-ClickUsageError = typer.BadParameter.__mro__[1]
+ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +73,11 @@ def _run(arguments: list[str], state: dict[str, bool]) -> int:
     except typer.Exit as done:
         sys.stdout.flush()
         return done.exit_code
+    except ClickUsageError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":
+            raise
+        print(getattr(error, "message", ""))  # the help text, asked for by naming no command
+        return 0
     except (KeyboardInterrupt, typer.Abort):
         print("stopped", file=sys.stderr)
         return 130
@@ -84,7 +101,9 @@ def _as_gpt_error(error: Exception) -> GptError:
         )  # fmt: skip
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
-    failure = GptError("internal", f"{type(error).__name__}: {error}", "this is a bug", hint="add --debug for the traceback")
+    failure = GptError(
+        "internal", f"{type(error).__name__}: {error}", "this is a bug", hint="add --debug for the traceback"
+    )
     assert failure.exit_code == EXIT_CODE_BUG
     return failure
 
@@ -101,11 +120,13 @@ def _usage_error(error: Exception) -> UsageError:
         message, _, allowed = str(error.message).partition("; ")  # type: ignore[attr-defined]
         return UsageError(_name(parameter), message, allowed or f"see {command} --help")
     else:
-        message = str(error.message)  # type: ignore[attr-defined]
+        message = str(error.message).partition(" Did you mean")[0]  # type: ignore[attr-defined]
         wrong, near = message[:1].lower() + message[1:].rstrip("."), None
         words = message.split("'")
         if message.startswith("No such command") and len(words) > 1:
-            near = difflib.get_close_matches(words[1], getattr(context.command, "commands", {}), n=1) if context else None
+            near = (
+                difflib.get_close_matches(words[1], getattr(context.command, "commands", {}), n=1) if context else None
+            )
     hint = f"did you mean {near[0]}?" if near else None
     return UsageError(command, wrong, f"see {command} --help", hint=hint)
 

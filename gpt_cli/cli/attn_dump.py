@@ -25,7 +25,11 @@ def attn_dump(
     prompt_file: options.PromptFile = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help=".npz, .safetensors, .json, .csv or .png; left out, it draws in the terminal."),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help=".npz, .safetensors, .json, .csv or .png; left out, it draws in the terminal.",
+        ),
     ] = None,
     run: options.Run = None,
     checkpoint: options.Checkpoint = "best",
@@ -34,14 +38,18 @@ def attn_dump(
     stage: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="STAGE", parser=options.one_of(*STAGES),
-            help="Beside the weights also: scores (before division, mask and softmax), queries, keys, values, heads. Repeatable.",
+            metavar="STAGE",
+            parser=options.one_of(*STAGES),
+            help="More than the weights: scores (undivided, unmasked), queries, keys, values, heads. Repeatable.",
         ),
-    ] = None,  # fmt: skip
+    ] = None,
     file_dtype: Annotated[
-        str, typer.Option(metavar="NAME", parser=options.one_of("float32", "float16"), help="float32 or float16.")
+        str,
+        typer.Option(metavar="NAME", parser=options.one_of("float32", "float16"), help="float32 or float16."),
     ] = "float32",
-    truncate: Annotated[bool, typer.Option("--truncate", help="Keep the last tokens of a prompt that is too long.")] = False,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Keep the last tokens of a prompt that is too long.")
+    ] = False,
     device: options.Device = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -49,7 +57,7 @@ def attn_dump(
 ) -> None:
     """Show or save where each head looks on a prompt. Row: the token that looks. Column: what it looks at."""
     console = Console(quiet)
-    stages = tuple(dict.fromkeys(["weights", *(stage or [])]))
+    stages = ("weights", *(name for name in STAGES[1:] if name in (stage or [])))
     text = read_prompt(prompt, prompt_file)
 
     from gpt_cli.checkpoints.run_directory import load

@@ -16,7 +16,11 @@ File = Annotated[str, typer.Argument(metavar="FILE", help="A YAML file or the na
 
 @app.command(epilog="Example: gpt config check my.yaml")
 def check(
-    file: File, settings: options.Settings = None, json: options.Json = False, quiet: options.Quiet = False, debug: options.Debug = False
+    file: File,
+    settings: options.Settings = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
 ) -> None:
     """Say whether a config is valid, with every mistake at once."""
     from gpt_cli.config.reading import find_config, read_config
@@ -33,7 +37,11 @@ def check(
 
 @app.command(epilog="Example: gpt config show tiny --set model.d_model=192")
 def show(
-    file: File, settings: options.Settings = None, json: options.Json = False, quiet: options.Quiet = False, debug: options.Debug = False
+    file: File,
+    settings: options.Settings = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
 ) -> None:
     """Print a config with every key written out, defaults included."""
     from gpt_cli.config.reading import read_config, write_config

@@ -24,7 +24,14 @@ def list_entries(json: options.Json = False, quiet: options.Quiet = False, debug
 
     if json:
         entries = [
-            {"name": e.name, "description": e.description, "licence": e.licence, "url": e.url, "sha256": e.sha256, "state": state(e.name)}
+            {
+                "name": e.name,
+                "description": e.description,
+                "licence": e.licence,
+                "url": e.url,
+                "sha256": e.sha256,
+                "state": state(e.name),
+            }
             for e in ENTRIES.values()
         ]
         Console(quiet).json({"corpora": entries})
@@ -36,7 +43,9 @@ def list_entries(json: options.Json = False, quiet: options.Quiet = False, debug
 @app.command(epilog="Example: gpt data fetch tinyshakespeare --out data")
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of `gpt data list`, or all.")],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Also write the text to this directory.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Also write the text to this directory.")
+    ] = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -65,7 +74,9 @@ def fetch(
 
 @app.command(epilog="Example: gpt data stats my.txt")
 def stats(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A file, directory, glob, - or a name of `gpt data list`.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A file, directory, glob, - or a name of `gpt data list`.")
+    ],
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -92,5 +103,8 @@ def stats(
         console.json(facts)
     else:
         rows = [(name.replace("_", " "), f"{count:,}") for name, count in facts.items()]
-        common = " ".join(c if c.isprintable() and c != " " else repr(c)[1:-1].replace(" ", "␣") for c, _ in characters.most_common(12))
+        common = " ".join(
+            c if c.isprintable() and c != " " else repr(c)[1:-1].replace(" ", "␣")
+            for c, _ in characters.most_common(12)
+        )
         console.result(table([*rows, ("most common", common)]))

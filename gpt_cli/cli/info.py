@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def info(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A config (file or shipped name), a run directory or a checkpoint.")],
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="A config (file or shipped name), a run directory or a checkpoint."),
+    ],
     checkpoint: options.Checkpoint = "best",
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -48,7 +51,9 @@ def _of_run(path: Path, which: str, console: Console) -> dict[str, Any]:
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
     if path.is_dir():
         directory = RunDirectory(path)
-        facts["checkpoints"] = {file.name: _state(file) for file in (*directory.steps().values(), directory.best) if file.exists()}
+        facts["checkpoints"] = {
+            file.name: _state(file) for file in (*directory.steps().values(), directory.best) if file.exists()
+        }
     facts["best_validation_loss"] = stored.progress.best_loss
     facts["training_seconds"] = round(stored.progress.seconds, 3)
     stored.build_model()
@@ -85,7 +90,10 @@ def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
     settings = config.train
     dtype = choose_dtype(settings.dtype, choose_device("auto"), config.model.d_model)
     costs = estimate(
-        config.model, vocab_size, micro_batch_size=settings.micro_batch_size or settings.batch_size, dtype=dtype
+        config.model,
+        vocab_size,
+        micro_batch_size=settings.micro_batch_size or settings.batch_size,
+        dtype=dtype,
     )
     return {
         "vocab_size": vocab_size,

@@ -11,10 +11,11 @@ import typer
 from gpt_cli.errors import shown
 
 
-def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[str], int]:
+def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[object], int]:
     """A reader of whole numbers from low to high."""
 
-    def read(text: str) -> int:
+    def read(value: object) -> int:
+        text = str(value)  # typer hands over the default as it is
         if not text.removeprefix("-").isdecimal() or len(text) > 20 or not low <= int(text) <= high:
             limit = f"from {low}" if high == 2**63 - 1 else f"from {low} to {high}"
             raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
@@ -24,17 +25,17 @@ def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[str], int]:
     return read
 
 
-def number(low: float) -> Callable[[str], float]:
+def number(low: float) -> Callable[[object], float]:
     """A reader of finite numbers from low on."""
 
-    def read(text: str) -> float:
+    def read(value: object) -> float:
         try:
-            value = float(text)
+            found = float(str(value))
         except ValueError:
-            value = float("nan")
-        if not low <= value < float("inf"):
-            raise typer.BadParameter(f"{shown(text)} is not allowed; use a number from {low:g}")
-        return value
+            found = float("nan")
+        if not low <= found < float("inf"):
+            raise typer.BadParameter(f"{shown(value)} is not allowed; use a number from {low:g}")
+        return found
 
     read.__name__ = "X"
     return read
@@ -58,7 +59,8 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
 
 
 Config = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="A YAML file, or the name of a shipped config: small, tiny, smoke.")
+    str | None,
+    typer.Option("--config", metavar="FILE", help="A YAML file, or the name of a shipped config: small, tiny, smoke."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -66,7 +68,11 @@ Settings = Annotated[
 ]
 Run = Annotated[
     Path | None,
-    typer.Option("--run", metavar="PATH", help="A run directory or one checkpoint file. Default: the newest run under runs/."),
+    typer.Option(
+        "--run",
+        metavar="PATH",
+        help="A run directory or one checkpoint file. Default: the newest run under runs/.",
+    ),
 ]
 Checkpoint = Annotated[
     str, typer.Option("--checkpoint", metavar="WHICH", help="best, last or a step, for a run directory.")
@@ -78,7 +84,12 @@ PromptFile = Annotated[
 Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="NAME", parser=one_of("auto", "float32", "bfloat16"), help="auto, float32 or bfloat16."),
+    typer.Option(
+        "--dtype",
+        metavar="NAME",
+        parser=one_of("auto", "float32", "bfloat16"),
+        help="auto, float32 or bfloat16.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]

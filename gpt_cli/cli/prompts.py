@@ -23,7 +23,12 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt is None and prompt_file is not None:
         content, where = read_bytes(prompt_file, DataError), str(prompt_file)
     elif prompt is None and sys.stdin.isatty():
-        raise UsageError("--prompt", "is missing", "use --prompt TEXT, --prompt-file FILE or a pipe", hint="--prompt 'The '")
+        raise UsageError(
+            "--prompt",
+            "is missing",
+            "use --prompt TEXT, --prompt-file FILE or a pipe",
+            hint="--prompt 'The '",
+        )
     else:
         content, where = sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"
     if len(content) > MAX_BYTES:

@@ -27,17 +27,24 @@ def sample(
         int, typer.Option(parser=options.whole_number(1, 1_000_000), help="How many tokens to add.")
     ] = 200,
     temperature: Annotated[
-        float, typer.Option(parser=options.number(0), help="Below 1 is more careful, above 1 more daring, 0 is --greedy.")
+        float,
+        typer.Option(parser=options.number(0), help="Below 1 is more careful, above 1 more daring, 0 is --greedy."),
     ] = 0.8,
     top_k: Annotated[
-        int | None, typer.Option(parser=options.whole_number(1), help="Choose among the N likeliest tokens only.")
+        int | None,
+        typer.Option(parser=options.whole_number(1), help="Choose among the N likeliest tokens only."),
     ] = None,
-    num_samples: Annotated[int, typer.Option(parser=options.whole_number(1, 10_000), help="How many continuations.")] = 1,
+    num_samples: Annotated[
+        int, typer.Option(parser=options.whole_number(1, 10_000), help="How many continuations.")
+    ] = 1,
     seed: Annotated[
-        int | None, typer.Option(parser=options.whole_number(0), help="Makes the draws repeatable. Default: another each time.")
+        int | None,
+        typer.Option(parser=options.whole_number(0), help="Makes the draws repeatable. Default: another each time."),
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
-    stream: Annotated[bool, typer.Option("--stream/--no-stream", help="Show text while it comes, for one sample.")] = True,
+    stream: Annotated[
+        bool, typer.Option("--stream/--no-stream", help="Show text while it comes, for one sample.")
+    ] = True,
     device: options.Device = None,
     dtype: options.Dtype = None,
     json: options.Json = False,
@@ -83,7 +90,15 @@ def sample(
                     found.append(token)
     if json:
         texts = [{"text": tokenizer.decode(found), "tokens": found} for found in samples]
-        console.json({"checkpoint": str(loaded.path), "step": loaded.step, "prompt": text, "seed": seed, "samples": texts})
+        console.json(
+            {
+                "checkpoint": str(loaded.path),
+                "step": loaded.step,
+                "prompt": text,
+                "seed": seed,
+                "samples": texts,
+            }
+        )
     else:
         console.result("\n---\n".join(_for_stdout(tokenizer.decode(found)) for found in samples))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -14,7 +15,7 @@ from typing import Any, TextIO
 def prepare_streams() -> None:
     """Let any text be printed: what the terminal's encoding lacks is escaped instead of raising."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -62,19 +63,13 @@ class Console:
         tqdm.write(text, file=sys.stderr)  # keeps a progress bar in one piece
 
 
-def table(rows: list[tuple[str, ...]], *, right: set[int] = frozenset()) -> str:  # type: ignore[assignment]
-    """Rows as aligned columns; those in `right` are set flush right. Wide characters count as two."""
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows as aligned columns; wide characters count as two."""
     from rich.cells import cell_len
 
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = []
-        for i, cell in enumerate(row):
-            space = " " * (widths[i] - cell_len(cell))
-            cells.append(space + cell if i in right else cell + space)
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def duration(seconds: float) -> str:

@@ -25,17 +25,26 @@ def train(
     config: options.Config = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", metavar="SOURCE", help="A text file, directory, glob, - or a name of `gpt data list`. Repeatable."),
+        typer.Option(
+            "--data",
+            metavar="SOURCE",
+            help="A text file, directory, glob, - or a name of `gpt data list`. Repeatable.",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run directory. Default: runs/<config name>.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The run directory. Default: runs/<config name>."),
     ] = None,
     settings: options.Settings = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
-    seed: Annotated[str | None, typer.Option("--seed", metavar="N", help="Seed of weights, batches and dropout.")] = None,
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="N", help="Seed of weights, batches and dropout.")
+    ] = None,
     max_steps: Annotated[str | None, typer.Option("--max-steps", metavar="N", help="Optimizer steps.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -53,7 +62,12 @@ def train(
     if resume and overwrite:
         raise UsageError("--overwrite", "contradicts --resume", "use one of them")
     if config is None and not (resume and out):
-        raise UsageError("gpt train", "--config is missing", "name a YAML file or a shipped config", hint="gpt train --config tiny")
+        raise UsageError(
+            "gpt train",
+            "--config is missing",
+            "name a YAML file or a shipped config",
+            hint="gpt train --config tiny",
+        )
 
     from gpt_cli.checkpoints.run_directory import RunDirectory
     from gpt_cli.config.reading import read_config
@@ -93,7 +107,12 @@ def train(
 
 
 def _resolved(
-    asked: Config | None, continued: Checkpoint | None, directory: Any, settings: list[str], flags: dict[str, Any], console: Console
+    asked: Config | None,
+    continued: Checkpoint | None,
+    directory: Any,
+    settings: list[str],
+    flags: dict[str, Any],
+    console: Console,
 ) -> Config:
     """The config to train with, once what a resumed run may not change is checked."""
     from gpt_cli.config.reading import read_config
@@ -101,7 +120,9 @@ def _resolved(
 
     if asked is None:
         if not directory.config.exists():
-            raise UsageError("gpt train", f"there is no run in {shown(directory.path)}", "--config is needed to begin one")
+            raise UsageError(
+                "gpt train", f"there is no run in {shown(directory.path)}", "--config is needed to begin one"
+            )
         asked = read_config(str(directory.config), settings, flags)
     if continued is None:
         if directory.exists():
@@ -131,10 +152,13 @@ def _announce(console: Console, session: Session, corpus: Corpus) -> None:
     num_ids = len(session.batches.ids)
     parts = ", ".join(f"{part} {count:,}" for part, count in costs.parameters_by_part.items() if count)
     steps = settings.max_steps - session.progress.step
-    console.notice(f"device      {settings.device}, {settings.dtype}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    console.notice(
+        f"device      {settings.device}, {settings.dtype}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    )
     console.notice(f"parameters  {costs.parameters:,}: {parts}")
     console.notice(
-        f"corpus      {len(corpus.documents):,} documents, {corpus.num_characters:,} characters; {num_ids:,} training tokens, "
+        f"corpus      {len(corpus.documents):,} documents, {corpus.num_characters:,} characters; "
+        f"{num_ids:,} training tokens, "
         f"{num_ids / costs.parameters:.3g} per parameter; {len(session.validation_ids):,} validation tokens"
     )
     console.notice(f"tokenizer   {session.tokenizer.kind}, vocabulary of {session.tokenizer.vocab_size:,}")
@@ -142,8 +166,8 @@ def _announce(console: Console, session: Session, corpus: Corpus) -> None:
         seconds = time_step(session)
         epochs = steps * settings.batch_size / session.batches.windows_per_epoch
         console.notice(
-            f"estimate    {size(costs.training_bytes)} of memory; {steps:,} steps of {session.tokens_per_step:,} tokens "
-            f"in about {duration(seconds * steps)}, {epochs:.3g} epochs"
+            f"estimate    {size(costs.training_bytes)} of memory; "
+            f"{steps:,} steps of {session.tokens_per_step:,} tokens in about {duration(seconds * steps)}, {epochs:.3g} epochs"
         )
 
 
@@ -186,7 +210,8 @@ def _show(console: Console, bar: Any, report: Report, interactive: bool, session
         found = report.evaluation
         best = ", the best so far" if report.best else ""
         console.notice(
-            f"step {report.step}: validation loss {found.loss:.4f} nats/token, {found.bits_per_byte:.4f} bits/byte{best}"
+            f"step {report.step}: validation loss {found.loss:.4f} nats/token, "
+            f"{found.bits_per_byte:.4f} bits/byte{best}"
         )
     elif isinstance(report, Sampled):
         from gpt_cli.sampling.streaming import printable

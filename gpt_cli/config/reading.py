@@ -73,7 +73,7 @@ def validate(content: Any, where: str, sources: Mapping[Place, str] | None = Non
 
 def write_config(config: Config) -> str:
     """The whole config as YAML, every key written out."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return str(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
 def known_keys() -> dict[str, dict[str, Any]]:
@@ -108,12 +108,14 @@ def _allowed_kind(schema: Mapping[str, Any]) -> str:
     kind = schema.get("type")
     if kind in ("integer", "number"):
         noun = "a whole number" if kind == "integer" else "a number"
-        limits = [f"{words} {schema[key]:,}" for key, words in _LIMITS.items() if abs(schema.get(key, _ENDLESS)) < _ENDLESS]
-        return f"{noun} {' and '.join(limits)}".replace("and to", "to").strip()
-    return _NOUNS.get(kind or "", schema.get("pattern", ""))
+        limits = [
+            f"{words} {schema[key]:,}" for key, words in _LIMITS.items() if abs(schema.get(key, _ENDLESS)) < _ENDLESS
+        ]
+        return re.sub(r"from (\S+) and at most", r"from \1 to", f"{noun} {' and '.join(limits)}").strip()
+    return _NOUNS.get(str(kind), "")
 
 
-_LIMITS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+_LIMITS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 _ENDLESS = 2**31 - 1
 _NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
 
@@ -143,8 +145,15 @@ def _problem(details: Any, where: str, sources: Mapping[Place, str]) -> GptError
         if nearest := _nearest_key(place):
             hint = f"did you mean {nearest}?"
         kind = "section" if len(place) == 1 and isinstance(value, dict) else "key"
-        known = ", ".join(Config.model_fields) if len(place) == 1 else f"see `gpt config schema` for those of {place[0]}"
-        return UsageError(source, f"unknown {kind} {shown(key)}", f"sections are {known}" if len(place) == 1 else known, hint=hint)
+        known = (
+            ", ".join(Config.model_fields) if len(place) == 1 else f"see `gpt config schema` for those of {place[0]}"
+        )
+        return UsageError(
+            source,
+            f"unknown {kind} {shown(key)}",
+            f"sections are {known}" if len(place) == 1 else known,
+            hint=hint,
+        )
     if details["type"] == "value_error" and "|" in (text := str(details["ctx"]["error"])):
         name, wrong, allowed = text.split("|")
         key = f"{key}.{name}"
@@ -152,7 +161,8 @@ def _problem(details: Any, where: str, sources: Mapping[Place, str]) -> GptError
     if len(place) == 1:
         return UsageError(source, f"{key} is not a section", f"write keys below `{key}:`")
     wrong = "is empty" if value is None else _wrong(details, value)
-    return UsageError(f"{source}: {key}", wrong, _ALLOWED_TEXT.get(key) or allowed_values(known_keys()[key]))
+    told = source if source.startswith("--") and source != "--set" else f"{source}: {key}"
+    return UsageError(told, wrong, _ALLOWED_TEXT.get(key) or allowed_values(known_keys()[key]))
 
 
 _ALLOWED_TEXT = {"train.device": "use auto | cpu | cuda | cuda:N"}

@@ -58,25 +58,28 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """The shape of the model; the vocabulary size comes from the tokenizer."""
 
-    context_length: Count = Field(128, description="tokens the model sees at once")
-    d_model: Count = Field(512, description="width of the residual stream; a multiple of num_heads")
-    num_heads: Count = Field(8, description="attention heads in each block")
-    num_blocks: Count = Field(12, description="transformer blocks")
+    context_length: Count = Field(default=128, description="tokens the model sees at once")
+    d_model: Count = Field(default=512, description="width of the residual stream; a multiple of num_heads")
+    num_heads: Count = Field(default=8, description="attention heads in each block")
+    num_blocks: Count = Field(default=12, description="transformer blocks")
     dropout: Number = Field(
-        0.1, ge=0, lt=1, description="share zeroed in training, of attention weights and of each residual branch"
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="share zeroed in training, of attention weights and of each residual branch",
     )
     positions: Literal["learned", "sinusoidal", "rope"] = Field(
-        "learned", description="how the model knows the order of tokens; rope rotates queries and keys"
+        default="learned", description="how the model knows the order of tokens; rope rotates queries and keys"
     )
-    norm: Literal["layernorm", "rmsnorm"] = Field("layernorm", description="kind of normalisation")
+    norm: Literal["layernorm", "rmsnorm"] = Field(default="layernorm", description="kind of normalisation")
     norm_position: Literal["pre", "post"] = Field(
-        "pre", description="normalise the input of each branch (pre) or the sum after it (post)"
+        default="pre", description="normalise the input of each branch (pre) or the sum after it (post)"
     )
     activation: Literal["gelu", "relu", "relu2"] = Field(
-        "gelu", description="between the two layers of the feed-forward part; relu2 is relu squared"
+        default="gelu", description="between the two layers of the feed-forward part; relu2 is relu squared"
     )
-    bias: Switch = Field(True, description="bias in projection_layer, feed-forward and layernorm")
-    tie_embeddings: Switch = Field(False, description="use the token embedding as the output layer too")
+    bias: Switch = Field(default=True, description="bias in projection_layer, feed-forward and layernorm")
+    tie_embeddings: Switch = Field(default=False, description="use the token embedding as the output layer too")
 
     @property
     def head_size(self) -> int:
@@ -103,11 +106,11 @@ class DataConfig(Section):
     """Where the text comes from."""
 
     source: str | list[str] = Field(
-        "python-docs",
+        default="python-docs",
         description="SOURCE or a list of them: a file, directory, glob, - for stdin, or a name of `gpt data list`",
     )
     validation_fraction: Number = Field(
-        0.1, gt=0, lt=1, description="share of the characters, at the end, that is kept for validation"
+        default=0.1, gt=0, lt=1, description="share of the characters, at the end, that is kept for validation"
     )
 
 
@@ -115,12 +118,13 @@ class TokenizerConfig(Section):
     """How text becomes token ids."""
 
     kind: Literal["bpe", "byte", "char", "tiktoken"] = Field(
-        "bpe", description="bpe is trained on the training text; tiktoken takes a published vocabulary by name"
+        default="bpe",
+        description="bpe is trained on the training text; tiktoken takes a published vocabulary by name",
     )
     vocab_size: Annotated[int, Field(ge=257, le=1_000_000), _WHOLE] = Field(
-        4096, description="tokens of a bpe vocabulary, bytes and end-of-text included; small texts give fewer"
+        default=4096, description="tokens of a bpe vocabulary, bytes and end-of-text included; small texts give fewer"
     )
-    name: str = Field("gpt2", description="the vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
+    name: str = Field(default="gpt2", description="the vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
     def unused_keys(self) -> list[str]:
         """Keys that were set although this kind of tokenizer does not use them."""
@@ -131,33 +135,37 @@ class TokenizerConfig(Section):
 class TrainConfig(Section):
     """How the model is trained, watched and saved; every `_every` counts steps."""
 
-    batch_size: Count = Field(16, description="sequences a step")
+    batch_size: Count = Field(default=16, description="sequences a step")
     micro_batch_size: Count | None = Field(
-        None, description="sequences computed at once, to save memory; a divisor of batch_size; null for all"
+        default=None, description="sequences computed at once, to save memory; a divisor of batch_size; null for all"
     )
-    max_steps: Count = Field(2000, description="optimizer steps")
-    learning_rate: Number = Field(1e-3, gt=0, le=100, description="AdamW's, at its highest")
+    max_steps: Count = Field(default=2000, description="optimizer steps")
+    learning_rate: Number = Field(default=1e-3, gt=0, le=100, description="AdamW's, at its highest")
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), _WHOLE] = Field(
-        100, description="steps in which the learning rate rises linearly; then it falls linearly to zero"
+        default=100, description="steps in which the learning rate rises linearly; then it falls linearly to zero"
     )
-    weight_decay: Number = Field(0.1, ge=0, lt=10, description="AdamW's, on matrices only")
-    beta2: Number = Field(0.99, ge=0, lt=1, description="AdamW's memory of squared gradients")
+    weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="AdamW's, on matrices only")
+    beta2: Number = Field(default=0.99, ge=0, lt=1, description="AdamW's memory of squared gradients")
     gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_read_number)] | None = Field(
-        1.0, description="largest norm of the whole gradient; null for no limit"
+        default=1.0, description="largest norm of the whole gradient; null for no limit"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**63), _WHOLE] = Field(1337, description="of weights, batches and dropout")
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N")
+    seed: Annotated[int, Field(ge=0, lt=2**63), _WHOLE] = Field(
+        default=1337, description="of weights, batches and dropout"
+    )
+    device: str = Field(
+        default="auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
+    )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of the products; weights stay float32; auto takes bfloat16 where it pays"
+        default="auto", description="of the products; weights stay float32; auto takes bfloat16 where it pays"
     )
-    log_every: Count = Field(10, description="steps between lines of metrics.jsonl")
-    eval_every: Count = Field(250, description="steps between evaluations")
-    eval_tokens: Count = Field(16384, description="validation tokens of an evaluation while training")
-    sample_every: Count | None = Field(500, description="steps between sampled lines; null for none")
-    save_every: Count = Field(250, description="steps between checkpoints")
-    keep_checkpoints: Count = Field(2, description="newest checkpoints kept; the best is kept beside them")
+    log_every: Count = Field(default=10, description="steps between lines of metrics.jsonl")
+    eval_every: Count = Field(default=250, description="steps between evaluations")
+    eval_tokens: Count = Field(default=16384, description="validation tokens of an evaluation while training")
+    sample_every: Count | None = Field(default=500, description="steps between sampled lines; null for none")
+    save_every: Count = Field(default=250, description="steps between checkpoints")
+    keep_checkpoints: Count = Field(default=2, description="newest checkpoints kept; the best is kept beside them")
     patience: Count | None = Field(
-        None, description="evaluations without a new best after which training stops; null for never"
+        default=None, description="evaluations without a new best after which training stops; null for never"
     )
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ mean what they say. Tags, anchors, aliases, merges and repeated keys are errors 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class _Reader:
     """Walks the parser's events; never recurses deeper than MAX_DEPTH."""
 
     def __init__(self, text: str, where: str):
-        self.events = yaml.parse(text, Loader=yaml.SafeLoader)
+        self.events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
         self.where = where
         self.lines: dict[Place, int] = {}
         self.repeated: list[GptError] = []
@@ -80,7 +81,7 @@ class _Reader:
             raise together(self.repeated)
         return Document(content or {}, self.lines)
 
-    def node(self, event: yaml.Event, place: Place) -> Any:
+    def node(self, event: Any, place: Place) -> Any:
         if isinstance(event, yaml.AliasEvent):
             raise self.refusal(event, f"alias *{event.anchor}", "aliases are not allowed; write the value out")
         if getattr(event, "anchor", None):
@@ -110,11 +111,15 @@ class _Reader:
             if event.value in content:
                 name = ".".join(key)
                 self.repeated.append(
-                    UsageError(f"{self.where}:{line}", f"{shown(name)} stands a second time", f"first on line {self.lines[key]}")
+                    UsageError(
+                        f"{self.where}:{line}",
+                        f"{shown(name)} stands a second time",
+                        f"first on line {self.lines[key]}",
+                    )
                 )
             self.lines[key] = line
             content[event.value] = self.node(next(self.events), key)
         return content
 
-    def refusal(self, event: yaml.Event, wrong: str, allowed: str) -> UsageError:
+    def refusal(self, event: Any, wrong: str, allowed: str) -> UsageError:
         return UsageError(f"{self.where}:{event.start_mark.line + 1}", wrong, allowed)

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -33,7 +34,8 @@ def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] 
 
 def _npz(dump: AttentionDump) -> bytes:
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **_arrays(dump), tokens=np.array(dump.tokens, dtype=np.str_))
+    arrays: dict[str, Any] = _arrays(dump)
+    np.savez_compressed(buffer, **arrays, tokens=np.array(dump.tokens, dtype=np.str_))
     return buffer.getvalue()
 
 

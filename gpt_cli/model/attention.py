@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -81,7 +81,8 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, *, bias: bool = True):
         super().__init__()
-        self.heads = nn.ModuleList(Attention(d_model, d_model // num_heads, dropout) for _ in range(num_heads))
+        heads = (Attention(d_model, d_model // num_heads, dropout) for _ in range(num_heads))
+        self.heads = cast("Sequence[Attention]", nn.ModuleList(heads))
         self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
         self.dropout = Dropout(dropout)
         self.fused = True

@@ -9,7 +9,7 @@ import torch
 from gpt_cli.errors import EnvironmentFailure
 
 # from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
-BFLOAT16_FROM_D_MODEL = 256
+BFLOAT16_FROM_D_MODEL = 64
 
 
 def choose_device(name: str) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +34,7 @@ class GPT(nn.Module):
             self.position_embedding = SinusoidalPositions(config.context_length, config.d_model)
         else:
             self.rotary = RotaryPositions(config.context_length, config.head_size)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_blocks))
+        self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
         self.final_norm = make_norm(config)
         self.output_layer = None if config.tie_embeddings else nn.Linear(config.d_model, vocab_size, bias=False)
         if generator is not None:

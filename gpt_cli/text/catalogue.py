@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -65,7 +64,12 @@ def find(name: str) -> Entry:
     if name in ENTRIES:
         return ENTRIES[name]
     close = nearest(name)
-    raise UsageError(shown(name), "not in the catalogue", f"known are {', '.join(ENTRIES)}", hint=close and f"did you mean {close}?")
+    raise UsageError(
+        shown(name),
+        "not in the catalogue",
+        f"known are {', '.join(ENTRIES)}",
+        hint=close and f"did you mean {close}?",
+    )
 
 
 def nearest(name: str) -> str | None:
@@ -78,7 +82,7 @@ def _download(entry: Entry) -> bytes:
     try:
         with urllib.request.urlopen(entry.url, timeout=TIMEOUT) as response:
             content = response.read(MAX_BYTES + 1)
-    except (urllib.error.URLError, socket.timeout, OSError) as error:
+    except (TimeoutError, urllib.error.URLError, OSError) as error:
         cause = getattr(error, "reason", error)
         raise EnvironmentFailure(
             entry.name,

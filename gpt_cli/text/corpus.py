@@ -66,9 +66,16 @@ def decode_utf8(content: bytes, where: str) -> str:
         start = error.start + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
         line = content.count(b"\n", 0, start) + 1
         wrong = f"byte 0x{content[start]:02x} at offset {start:,} is not UTF-8"
-        guess = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "gb18030"
-        hint = f"if it is {guess.upper()}: iconv -f {guess} -t utf-8 FILE > NEW"
+        hint = f"if it is {_likely_encoding(content)}: iconv -f {_likely_encoding(content)} -t utf-8 OLD > NEW"
         raise DataError(f"{where}: line {line:,}", wrong, "text is UTF-8", hint=hint) from None
+
+
+def _likely_encoding(content: bytes) -> str:
+    """A guess for a hint: a byte order mark tells, else Chinese text has mostly high bytes, and Latin-1 few."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "UTF-16"
+    sample = content[:65536]
+    return "GB18030" if sum(byte > 0x7F for byte in sample) > 0.3 * len(sample) else "LATIN1"
 
 
 def _read_source(source: str) -> tuple[list[str], int]:

@@ -172,7 +172,7 @@ def train_byte_pairs(documents: Sequence[str], vocab_size: int) -> BytePairToken
     """Byte pairs learned from documents: at most vocab_size tokens, end-of-text included."""
     import rustbpe
 
-    trainer = rustbpe.Tokenizer()
+    trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
     texts = (piece for document in documents for piece in pieces(document))
     trainer.train_from_iterator(texts, vocab_size=vocab_size - 1, pattern=WORD_PATTERN)
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
@@ -208,7 +208,11 @@ def _published(name: str) -> BytePairTokenizer:
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS
 
     if name not in ENCODING_CONSTRUCTORS:
-        raise UsageError("tokenizer.name", f"{shown(name)} is no vocabulary of tiktoken", f"use {' | '.join(ENCODING_CONSTRUCTORS)}")
+        raise UsageError(
+            "tokenizer.name",
+            f"{shown(name)} is no vocabulary of tiktoken",
+            f"use {' | '.join(ENCODING_CONSTRUCTORS)}",
+        )
     # tiktoken downloads without a timeout, so it works in a thread that we need not wait for
     result: dict[str, Any] = {}
 

@@ -44,7 +44,7 @@ def encode_documents(
 
 def _encode(documents: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int], object]) -> np.ndarray:
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32
-    parts: list[np.ndarray] = []
+    parts = [np.empty(0, dtype)]
     for i, document in enumerate(documents):
         if i:
             parts.append(np.array([tokenizer.end_of_text], dtype))

@@ -111,9 +111,7 @@ def train(
             yield evaluated
         stopping = settings.patience and session.progress.evaluations_without_best >= settings.patience
         logged = bool(last or stopping or signal or evaluated or step % settings.log_every == 0)
-        stepped = Stepped(
-            step, loss, learning_rate(step - 1, settings), norm, since_tokens / since_seconds, logged
-        )
+        stepped = Stepped(step, loss, learning_rate(step - 1, settings), norm, since_tokens / since_seconds, logged)
         if logged:
             session.directory.append(session.directory.metrics, _metrics_line(session, stepped, evaluated))
             since_tokens, since_seconds = 0, 0.0
@@ -176,6 +174,7 @@ def compute_gradient(session: Session, step: int) -> float:
 
 def time_step(session: Session) -> float:
     """Seconds that a step's gradient takes, measured on the next batch; leaves the training as it was."""
+    seconds = 0.0
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()
         compute_gradient(session, session.progress.step)
@@ -187,9 +186,7 @@ def time_step(session: Session) -> float:
 def _evaluate(session: Session) -> Evaluated:
     """Measure the validation loss on evenly spaced windows and keep count of the best."""
     settings, progress = session.config.train, session.progress
-    windows = validation_windows(
-        len(session.validation_ids), session.config.model.context_length, settings.eval_tokens
-    )
+    windows = validation_windows(len(session.validation_ids), session.config.model.context_length, settings.eval_tokens)
     evaluation = evaluate(
         session.model, session.tokenizer, session.validation_ids, windows,
         batch_size=settings.batch_size, dtype=settings.dtype,
@@ -215,9 +212,7 @@ def _sample(session: Session) -> Sampled:
     text = tokenizer.decode(token for (token,) in tokens if token is not None)
     session.model.train()
     sampled = Sampled(step, tokenizer.decode(prompt), text)
-    session.directory.append(
-        session.directory.samples, f"=== step {step} ===\n{sampled.prompt}{sampled.text}\n"
-    )
+    session.directory.append(session.directory.samples, f"=== step {step} ===\n{sampled.prompt}{sampled.text}\n")
     return sampled
 
 
@@ -238,9 +233,7 @@ def _metrics_line(session: Session, stepped: Stepped, evaluated: Evaluated | Non
     return json.dumps(line) + "\n"
 
 
-def _summary(
-    session: Session, loss: float, stopped_by: str, progress: Callable[[int], object]
-) -> dict[str, Any]:
+def _summary(session: Session, loss: float, stopped_by: str, progress: Callable[[int], object]) -> dict[str, Any]:
     """The closing figures; unless a signal hurries, the best weights are evaluated on the whole validation text."""
     settings, model = session.config.train, session.model
     closing = None

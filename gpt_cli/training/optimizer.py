@@ -18,7 +18,10 @@ def make_optimizer(model: GPT, config: TrainConfig) -> torch.optim.AdamW:
     """AdamW in its fused form; weight decay on matrices only. Loshchilov and Hutter 2019, algorithm 2."""
     matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2), fused=True)
 
 

@@ -24,12 +24,17 @@ from gpt_cli.text.tokens import Batches, check_length, encode_documents
 from gpt_cli.training.optimizer import make_optimizer, moments, restore_moments
 
 # what may change when a run is continued; everything else would make it another run
-FREE_KEYS = frozenset(
-    f"train.{key}"
-    for key in (
-        "max_steps micro_batch_size device log_every eval_every eval_tokens sample_every save_every "
-        "keep_checkpoints patience"
-    ).split()
+FREE_KEYS = (
+    "train.max_steps",
+    "train.micro_batch_size",
+    "train.device",
+    "train.log_every",
+    "train.eval_every",
+    "train.eval_tokens",
+    "train.sample_every",
+    "train.save_every",
+    "train.keep_checkpoints",
+    "train.patience",
 )
 
 
@@ -77,11 +82,7 @@ def resolve(config: Config, notice: Callable[[str], object]) -> Config:
 
 def config_to_resume(stored: Config, asked: Config) -> Config:
     """The asked config, where `auto` means what the run chose; raises CheckpointError listing what may not change."""
-    kept = {
-        key: getattr(stored.train, key)
-        for key in ("device", "dtype")
-        if getattr(asked.train, key) == "auto"
-    }
+    kept = {key: getattr(stored.train, key) for key in ("device", "dtype") if getattr(asked.train, key) == "auto"}
     if asked.train.warmup_steps >= asked.train.max_steps:
         kept["warmup_steps"] = stored.train.warmup_steps
     asked = asked.model_copy(update={"train": asked.train.model_copy(update=kept)})

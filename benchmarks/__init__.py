@@ -1,0 +1,1 @@
+"""Timings, as ratios inside one run."""

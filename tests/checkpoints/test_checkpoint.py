@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from helpers import small_config
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
+from gpt_cli.errors import CheckpointError
+from gpt_cli.model import GPT
+from gpt_cli.text.tokenizer import CharTokenizer
+
+
+def make(**changes: object) -> Checkpoint:
+    config, tokenizer = small_config("model.d_model=4", "model.num_blocks=1"), CharTokenizer("ab今\0")
+    model = GPT(config.model, tokenizer.vocab_size, torch.Generator().manual_seed(0))
+    moments = {f"{name}.exp_avg": torch.full_like(p, 0.5) for name, p in model.state_dict().items()}
+    progress = Progress(7, 1.5, 2.25, 1, 1000, "digest", {"torch": "x"})
+    return replace(Checkpoint(config, tokenizer, progress, model.state_dict(), moments), **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "c.safetensors", make())
+    return tmp_path / "c.safetensors"
+
+
+def edit_header(path: Path, **metadata: str) -> None:
+    """Write other metadata into a file, leaving the rest as it is."""
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"] |= metadata
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+
+
+def test_everything_survives(saved: Path) -> None:
+    read, written = read_checkpoint(saved, everything=True), make()
+    assert (read.config, read.progress, read.tokenizer.digest) == (
+        written.config,
+        written.progress,
+        written.tokenizer.digest,
+    )
+    for ours, theirs in ((read.weights, written.weights), (read.moments, written.moments)):
+        assert set(ours) == set(theirs)
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    model = read.build_model()
+    assert not model.training
+    assert all(torch.equal(tensor, written.weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_the_safetensors_library_reads_the_file_by_itself(saved: Path) -> None:
+    tensors = safetensors.torch.load_file(saved)
+    assert torch.equal(tensors["token_embedding.weight"], make().weights["token_embedding.weight"])
+    assert sum(name.startswith("optimizer.") for name in tensors) == len(make().moments)
+
+
+def test_weights_come_before_the_optimizer(saved: Path) -> None:
+    content = saved.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    header.pop("__metadata__")
+    ends = {
+        kind: [e["data_offsets"][1] for n, e in header.items() if n.startswith("optimizer.") == kind]
+        for kind in (False, True)
+    }
+    assert max(ends[False]) < min(ends[True])
+
+
+def test_every_flipped_bit_is_noticed(saved: Path) -> None:
+    content = saved.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    places = [*range(8 + length), *range(8 + length, len(content), 97)]
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << (place % 8)
+        saved.write_bytes(damaged)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(saved, everything=True)
+
+
+def test_a_reader_of_weights_notices_damage_in_all_it_uses_and_only_there(saved: Path) -> None:
+    content = bytearray(saved.read_bytes())
+    content[-1] ^= 1  # in the last moment
+    saved.write_bytes(content)
+    read_checkpoint(saved)
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_checkpoint(saved, everything=True)
+
+
+def test_every_truncation_is_noticed(saved: Path) -> None:
+    content = saved.read_bytes()
+    for end in [*range(0, len(content) - 1, 61), len(content) - 1]:
+        saved.write_bytes(content[:end])
+        with pytest.raises(CheckpointError, match=r"truncated|not a checkpoint"):
+            read_checkpoint(saved)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a checkpoint of this program"),
+        (b"model: {}", "not a checkpoint of this program"),
+        (b"PK\x03\x04" + b"x" * 50, "a PyTorch pickle file; this program never loads pickles"),
+        (b"\x80\x02}q\x00.", "a PyTorch pickle file; this program never loads pickles"),
+        (struct.pack("<Q", 2**60) + b"x" * 50, "not a checkpoint of this program"),
+        (struct.pack("<Q", 20) + b"{" * 20, "not a checkpoint of this program"),
+        (struct.pack("<Q", 2) + b"{}", "not a checkpoint of this program"),
+        (struct.pack("<Q", 2) + b"[]", "not a checkpoint of this program"),
+        (struct.pack("<Q", 100_000) + b"[" * 100_000, "not a checkpoint of this program"),
+    ],
+)
+def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "c.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(path)
+
+
+def test_a_safetensors_file_of_another_program_is_foreign(tmp_path: Path) -> None:
+    safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "c.safetensors")
+    with pytest.raises(CheckpointError, match="not a checkpoint of this program"):
+        read_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_missing_and_special_files_are_errors_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in (("nothere", "no such file"), ("pipe", "not a regular file")):
+        with pytest.raises(CheckpointError, match=message):
+            read_checkpoint(tmp_path / name)
+
+
+def test_a_newer_format_is_told_with_its_writer(saved: Path) -> None:
+    edit_header(saved, format_version="2", written_by="gpt-cli 9.0")
+    with pytest.raises(
+        CheckpointError, match=r"written by gpt-cli 9.0 in format 2; this gpt-cli .* reads up to format 1"
+    ):
+        read_checkpoint(saved)
+
+
+def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
+    """A hostile file: other metadata, with digests that match."""
+    import gpt_cli.checkpoints.checkpoint as module
+
+    original = module._header
+
+    def header(tensors: object, given: dict[str, str]) -> bytes:
+        return original(tensors, given | metadata)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_header", header)
+        save_checkpoint(path, checkpoint)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"config": '{"model": {"_target_": "os.system"}}'},
+        {"config": '{"out": "../../x"}'},
+        {"config": '{"model": {"d_model": NaN}}'},
+        {"config": '{"model": {}, "model": {}}'},
+        {"config": "[" * 50_000},
+        {"tokenizer": '{"kind": "pickle"}'},
+        {"tokenizer": "{}"},
+        {"progress": '{"step": 3}'},
+        {"progress": '{"__class__": "x"}'},
+    ],
+)
+def test_hostile_metadata_with_right_digests_is_refused(tmp_path: Path, metadata: dict[str, str]) -> None:
+    resealed(tmp_path / "c.safetensors", make(), **metadata)
+    with pytest.raises(CheckpointError):
+        read_checkpoint(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize(
+    "setting", ["model.num_blocks=1000000", "model.d_model=1000000", "model.d_model=8", "model.num_blocks=2"]
+)
+def test_a_config_that_does_not_fit_the_weights_is_refused_before_allocating(setting: str) -> None:
+    checkpoint = make(config=small_config("model.d_model=4", "model.num_blocks=1", setting))
+    with pytest.raises(CheckpointError, match="its weights do not fit its config"):
+        checkpoint.build_model()
+
+
+def test_numpy_sees_the_same_bytes(saved: Path) -> None:
+    weight = make().weights["final_norm.weight"].numpy()
+    assert weight.tobytes() in saved.read_bytes()
+    assert np.isfinite(weight).all()

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import RunCommand
+
+
+def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path, run: RunCommand) -> None:
+    first = run("sample", "--prompt", "The value", "--seed", "0", "--max-new-tokens", "20")
+    again = run("sample", "--prompt", "The value", "--seed", "0", "--max-new-tokens", "20", "--no-stream")
+    other = run("sample", "--prompt", "The value", "--seed", "1", "--max-new-tokens", "20")
+    assert first.code == 0
+    assert first.err == ""
+    assert first.out == again.out != other.out
+    assert not first.out.startswith("The value")
+
+
+def test_without_a_seed_one_is_chosen_and_told(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("sample", "--prompt", "The", "--max-new-tokens", "10")
+    seed = outcome.err.split("--seed ")[1].strip()
+    assert run("sample", "--prompt", "The", "--max-new-tokens", "10", "--seed", seed).out == outcome.out
+
+
+def test_a_prompt_comes_from_a_flag_a_file_or_stdin(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_bytes("\ufeffThe value\n".encode())
+    options = ["--greedy", "--max-new-tokens", "8"]
+    by_flag = run("sample", "--prompt", "The value", *options, stdin=b"never read")
+    assert by_flag.code == 0
+    for arguments, stdin in (
+        (["--prompt-file", tmp_path / "prompt.txt"], b"never read"), ([], b"The value\n"), (["--prompt", "-"], b"The value"),
+    ):  # fmt: skip
+        assert run("sample", *arguments, *options, stdin=stdin).out == by_flag.out
+
+
+def test_greedy_is_temperature_zero_and_top_k_one(smoke_run: Path, run: RunCommand) -> None:
+    outs = {
+        run("sample", "--prompt", "The", "--max-new-tokens", "12", "--seed", "3", *options).out
+        for options in (
+            ["--greedy"],
+            ["--temperature", "0"],
+            ["--top-k", "1"],
+            ["--top_k", "1", "--temperature", "2"],
+        )
+    }
+    assert len(outs) == 1
+
+
+def test_several_samples_come_in_one_batch_and_the_first_is_that_of_one(smoke_run: Path, run: RunCommand) -> None:
+    options = ["--prompt", "The", "--seed", "5", "--max-new-tokens", "12", "--json"]
+    one, three = (json.loads(run("sample", *options, "--num-samples", n).out) for n in ("1", "3"))
+    assert len(three["samples"]) == 3
+    assert three["samples"][0] == one["samples"][0]
+    assert three["prompt"] == "The"
+    text = run("sample", *options[:-1], "--num-samples", "3").out
+    assert text == "\n---\n".join(sample["text"] for sample in three["samples"]) + "\n"
+
+
+def test_long_prompts_are_cut_with_a_notice_and_sampling_goes_past_the_context(
+    smoke_run: Path, run: RunCommand
+) -> None:
+    outcome = run("sample", "--prompt", "word " * 60, "--greedy", "--max-new-tokens", "50", "--json")
+    assert "the prompt has" in outcome.err
+    assert "the model sees the last 32" in outcome.err
+    assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 50
+
+
+def test_an_empty_prompt_starts_a_document(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("sample", "--prompt", "", "--greedy", "--max-new-tokens", "5", "--json")
+    assert outcome.code == 0
+    assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 5
+
+
+def test_sampling_needs_nothing_but_the_checkpoint(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = tmp_path / "alone.safetensors"
+    alone.write_bytes((smoke_run / "checkpoints" / "best.safetensors").read_bytes())
+    options = ["--prompt", "The", "--greedy", "--max-new-tokens", "8"]
+    expected = run("sample", *options).out
+    monkeypatch.chdir(tmp_path)
+    assert run("sample", "--run", "alone.safetensors", *options).out == expected
+
+
+def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gpt_cli",
+        "sample",
+        "--prompt",
+        "The",
+        "--seed",
+        "0",
+        "--max-new-tokens",
+        "5000",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_an_ascii_terminal_gets_escapes_instead_of_an_error(smoke_run: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gpt_cli",
+        "sample",
+        "--prompt",
+        "今天",
+        "--greedy",
+        "--max-new-tokens",
+        "200",
+        "--temperature",
+        "2",
+    ]
+    import os
+
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    done.stdout.decode("ascii")

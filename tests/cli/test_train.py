@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import CORPUS_TEXT, RunCommand
+
+FAST = [
+    "--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "corpus.txt",
+]  # fmt: skip
+
+
+@pytest.fixture
+def corpus(here: Path) -> Path:
+    (here / "corpus.txt").write_text(CORPUS_TEXT)
+    return here
+
+
+def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: RunCommand) -> None:
+    outcome = run("train", *FAST)
+    assert outcome.code == 0
+    for start in (
+        "device      cpu, float32, 2 threads, torch ",
+        "parameters  ",
+        "corpus      1 documents, ",
+        "tokenizer   byte, ",
+        "estimate    ",
+    ):
+        assert any(line.startswith(start) for line in outcome.err.splitlines()), start
+    assert "training tokens, 0." in outcome.err
+    assert "per parameter" in outcome.err
+    assert "step 10: validation loss" in outcome.err
+    assert "bits/byte" in outcome.err
+    assert "tokens/s" in outcome.err
+    assert outcome.out.startswith("runs/smoke: 20 steps in ")
+
+
+def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCommand) -> None:
+    outcome = run("train", *FAST, "--json", "--quiet", "--out", "runs/x")
+    assert outcome.err == ""
+    summary = json.loads(outcome.out)
+    assert (summary["run"], summary["steps"], summary["tokens"]) == ("runs/x", 20, 20 * 8 * 32)
+    assert (summary["device"], summary["dtype"], summary["stopped_by"]) == ("cpu", "float32", "steps")
+
+
+def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCommand) -> None:
+    assert run("train", *FAST, "--overwrite").code == 0  # fine on a new directory
+    refused = run("train", *FAST)
+    assert refused.code == 2
+    assert refused.err.splitlines() == [
+        'error: "runs/smoke": a run is there already; continue it with --resume or replace it with --overwrite',
+        "hint: gpt train --config smoke --out runs/smoke --resume",
+    ]
+    longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25")
+    assert longer.code == 0
+    assert "resuming runs/smoke at step 20" in longer.err
+    steps = [json.loads(line)["step"] for line in Path("runs/smoke/metrics.jsonl").read_text().splitlines()]
+    assert steps == [5, 10, 15, 20, 25]
+    assert run("train", *FAST, "--overwrite", "--max-steps", "5").code == 0
+    assert sorted(os.listdir("runs/smoke/checkpoints")) == ["best.safetensors", "step-00000005.safetensors"]
+
+
+def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: RunCommand) -> None:
+    outcome = run("train", *FAST, "--resume")
+    assert outcome.code == 0
+    Path("runs/smoke/checkpoints/step-00000010.safetensors").unlink()
+    Path("runs/smoke/checkpoints/step-00000020.safetensors").unlink()
+    outcome = run("train", "--out", "runs/smoke", "--resume")
+    assert "no checkpoint in runs/smoke yet; starting at step 0" in outcome.err
+    assert outcome.code == 0
+
+
+def test_a_failed_start_leaves_the_old_run_alone(corpus: Path, run: RunCommand) -> None:
+    assert run("train", *FAST, "--quiet").code == 0
+    before = sorted(path.stat().st_mtime_ns for path in Path("runs/smoke").rglob("*"))
+    (corpus / "empty.txt").write_text("")
+    assert run("train", "--config", "smoke", "--overwrite", "--data", "empty.txt").code == 3
+    assert sorted(path.stat().st_mtime_ns for path in Path("runs/smoke").rglob("*")) == before
+
+
+def test_two_trainings_with_one_seed_agree_and_with_another_do_not(corpus: Path, run: RunCommand) -> None:
+    losses = [
+        json.loads(run("train", *FAST, "--quiet", "--json", "--out", f"runs/{i}", "--seed", str(seed)).out)["loss"]
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -> None:
+    run("train", *FAST, "--quiet")
+    outcome = run("train", *FAST, "--resume", "--seed", "3", "--set", "model.num_heads=4")
+    assert outcome.code == 4
+    assert outcome.err.splitlines() == [
+        "error: --resume: model.num_heads was 2 in this run and is 4 now; it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 3 now; it may not change",
+        "hint: leave --config out to use the run's own, or start anew with another --out",
+    ]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_saves_the_step_and_names_the_command_that_resumes(corpus: Path, name: str, code: int) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gpt_cli",
+        "train",
+        *FAST,
+        "--max-steps",
+        "1000000",
+        "--set",
+        "train.log_every=1",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        metrics = Path("runs/smoke/metrics.jsonl")
+        deadline = time.monotonic() + 60
+        while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(getattr(signal, name))
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    step = max(int(path.stem.split("-")[1]) for path in Path("runs/smoke/checkpoints").glob("step-*"))
+    assert err.splitlines()[-1] == (
+        f"warning: stopped by signal {code - 128} at step {step}, which is saved; "
+        "resume: gpt train --out runs/smoke --resume"
+    )
+    assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
+
+
+def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: RunCommand) -> None:
+    (here / "texts").mkdir()
+    (here / "texts" / "a.txt").write_text("春眠不觉晓，处处闻啼鸟。\n" * 60)
+    (here / "texts" / "b.txt").write_text("夜来风雨声，花落知多少。\n" * 60)
+    trained = run("train", "--config", "smoke", "--data", "texts", "--set", "tokenizer.kind=char", "--quiet")
+    assert trained.code == 0, trained.err
+    sampled = run("sample", "--prompt", "春眠", "--max-new-tokens", "10", "--seed", "0", "--quiet")
+    assert sampled.code == 0
+    assert set(sampled.out.strip()) <= set("春眠不觉晓，处处闻啼鸟。夜来风雨声花落知多少\n")

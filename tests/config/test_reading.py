@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpt_cli.config import Config
+from gpt_cli.config.reading import (
+    build_config,
+    differences,
+    known_keys,
+    read_config,
+    shipped_configs,
+    validate,
+    write_config,
+)  # fmt: skip
+from gpt_cli.config.yaml_subset import parse
+from gpt_cli.errors import UsageError
+
+
+def read(text: str, *settings: str, **flags: object) -> Config:
+    return build_config(
+        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): v for key, v in flags.items()}
+    )
+
+
+def problems(text: str, *settings: str) -> list[str]:
+    with pytest.raises(UsageError) as raised:
+        read(text, *settings)
+    return raised.value.lines()
+
+
+def test_every_shipped_config_is_valid_and_small_is_the_default_model() -> None:
+    for path in shipped_configs().values():
+        read_config(str(path))
+    model = read_config("small").model
+    sizes = (model.context_length, model.d_model, model.num_heads, model.num_blocks, model.dropout)
+    assert sizes == (128, 512, 8, 12, 0.1)
+    assert read_config("small").model == Config().model
+
+
+def test_a_config_survives_writing_and_reading() -> None:
+    config = read("model: {d_model: 64, num_heads: 2}\ndata: {source: [a, 'b c']}\ntrain: {gradient_clip: null}")
+    assert read(write_config(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("3e-4", 3e-4), ("1e-3", 1e-3), (".5", 0.5), ("1.", 1.0), ("2", 2.0), ("'0.1'", 0.1)],
+)
+def test_numbers_are_read_by_their_declared_type(written: str, number: float) -> None:
+    assert read(f"train:\n  learning_rate: {written}").train.learning_rate == number
+
+
+def test_words_of_yaml_are_booleans_only_where_one_is_wanted() -> None:
+    assert read("model:\n  bias: no\ndata:\n  source: no") == read("model:\n  bias: false\ndata:\n  source: 'no'")
+    assert read("model:\n  tie_embeddings: on").model.tie_embeddings is True
+
+
+def test_settings_are_written_over_the_file_and_flags_over_settings() -> None:
+    config = read("train:\n  seed: 1\n  max_steps: 5", "train.seed=0", "data.source=[a, b]", train__max_steps=7)
+    assert (config.train.seed, config.train.max_steps, config.data.source) == (0, 7, ["a", "b"])
+
+
+def test_empty_files_and_sections_mean_the_defaults() -> None:
+    assert read("") == read("model:\ntrain:\n") == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("train:\n  learning_rat: 1", [
+            'error: c.yaml:2: unknown key "train.learning_rat"; see `gpt config schema` for those of train',
+            "hint: did you mean train.learning_rate?"]),
+        ("d_model: 5", [
+            'error: c.yaml:1: unknown key "d_model"; sections are model, data, tokenizer, train',
+            "hint: did you mean model.d_model?"]),
+        ("modle: {}", [
+            'error: c.yaml:1: unknown section "modle"; sections are model, data, tokenizer, train',
+            "hint: did you mean model?"]),
+        ("train:\n  max_steps: many", ['error: c.yaml:2: train.max_steps: "many" is not a whole number; use a whole number from 1']),
+        ("train:\n  max_steps: 1e3", [
+            'error: c.yaml:2: train.max_steps: "1e3" is not written as a whole number, which would be 1000; use a whole number from 1']),
+        ("train:\n  max_steps: true", ['error: c.yaml:2: train.max_steps: "true" is not a whole number; use a whole number from 1']),
+        ("train:\n  max_steps: 0", ["error: c.yaml:2: train.max_steps: 0 is out of range; use a whole number from 1"]),
+        ("train:\n  max_steps: [1]", ["error: c.yaml:2: train.max_steps: ['1'] is not allowed; use a whole number from 1"]),
+        ("train:\n  max_steps:", ["error: c.yaml:2: train.max_steps: is empty; use a whole number from 1"]),
+        ("train:\n  seed: -1", ["error: c.yaml:2: train.seed: -1 is out of range; use a whole number from 0"]),
+        ("train:\n  learning_rate: .inf", ['error: c.yaml:2: train.learning_rate: ".inf" is not a number; use a number above 0 and at most 100']),
+        ("train:\n  learning_rate: nan", ['error: c.yaml:2: train.learning_rate: "nan" is not a number; use a number above 0 and at most 100']),
+        ("model:\n  dropout: 1", ["error: c.yaml:2: model.dropout: 1.0 is out of range; use a number from 0 and below 1"]),
+        ("model:\n  bias: maybe", ['error: c.yaml:2: model.bias: "maybe" is neither true nor false; use true or false']),
+        ("model:\n  norm: batch", ['error: c.yaml:2: model.norm: "batch" is not allowed; use layernorm | rmsnorm']),
+        ("model:\n  d_model: 100", [
+            "error: c.yaml:2: model.d_model: 100 is not a multiple of num_heads 8; the nearest are 96 or 104"]),
+        ("model: {d_model: 6, num_heads: 2, positions: rope}", [
+            "error: c.yaml:1: model.positions: rope needs an even head size, and d_model 6 / num_heads 2 is 3; "
+            "change d_model or num_heads, or use learned or sinusoidal"]),
+        ("train:\n  micro_batch_size: 5", [
+            "error: c.yaml:2: train.micro_batch_size: 5 does not divide batch_size 16; use one of 1, 2, 4, 8, 16"]),
+        ("train:\n  device: gpu", ['error: c.yaml:2: train.device: "gpu" is not allowed; use auto | cpu | cuda | cuda:N']),
+        ("data:\n  source: {a: b}", ["error: c.yaml:2: data.source: {'a': 'b'} is not allowed; use text or a list of texts"]),
+        ("model: 3", ["error: c.yaml:1: model is not a section; write keys below `model:`"]),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_line_value_and_what_is_allowed(text: str, lines: list[str]) -> None:
+    assert problems(text) == lines
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
+    lines = problems("train:\n  seed: x\n  lograte: 1\nmodel:\n  d_model: 0", "train.max_steps=x")
+    assert [line.split(": ")[1] for line in lines if line.startswith("error")] == [
+        "c.yaml:2",
+        "c.yaml:3",
+        "c.yaml:5",
+        "--set",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("train.seed", 'error: --set: "train.seed" has no value; write section.key=value'),
+        ("seed=3", 'error: --set: unknown key "seed"; a key is section.key'),
+        ("train.seed=x", 'error: --set: train.seed: "x" is not a whole number; use a whole number from 0'),
+        ("foo.bar=1", 'error: --set: unknown section "foo"; sections are model, data, tokenizer, train'),
+    ],
+)
+def test_wrong_settings_are_told_as_typed(setting: str, line: str) -> None:
+    assert problems("", setting)[0] == line
+
+
+def test_a_mistyped_key_of_every_kind_is_answered_with_the_right_one() -> None:
+    for key in known_keys():
+        section, name = key.split(".")
+        if len(name) > 4:
+            assert f"hint: did you mean {key}?" in problems("", f"{section}.{name[:-1]}x=1")
+
+
+def test_a_missing_config_names_the_shipped_ones() -> None:
+    with pytest.raises(UsageError) as raised:
+        read_config("smal")
+    assert raised.value.lines() == [
+        'error: "smal": no such config file',
+        "hint: did you mean --config small? shipped configs: small, smoke, tiny",
+    ]
+
+
+def test_unused_tokenizer_keys_are_known() -> None:
+    assert read("tokenizer: {kind: char, vocab_size: 300}").tokenizer.unused_keys() == ["vocab_size"]
+    assert read("tokenizer: {kind: bpe, vocab_size: 300}").tokenizer.unused_keys() == []
+
+
+def test_differences_are_listed_by_key() -> None:
+    assert list(differences(Config(), read("train: {seed: 0}"))) == [("train.seed", 1337, 0)]
+
+
+def test_configs_do_not_change() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Config().train.seed = 3  # type: ignore[misc]
+
+
+def test_content_that_is_not_from_yaml_is_checked_the_same_way() -> None:
+    with pytest.raises(UsageError, match="unknown key"):
+        validate({"model": {"width": 3}}, "a checkpoint")
+
+
+def test_every_key_is_described(tmp_path: Path) -> None:
+    assert [key for key, details in known_keys().items() if not details.get("description")] == []

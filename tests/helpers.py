@@ -1,0 +1,63 @@
+"""What tests of several rooms need: a command line in this process, and settings that train in a moment."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpt_cli.cli.app import main
+from gpt_cli.config import Config
+from gpt_cli.config.reading import build_config
+from gpt_cli.config.yaml_subset import Document
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left: its exit code and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+RunCommand = Callable[..., Outcome]
+
+
+class _Standard(io.TextIOWrapper):
+    """A standard stream in memory, with the bytes below it."""
+
+    def __init__(self, content: bytes = b""):
+        super().__init__(io.BytesIO(content), encoding="utf-8", write_through=True, newline="")
+
+    def text(self) -> str:
+        assert isinstance(self.buffer, io.BytesIO)
+        return self.buffer.getvalue().decode()
+
+
+def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
+    """Run `gpt` in this process, with stdin piped."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    given, out, err = _Standard(stdin), _Standard(), _Standard()
+    sys.stdin, sys.stdout, sys.stderr = given, out, err
+    try:
+        code = main([str(argument) for argument in arguments])
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = streams
+    return Outcome(code, out.text(), err.text())
+
+
+def small_config(*settings: str) -> Config:
+    """A config that trains in a moment, with `section.key=value` settings over it."""
+    base = [
+        "model.context_length=16", "model.d_model=16", "model.num_heads=2", "model.num_blocks=2",
+        "tokenizer.kind=byte", "train.batch_size=4", "train.max_steps=8", "train.warmup_steps=2",
+        "train.log_every=2", "train.eval_every=4", "train.eval_tokens=64", "train.save_every=4",
+        "train.sample_every=4", "train.device=cpu", "train.dtype=float32",
+    ]  # fmt: skip
+    return build_config(Document({}), "test", [*base, *settings])
+
+
+CORPUS_TEXT = "".join(f"{i} squared is {i * i}, and doubled {2 * i}.\n" for i in range(200))

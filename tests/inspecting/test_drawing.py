@@ -1,0 +1,44 @@
+import numpy as np
+from rich.cells import cell_len
+
+from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
+from gpt_cli.inspecting.dump import AttentionDump
+
+WEIGHTS = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.01, 0.09, 0.9]])
+
+
+def test_a_map_has_a_row_a_token_and_darker_cells_for_more_weight() -> None:
+    text, shown = draw_map(("The", "今天", "\n"), WEIGHTS, 80, colour=False)
+    assert shown == 3
+    assert text.plain.split("\n") == [" The ██", "今天 ▒▒██", "   ↵   ░░██", ""]
+
+
+def test_labels_line_up_whatever_their_width() -> None:
+    text, _ = draw_map(("a" * 30, "今天天气很好今天", "b"), WEIGHTS, 80, colour=False)
+    starts = {cell_len(line[: line.index("█")]) for line in text.plain.split("\n")[:1]}
+    assert starts == {15}
+    assert max(cell_len(line) for line in text.plain.split("\n")) <= 80
+
+
+def test_a_narrow_terminal_shows_the_last_tokens() -> None:
+    weights = np.tril(np.ones((50, 50)))
+    text, shown = draw_map(tuple("x" * 50), weights, 30, colour=False)
+    assert shown == 28
+    assert max(map(len, text.plain.split("\n"))) == 30
+
+
+def test_colour_says_the_same_with_backgrounds() -> None:
+    text, _ = draw_map(("a", "b", "c"), WEIGHTS, 80, colour=True)
+    styles = [str(span.style) for span in text.spans]
+    assert styles[0] == "on #fde725"
+    assert len(styles) == 6
+
+
+def test_many_heads_are_drawn_as_their_mean() -> None:
+    weights = np.stack([np.zeros((3, 2, 2)), np.ones((3, 2, 2))])
+    many = AttentionDump(("a", "b"), (0, 1), (0, 1), (0, 1, 2), {"weights": weights})
+    ((title, mean),) = maps_to_draw(many).items()
+    assert title == "mean of 6 heads (choose with --layers and --heads)"
+    assert (mean == 0.5).all()
+    few = AttentionDump(("a", "b"), (0, 1), (4,), (0, 1, 2), {"weights": weights[:1]})
+    assert list(maps_to_draw(few)) == ["layer 4 head 0", "layer 4 head 1", "layer 4 head 2"]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from gpt_cli.inspecting import picture
+from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.picture import draw_png, find_font, label_of
+
+
+def dump(tokens: list[str], layers: int = 1, heads: int = 1) -> AttentionDump:
+    count = len(tokens)
+    weights = np.tril(np.ones((layers, heads, count, count), np.float32))
+    weights /= weights.sum(-1, keepdims=True)
+    numbers = tuple(range(count))
+    return AttentionDump(tuple(tokens), numbers, tuple(range(layers)), tuple(range(heads)), {"weights": weights})
+
+
+def pixels(png: bytes) -> np.ndarray:
+    return matplotlib.image.imread(io.BytesIO(png))
+
+
+def test_more_heads_make_a_larger_picture() -> None:
+    one, grid = (pixels(draw_png(dump(["a", "b", "c"], *size))) for size in ((1, 1), (3, 4)))
+    assert grid.shape[0] > one.shape[0]
+    assert grid.shape[1] > one.shape[1]
+
+
+def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white() -> None:
+    image = pixels(draw_png(dump([str(i) for i in range(6)])))[..., :3]
+    brightest = np.array([253, 231, 37]) / 255  # the upper end of viridis
+    found = np.argwhere(np.abs(image - brightest).max(-1) < 0.02)
+    assert len(found) > 50
+    top, left = found.min(0)
+    # right of the first cell lies the future of the first token
+    assert np.allclose(image[top + 2, left + 40], 1)
+
+
+def test_labels_show_what_cannot_be_seen() -> None:
+    labels = [label_of(token) for token in (" the", "\n", "  ", "\t", "", "a\x07", "abcdefghijklmnop", " a\n")]
+    assert labels == [" the", "↵", "␣␣", "⇥", "∅", "a\\x07", "abcdefghijk…", " a↵"]
+
+
+def test_a_text_that_looks_like_a_formula_is_not_one() -> None:
+    assert len(draw_png(dump(["$x^", "$\\frac{", "}$"]))) > 1000
+
+
+def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
+    said: list[str] = []
+    draw_png(dump(["今", "a"]), said.append)
+    assert said == ["no installed font has 今; labels are token ids (Debian: apt install fonts-noto-cjk)"]
+
+
+def test_a_font_that_has_the_characters_is_found() -> None:
+    font = find_font({ord("今"), ord("a"), ord("↵")}) or find_font({ord("今"), ord("a")})
+    if font is None:
+        pytest.skip("no font with Chinese characters is installed")
+    said: list[str] = []
+    draw_png(dump(["今", "a"]), said.append)
+    assert said == []
+
+
+def test_a_damaged_font_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "noto-cjk.ttf").write_bytes(b"not a font")
+    monkeypatch.setattr(picture.font_manager, "findSystemFonts", lambda: [str(tmp_path / "noto-cjk.ttf")])
+    assert find_font({ord("今")}) is None
+
+
+def test_a_full_grid_of_the_default_model_is_drawn() -> None:
+    assert pixels(draw_png(dump([str(i) for i in range(128)], 12, 8))).shape[1] > 1000

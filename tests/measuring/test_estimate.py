@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.measuring.estimate import estimate, parameters_by_part
+from gpt_cli.model import GPT
+
+SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3, bias=False)
+
+
+def test_parts_add_up_to_the_model_and_can_be_worked_out() -> None:
+    parts = parameters_by_part(SIZES, 100)
+    assert parts == {
+        "token embedding": 100 * 32,
+        "position embedding": 16 * 32,
+        "attention": 3 * 4 * 32 * 32,
+        "feed-forward": 3 * 8 * 32 * 32,
+        "norms": 7 * 32,
+        "output layer": 100 * 32,
+    }
+    assert sum(parts.values()) == sum(parameter.numel() for parameter in GPT(SIZES, 100).parameters())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_operations_are_those_that_torch_counts(tied: bool) -> None:
+    sizes = SIZES.model_copy(update={"tie_embeddings": tied})
+    model, ids = GPT(sizes, 100), torch.zeros(1, 16, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        model(ids)
+    costs = estimate(sizes, 100, micro_batch_size=1, dtype="float32")
+    assert costs.forward_flops_per_token * 16 == counter.get_total_flops()
+    assert costs.training_flops_per_token == 3 * costs.forward_flops_per_token
+
+
+def test_memory_holds_four_copies_of_the_weights_and_the_cache_keys_and_values() -> None:
+    small, large = (estimate(SIZES, 100, micro_batch_size=size, dtype="float32") for size in (1, 3))
+    activations = (large.training_bytes - small.training_bytes) / 2
+    assert small.training_bytes - activations == 16 * small.parameters
+    assert small.cache_bytes_per_token == 2 * 3 * 32 * 4

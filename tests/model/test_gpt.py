@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.model import GPT
+from gpt_cli.model.dropout import DropMasks
+
+VOCAB = 17
+CHOICES = list(itertools.product(("learned", "sinusoidal", "rope"), ("layernorm", "rmsnorm"), ("pre", "post")))
+
+
+def make(**choices: object) -> GPT:
+    sizes: dict[str, object] = {
+        "context_length": 8,
+        "d_model": 24,
+        "num_heads": 3,
+        "num_blocks": 2,
+        "dropout": 0.3,
+    }
+    return GPT(ModelConfig.model_validate(sizes | choices), VOCAB, torch.Generator().manual_seed(0))
+
+
+def ids(batch: int = 2, length: int = 8) -> Tensor:
+    return torch.randint(VOCAB, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def outputs_and_gradients(model: GPT, masks: DropMasks | None) -> list[Tensor]:
+    model.zero_grad()
+    logits = model(ids(), masks)
+    logits.square().mean().backward()
+    return [
+        logits.detach(),
+        *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None),
+    ]
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize(("positions", "norm", "norm_position"), CHOICES)
+def test_fused_equals_separate_heads_in_outputs_and_every_gradient(
+    positions: str, norm: str, norm_position: str, training: bool
+) -> None:
+    model = make(positions=positions, norm=norm, norm_position=norm_position).double().train(training)
+    masks = DropMasks(0.3, seed=5, step=2)
+    fused = outputs_and_gradients(model.use_fused(True), masks)
+    separate = outputs_and_gradients(model.use_fused(False), masks)
+    assert len(fused) == len(list(model.parameters())) + 1
+    for one, other in zip(fused, separate, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "separate"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope"])
+def test_no_token_sees_the_future(positions: str, fused: bool) -> None:
+    """The gradient of what is predicted at t with respect to later embeddings is zero, to earlier ones not."""
+    model = make(positions=positions).eval().use_fused(fused)
+    embedded: list[Tensor] = []
+    model.token_embedding.register_forward_hook(lambda *call: (call[2].retain_grad(), embedded.append(call[2]))[0])
+    model(ids(1))[0, 4].square().sum().backward()
+    assert embedded[0].grad is not None
+    by_token = embedded[0].grad[0].abs().sum(-1)
+    assert (by_token[5:] == 0).all()
+    assert (by_token[:5] > 0).all()
+
+
+def test_attention_weights_are_those_that_the_output_is_made_of() -> None:
+    """Weights times values, side by side and projected, are what the fused path adds to the residual."""
+    model = make(positions="rope").double().eval()
+    block = model.blocks[0]
+    captured: list[Tensor] = []
+    block.attention.register_forward_hook(lambda *call: captured.append(call[2]))
+    model(ids())
+    stages = next(model.attention_stages(ids(), layers=[0]))
+    mixed = (stages.weights @ stages.values).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(block.attention.projection_layer(mixed), captured[0], rtol=1e-10, atol=1e-14)
+
+
+def test_attention_weights_have_a_row_a_token_and_follow_the_selection() -> None:
+    model = make().double().eval()
+    weights = model.attention_weights(ids())
+    assert weights.shape == (2, 2, 3, 8, 8)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 3, 8, dtype=torch.float64))
+    assert (weights.triu(1) == 0).all()
+    assert torch.equal(model.attention_weights(ids(), layers=[1], heads=[2, 0]), weights[1:, :, [2, 0]])
+    assert not weights.requires_grad
+
+
+def test_the_model_runs_no_further_than_the_last_wanted_layer() -> None:
+    model = make().eval()
+    ran: list[int] = []
+    model.blocks[1].register_forward_hook(lambda *_: ran.append(1))
+    model.attention_weights(ids(), layers=[0])
+    assert ran == []
+
+
+def test_the_first_loss_is_near_that_of_guessing() -> None:
+    model = make(d_model=96).eval()
+    loss = torch.nn.functional.cross_entropy(model(ids(64)).flatten(0, 1), ids(64).roll(1).flatten())
+    assert abs(loss.item() - math.log(VOCAB)) < 0.05
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_state_dict_names_keep_the_heads_apart_and_hold_no_mask(fused: bool) -> None:
+    names = set(make().use_fused(fused).state_dict())
+    assert "blocks.1.attention.heads.2.Wq.weight" in names
+    assert {"blocks.0.attention.projection_layer.weight", "blocks.0.attention.projection_layer.bias"} <= names
+    per_block = 3 * 3 + 2 + 2 * 2 + 2 * 2  # three heads of three, projection, two norms, two layers
+    assert len(names) == 2 * per_block + 2 + 2 + 1  # embeddings, final norm, output layer
+    assert make().state_dict()["blocks.0.attention.heads.0.Wv.weight"].shape == (8, 24)
+
+
+def test_tied_embeddings_have_no_output_layer() -> None:
+    model = make(tie_embeddings=True)
+    assert "output_layer.weight" not in model.state_dict()
+    model(ids()).sum().backward()
+    assert model.token_embedding.weight.grad is not None
+
+
+def test_without_bias_there_is_none() -> None:
+    assert [name for name in make(bias=False).state_dict() if name.endswith("bias")] == []
+
+
+def test_next_logits_are_the_last_row() -> None:
+    model = make(positions="rope").double().eval()
+    torch.testing.assert_close(model.next_logits(ids()), model(ids())[:, -1], rtol=1e-12, atol=1e-14)
+
+
+def test_the_same_seed_draws_the_same_weights() -> None:
+    for one, other in zip(make().parameters(), make().parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_default_model_has_the_published_shape() -> None:
+    with torch.device("meta"):
+        model = GPT(ModelConfig(), 1024)
+    assert len(model.blocks) == 12
+    assert len(model.blocks[0].attention.heads) == 8
+    # 12 (4 D^2 + biases D + 8 D^2 + 5 D + 4 D of norms) + positions, embedding, output layer and final norm
+    expected = 12 * (12 * 512**2 + 10 * 512) + 128 * 512 + 2 * 1024 * 512 + 2 * 512
+    assert sum(parameter.numel() for parameter in model.parameters()) == expected
+
+
+@pytest.mark.parametrize(("activation", "expected"), [("relu", [0, 2]), ("relu2", [0, 4]), ("gelu", [-0.1587, 1.9545])])
+def test_activations(activation: str, expected: list[float]) -> None:
+    feed_forward = make(activation=activation).blocks[0].feed_forward
+    found = feed_forward.activation(torch.tensor([-1.0, 2.0]))
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32), atol=1e-4, rtol=0)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+
+LOGITS = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()[None]
+
+
+def chances(**parameters: float | int | None) -> list[float]:
+    return probabilities(LOGITS, SamplingParameters(**parameters))[0].tolist()  # type: ignore[arg-type]
+
+
+def test_temperature_one_leaves_the_chances_as_they_are() -> None:
+    assert chances(temperature=1.0) == pytest.approx([0.5, 0.25, 0.125, 0.125])
+
+
+def test_temperature_one_half_squares_them() -> None:
+    assert chances(temperature=0.5) == pytest.approx([16 / 22, 4 / 22, 1 / 22, 1 / 22])
+
+
+def test_top_k_leaves_the_likeliest_and_the_first_among_equals() -> None:
+    assert chances(temperature=1.0, top_k=2) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert chances(temperature=1.0, top_k=3) == pytest.approx([4 / 7, 2 / 7, 1 / 7, 0])
+    assert chances(temperature=1.0, top_k=1) == chances(temperature=0) == [1, 0, 0, 0]
+    assert chances(temperature=1.0, top_k=99) == chances(temperature=1.0)
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-300, 5e-324])
+def test_tiny_temperatures_are_greedy_and_never_nan(temperature: float) -> None:
+    assert chances(temperature=temperature) == [1, 0, 0, 0]
+
+
+def test_extreme_logits_give_chances() -> None:
+    found = probabilities(torch.tensor([[1e30, -1e30, -math.inf, 1e30]]), SamplingParameters(1.0))
+    assert found.tolist() == [[0.5, 0, 0, 0.5]]
+
+
+def test_a_token_is_chosen_where_the_running_sum_passes_the_number() -> None:
+    given = torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64).expand(6, 4)
+    uniform = torch.tensor([0.0, 0.49, 0.5, 0.74, 0.75, 0.999999], dtype=torch.float64)
+    assert choose(given, uniform).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_token_without_a_chance_is_never_chosen() -> None:
+    given = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
+    for number in (0.0, 0.5, 1 - 2**-53):
+        assert choose(given, torch.tensor([number], dtype=torch.float64)).tolist() == [1]
+
+
+def test_drawing_many_times_follows_the_chances() -> None:
+    uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = choose(probabilities(LOGITS, SamplingParameters(1.0)).expand(20_000, 4), uniform).bincount(minlength=4)
+    for count, chance in zip(drawn.tolist(), [0.5, 0.25, 0.125, 0.125], strict=True):
+        assert abs(count / 20_000 - chance) < 5 * (chance * (1 - chance) / 20_000) ** 0.5

@@ -1,0 +1,19 @@
+from gpt_cli.errors import DataError, UsageError, shown, together
+
+
+def test_a_message_says_where_what_and_what_is_allowed() -> None:
+    assert UsageError("a.yaml:3", "5 is odd", "use an even number", hint="try 4").lines() == [
+        "error: a.yaml:3: 5 is odd; use an even number",
+        "hint: try 4",
+    ]
+
+
+def test_several_problems_are_told_together_and_each_hint_once() -> None:
+    problems = [DataError("a", "wrong", hint="look"), DataError("b", "wrong too", hint="look")]
+    assert together(problems).lines() == ["error: a: wrong", "error: b: wrong too", "hint: look"]
+
+
+def test_shown_values_cannot_move_the_cursor_or_flood_the_screen() -> None:
+    assert shown("a\x1b[2Jb\n今") == '"a\\x1b[2Jb\\n今"'
+    assert len(shown("x" * 1000)) == 203
+    assert shown("\udce9") == '"\\udce9"'

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.files import read_bytes, write_durably
+
+
+def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    before = os.umask(0o027)
+    try:
+        write_durably(path, [b"ne", memoryview(b"w")])
+    finally:
+        os.umask(before)
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+
+    def chunks():
+        yield b"half"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(EnvironmentFailure, match="no space left on the filesystem"):
+        write_durably(path, chunks())
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_what_is_not_a_regular_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(EnvironmentFailure, match="not a regular file"):
+        write_durably(pipe, [b"x"])
+    started = time.monotonic()
+    for path in (pipe, tmp_path, Path("/dev/zero")):
+        with pytest.raises(DataError):
+            read_bytes(path, DataError)
+    assert time.monotonic() - started < 1
+
+
+def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match="no such directory") as raised:
+        write_durably(tmp_path / "b" / "a", [b"x"])
+    assert raised.value.hint == f"mkdir -p {tmp_path}/b"

@@ -1,0 +1,35 @@
+import numpy as np
+
+from gpt_cli.streams import permutation, random_words, stream_key
+
+
+def test_keys_tell_seeds_and_names_apart() -> None:
+    keys = {stream_key(seed, *names) for seed in (0, 1) for names in (("a",), ("a", 1), ("a", "1"), ("b",), (1, "a"))}
+    assert len(keys) == 10
+
+
+def test_words_do_not_depend_on_where_one_starts() -> None:
+    key = stream_key(0, "x")
+    assert (random_words(key, 100, 50) == random_words(key, 0, 200)[100:150]).all()
+
+
+def test_words_are_the_same_for_ever() -> None:
+    """Checkpoints are continued by later versions: change these numbers only with the checkpoint format."""
+    assert stream_key(1337, "dropout", 3) == 0xC32A96510A099543
+    assert random_words(0x0123456789ABCDEF, 0, 3).tolist() == [3833571298, 4088512568, 822606692]
+
+
+def test_words_look_random() -> None:
+    words = random_words(stream_key(7, "x"), 0, 100_000)
+    bits = np.unpackbits(words.view(np.uint8)).reshape(-1, 32)
+    # 5 deviations of a fair coin thrown 100,000 times
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 5 * 0.5 / 100_000**0.5
+    neighbours = np.corrcoef(words[:-1].astype(float), words[1:].astype(float))[0, 1]
+    assert abs(neighbours) < 5 / 100_000**0.5
+
+
+def test_a_permutation_visits_everything_once_and_depends_on_its_key() -> None:
+    first, second = permutation(stream_key(0, "a"), 1000), permutation(stream_key(0, "b"), 1000)
+    assert sorted(first.tolist()) == list(range(1000))
+    assert (first != second).any()
+    assert permutation(1, 1).tolist() == [0]

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
+from gpt_cli.text import catalogue
+from gpt_cli.text.catalogue import ENTRIES, fetch, find, read_entry
+
+CONTENT = json.dumps(
+    [{"title": "关雎", "chapter": "国风", "section": "周南", "content": ["关关雎鸠", "在河之洲"]}]
+).encode()
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[catalogue.Entry, list[str]]]:
+    """An entry whose url is a server on this machine, and the requests that it gets."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(CONTENT)
+
+        def log_message(self, format: str, *arguments: object) -> None: ...  # noqa: A002
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/x"
+        yield replace(ENTRIES["shijing"], url=url, sha256=hashlib.sha256(CONTENT).hexdigest()), asked
+        server.shutdown()
+
+
+def test_a_corpus_is_fetched_once_and_becomes_text(served: tuple[catalogue.Entry, list[str]]) -> None:
+    entry, asked = served
+    assert read_entry(entry) == read_entry(entry) == ["关雎 国风 周南\n关关雎鸠\n在河之洲\n"]
+    assert asked == ["/x"]
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(served: tuple[catalogue.Entry, list[str]]) -> None:
+    entry, asked = served
+    fetch(entry)
+    entry.cached.write_bytes(b"damaged")
+    assert fetch(entry) == CONTENT
+    assert len(asked) == 2
+
+
+def test_another_content_is_refused_and_not_kept(served: tuple[catalogue.Entry, list[str]]) -> None:
+    entry, _ = served
+    other = replace(entry, sha256="0" * 64)
+    with pytest.raises(DataError, match=f"sha256 {entry.sha256}; expected is {'0' * 64}"):
+        fetch(other)
+    assert not other.cached.exists()
+
+
+def test_without_an_answer_the_error_names_the_way_out(served: tuple[catalogue.Entry, list[str]]) -> None:
+    entry = replace(served[0], url="http://127.0.0.1:1/x")
+    with pytest.raises(EnvironmentFailure, match="no answer from the network") as raised:
+        fetch(entry)
+    assert raised.value.hint == f"use python-docs, which needs no network, or save that file as {entry.cached}"
+
+
+def test_a_server_that_hangs_is_left_after_the_timeout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import socket
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(catalogue, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        entry = replace(ENTRIES["lunyu"], url=f"http://127.0.0.1:{silent.getsockname()[1]}/x")
+        with pytest.raises(EnvironmentFailure, match="timed out"):
+            fetch(entry)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError) as raised:
+        find("tinyshakespear")
+    assert raised.value.hint == "did you mean tinyshakespeare?"
+
+
+def test_every_entry_from_the_network_has_a_digest_and_a_secure_url() -> None:
+    for entry in ENTRIES.values():
+        if entry.url is not None:
+            assert entry.url.startswith("https://")
+            assert len(entry.sha256 or "") == 64
+
+
+def test_poems_keep_title_and_lines() -> None:
+    poem = [{"author": "李煜", "rhythmic": "虞美人", "paragraphs": ["春花秋月何时了。", "往事知多少。"]}]
+    text = ENTRIES["songci-300"].to_documents(json.dumps(poem).encode())
+    assert text == ["虞美人 李煜\n春花秋月何时了。\n往事知多少。\n"]

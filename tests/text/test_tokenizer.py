@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt_cli.config import TokenizerConfig
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
+from gpt_cli.text import tokenizer as module
+from gpt_cli.text.tokenizer import (
+    ByteTokenizer,
+    CharTokenizer,
+    Tokenizer,
+    make_tokenizer,
+    pieces,
+    tokenizer_from_dict,
+    train_byte_pairs,
+)  # fmt: skip
+
+MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
+BPE = train_byte_pairs(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer(sorted(set(MIXED)))], ids=lambda t: t.kind)
+def test_text_survives_and_end_of_text_never_comes_out_of_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(MIXED)
+    assert tokenizer.decode(ids) == MIXED
+    assert tokenizer.end_of_text == tokenizer.vocab_size - 1
+    assert tokenizer.end_of_text not in ids
+    assert tokenizer.encode("") == []
+
+
+@given(st.text())
+def test_any_text_survives_bytes_and_byte_pairs(text: str) -> None:
+    for tokenizer in (ByteTokenizer(), BPE):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(st.text(alphabet="今天天气很好，。a b🙂", min_size=1))
+def test_any_text_of_known_characters_survives(text: str) -> None:
+    tokenizer = CharTokenizer(sorted(set("今天天气很好，。a b🙂")))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@given(st.binary())
+@settings(max_examples=50)
+def test_lone_bytes_survive_as_bytes(content: bytes) -> None:
+    assert ByteTokenizer().decode_bytes(content) == content
+    assert BPE.decode_bytes([BPE.token_bytes.index(bytes([byte])) for byte in content]) == content
+
+
+def test_byte_pairs_are_shorter_than_bytes_and_learned_from_the_text_alone() -> None:
+    assert len(BPE.encode("the cat and the hat")) < 10
+    assert BPE.vocab_size <= 300
+    assert train_byte_pairs(["hello hello hello"], 1024).vocab_size < 300
+    assert train_byte_pairs([""], 1024).vocab_size == 257
+
+
+def test_byte_pairs_equal_those_of_the_textbook_algorithm() -> None:
+    """Sennrich et al. 2016: merge the most frequent neighbours, again and again."""
+    text = "low lower lowest newer newest wider widest"
+    assert train_byte_pairs([text], 257 + 12).token_bytes[256:] == slow_merges(text, 12)
+
+
+def slow_merges(text: str, count: int) -> list[bytes]:
+    import regex
+
+    words = [[bytes([b]) for b in word.encode()] for word in regex.findall(module.WORD_PATTERN, text)]
+    order = {bytes([byte]): byte for byte in range(256)}
+    merged: list[bytes] = []
+    for _ in range(count):
+        pairs: dict[tuple[bytes, bytes], int] = {}
+        for word in words:
+            for pair in itertools.pairwise(word):
+                pairs[pair] = pairs.get(pair, 0) + 1
+        best = max(pairs, key=lambda pair: (pairs[pair], -order[pair[0]], -order[pair[1]]))
+        merged.append(best[0] + best[1])
+        order[merged[-1]] = len(order)
+        for word in words:
+            i = 0
+            while i < len(word) - 1:
+                if (word[i], word[i + 1]) == best:
+                    word[i : i + 2] = [merged[-1]]
+                i += 1
+    return merged
+
+
+def test_pathological_text_is_encoded_in_reasonable_time() -> None:
+    started = time.monotonic()
+    for text in (" " * 1_000_000 + "x", "a" * 1_000_000, "\n" * 1_000_000, "今" * 300_000):
+        assert BPE.decode(BPE.encode(text)) == text
+        train_byte_pairs([text], 260)
+    assert time.monotonic() - started < 30
+
+
+def test_pieces_are_cut_after_a_line_where_there_is_one() -> None:
+    text = "x" * 20_000 + "\n" + "y" * 20_000 + "z" * 50_000
+    assert [len(piece) for piece in pieces(text)] == [20_001, 32_768, 32_768, 4_464]
+    assert "".join(pieces(text)) == text
+
+
+def test_unknown_characters_are_named_with_their_position() -> None:
+    with pytest.raises(DataError) as raised:
+        CharTokenizer("abc").encode("ab\x1bé今")
+    assert raised.value.lines() == [
+        'error: text: has characters that the model has never seen: "\\x1b" U+001B at position 2, '
+        '"é" U+00E9 at position 3, "今" U+4ECA at position 4; its vocabulary has 3 characters',
+        "hint: leave them out, or train with tokenizer.kind=bpe or byte, which know every character",
+    ]
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE], ids=lambda t: t.kind)
+def test_half_a_character_is_an_error_and_not_replaced(tokenizer: Tokenizer) -> None:
+    with pytest.raises(DataError, match="half a character, U\\+DCE9 at position 1"):
+        tokenizer.encode("a\udce9")
+
+
+def test_tokens_are_shown_as_text_or_as_bytes() -> None:
+    tokenizer = ByteTokenizer()
+    assert [tokenizer.token_text(i) for i in (65, 0xE4, 0, 256)] == ["A", "<0xE4>", "<0x00>", "<|endoftext|>"]
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer("今天\0a")], ids=lambda t: t.kind)
+def test_a_stored_tokenizer_is_the_same(tokenizer: Tokenizer) -> None:
+    again = tokenizer_from_dict(json.loads(json.dumps(tokenizer.to_dict())))
+    assert again.digest == tokenizer.digest
+    assert again.token_bytes == tokenizer.token_bytes
+    assert again.encode("今天a") == tokenizer.encode("今天a")
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {},
+        {"kind": "x"},
+        {"kind": "char"},
+        {"kind": "bpe", "pattern": "x", "tokens": "!!"},
+        {"kind": "bpe", "pattern": "x", "tokens": "YQ=="},
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(stored: dict[str, str]) -> None:
+    with pytest.raises(CheckpointError):
+        tokenizer_from_dict(stored)
+
+
+def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() -> None:
+    assert make_tokenizer(TokenizerConfig(kind="char"), ["ab"], ["bc"]).token_bytes == [b"a", b"b", b"c"]
+    training, validation = ["ab" * 50], ["xyz" * 50]
+    learned = make_tokenizer(TokenizerConfig(kind="bpe", vocab_size=300), training, validation).token_bytes[256:]
+    assert b"ab" in learned
+    assert not any(b"x" in token for token in learned)
+
+
+def test_an_unknown_published_vocabulary_is_named() -> None:
+    with pytest.raises(UsageError, match='"gpt9" is no vocabulary of tiktoken; use gpt2'):
+        make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt9"), [], [])
+
+
+@pytest.mark.parametrize("network", ["refuses", "hangs"])
+def test_a_published_vocabulary_without_network_is_one_error_in_time(
+    network: str, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(module, "NETWORK_TIMEOUT", 0.5)
+    released = threading.Event()
+
+    def connect(*_: object, **__: object) -> None:
+        if network == "hangs":
+            released.wait(20)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", connect)
+    started = time.monotonic()
+    with pytest.raises(EnvironmentFailure) as raised:
+        make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt2"), [], [])
+    released.set()
+    assert time.monotonic() - started < 5
+    assert f"TIKTOKEN_CACHE_DIR names the cache and is {tmp_path}" in str(raised.value)
+    assert "tokenizer.kind=bpe" in (raised.value.hint or "")

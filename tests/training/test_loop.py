@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import CORPUS_TEXT, small_config
+from torch import Tensor
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config
+from gpt_cli.errors import CheckpointError, DivergedError
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.training.loop import (
+    Evaluated,
+    Finished,
+    Report,
+    Sampled,
+    Saved,
+    Stepped,
+    compute_gradient,
+    time_step,
+    train,
+)
+from gpt_cli.training.session import Session, begin, config_to_resume, resolve
+
+CORPUS = Corpus((CORPUS_TEXT,))
+
+
+def start(folder: Path, config: Config, continued: Checkpoint | None = None) -> Session:
+    directory = RunDirectory(folder)
+    directory.begin(config)
+    if continued:
+        directory.rewind(continued.progress.step)
+    return begin(config, CORPUS, directory, continued)
+
+
+def until_saved(reports: Iterator[Report], step: int) -> None:
+    """Take reports until the checkpoint of a step is written, then leave as a kill would."""
+    for report in reports:
+        if isinstance(report, Saved) and report.step == step:
+            return
+    raise AssertionError(f"step {step} was never saved")
+
+
+def state(session: Session) -> dict[str, Tensor]:
+    stored = session.checkpoint(with_moments=True)
+    return {**stored.weights, **{f"optimizer.{name}": tensor for name, tensor in stored.moments.items()}}
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def metrics(session: Session) -> list[dict[str, float]]:
+    """The lines of metrics.jsonl without what the clock decides."""
+    lines = [json.loads(line) for line in session.directory.metrics.read_text().splitlines()]
+    return [
+        {key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")} for line in lines
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.dropout=0.3"],
+        ["model.dropout=0.3", "train.micro_batch_size=2"],
+        ["model.dropout=0.1", "train.dtype=bfloat16", "model.positions=rope", "train.batch_size=64"],
+    ],
+    ids=["dropout", "accumulation", "bfloat16-over-epochs"],
+)
+def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
+    config = small_config(*settings)
+    whole = start(tmp_path / "whole", config)
+    list(train(whole))
+    first = start(tmp_path / "cut", config)
+    until_saved(train(first), 4)
+    stored = RunDirectory(tmp_path / "cut").newest(print)
+    assert stored is not None
+    second = start(tmp_path / "cut", config, stored)
+    list(train(second))
+    assert_same(state(second), state(whole))
+    assert metrics(second) == metrics(whole)
+    assert second.directory.samples.read_text() == whole.directory.samples.read_text()
+
+
+def test_watching_does_not_change_what_is_learned(tmp_path: Path) -> None:
+    quiet = start(
+        tmp_path / "a", small_config("train.eval_every=100", "train.log_every=100", "train.sample_every=null")
+    )
+    busy = start(
+        tmp_path / "b",
+        small_config("train.eval_every=1", "train.log_every=1", "train.sample_every=1", "train.save_every=1"),
+    )
+    time_step(busy)
+    list(train(quiet))
+    list(train(busy))
+    assert_same(state(quiet), state(busy))
+
+
+def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+    gradients = []
+    for micro in ("1", "2", "4"):
+        session = start(tmp_path / micro, small_config("model.dropout=0.5", f"train.micro_batch_size={micro}"))
+        session.model.double()
+        compute_gradient(session, 0)
+        gradients.append([p.grad.clone() for p in session.model.parameters() if p.grad is not None])
+    for other in gradients[1:]:
+        for a, b in zip(gradients[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-14)
+
+
+def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
+    config = small_config(
+        "model.dropout=0", "train.max_steps=150", "train.learning_rate=1e-2", "train.sample_every=null"
+    )
+    session = start(tmp_path, config)
+    session.batches = replace(session.batches, ids=session.batches.ids[:18], batch_size=2)
+    losses = [report.loss for report in train(session) if isinstance(report, Stepped)]
+    assert losses[0] == pytest.approx(math.log(257), abs=0.3)
+    assert losses[-1] < 0.1
+
+
+def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config("train.keep_checkpoints=1"))
+    reports = list(train(session))
+    assert [report.step for report in reports if isinstance(report, Stepped)] == list(range(1, 9))
+    assert [report.step for report in reports if isinstance(report, Evaluated)] == [4, 8]
+    assert [report.step for report in reports if isinstance(report, Sampled)] == [4, 8]
+    lines = [json.loads(line) for line in session.directory.metrics.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6, 8]
+    assert set(lines[0]) == {
+        "step",
+        "tokens",
+        "seconds",
+        "loss",
+        "learning_rate",
+        "gradient_norm",
+        "tokens_per_second",
+    }
+    assert set(lines[1]) - set(lines[0]) == {"validation_loss", "validation_tokens", "bits_per_byte"}
+    assert [line["tokens"] for line in lines] == [2 * 64, 4 * 64, 6 * 64, 8 * 64]
+    assert list(session.directory.steps()) == [8]
+    assert read_checkpoint(session.directory.best).moments == {}
+    (finished,) = (report for report in reports if isinstance(report, Finished))
+    assert set(finished.summary) == {
+        "run", "steps", "tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second",
+        "parameters", "device", "dtype", "stopped_by",
+    }  # fmt: skip
+    assert finished.summary["stopped_by"] == "steps"
+    assert finished.signal is None
+    # the last evaluation was the best, so its weights are those of the closing one, on more tokens
+    best = min(line["validation_loss"] for line in lines if "validation_loss" in line)
+    assert finished.summary["validation_loss"] == pytest.approx(best, abs=0.3)
+
+
+def test_the_last_step_is_logged_evaluated_and_saved_whatever_the_periods(tmp_path: Path) -> None:
+    session = start(
+        tmp_path,
+        small_config("train.max_steps=7", "train.log_every=5", "train.eval_every=5", "train.save_every=5"),
+    )
+    list(train(session))
+    lines = [json.loads(line) for line in session.directory.metrics.read_text().splitlines()]
+    assert [(line["step"], "validation_loss" in line) for line in lines] == [(5, True), (7, True)]
+    assert list(session.directory.steps()) == [5, 7]
+
+
+def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
+    config = small_config(
+        "train.max_steps=400", "train.learning_rate=0.03", "train.patience=2", "train.eval_every=5", "train.sample_every=null",
+        "model.dropout=0",
+    )  # fmt: skip
+    session = start(tmp_path, config)
+    session.batches = replace(session.batches, ids=session.batches.ids[:40])  # little text: it overfits
+    reports = list(train(session))
+    losses = [report.evaluation.loss for report in reports if isinstance(report, Evaluated)]
+    (finished,) = (report for report in reports if isinstance(report, Finished))
+    assert finished.summary["stopped_by"] == "patience"
+    assert losses.index(min(losses)) == len(losses) - 3
+    assert read_checkpoint(session.directory.best).progress.best_loss == min(losses)
+    assert session.progress.step in session.directory.steps()
+
+
+def test_a_signal_saves_and_ends_at_once(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config())
+    reports = list(train(session, stop=lambda: 15 if session.progress.step == 3 else None))
+    assert isinstance(reports[-1], Finished)
+    assert (reports[-1].signal, reports[-1].summary["stopped_by"]) == (15, "signal")
+    assert reports[-1].summary["validation_loss"] is None
+    assert list(session.directory.steps()) == [3]
+
+
+@pytest.mark.parametrize("what", ["weight", "rate"])
+def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path, what: str) -> None:
+    session = start(tmp_path, small_config("train.learning_rate=100", "train.gradient_clip=null", "train.max_steps=50"))
+    if what == "weight":
+        with torch.no_grad():
+            session.model.token_embedding.weight[0] = math.nan
+    else:
+        session.model.register_forward_hook(lambda *call: call[2] * (1e30 if session.progress.step == 5 else 1))
+    with pytest.raises(DivergedError, match=r"the loss is (nan|inf)") as raised:
+        list(train(session))
+    assert raised.value.hint == "lower it: --set train.learning_rate=3e+01, or try --dtype float32"
+    if what == "rate":
+        assert str(raised.value).startswith("step 6:")
+        assert "the checkpoint of step 4 is intact" in str(raised.value)
+    saved = session.directory.newest(print)
+    assert saved is None or all(tensor.isfinite().all() for tensor in saved.weights.values())
+
+
+def test_another_corpus_is_not_continued(tmp_path: Path) -> None:
+    config = small_config()
+    session = start(tmp_path, config)
+    until_saved(train(session), 4)
+    with pytest.raises(CheckpointError, match="the corpus is not the one that this run began with"):
+        begin(config, Corpus((CORPUS_TEXT + "more",)), session.directory, session.directory.newest(print))
+
+
+def test_what_may_not_change_on_resume_is_listed_whole() -> None:
+    stored = small_config()
+    asked = small_config(
+        "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
+    )
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(stored, asked)
+    assert raised.value.lines()[:2] == [
+        "error: --resume: model.d_model was 16 in this run and is 32 now; it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 0 now; it may not change",
+    ]
+    kept = config_to_resume(stored, small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto"))
+    assert (kept.train.max_steps, kept.train.device, kept.train.dtype) == (99, "cpu", "float32")
+
+
+def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
+    said: list[str] = []
+    config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), said.append)
+    assert config.train.warmup_steps == 4
+    assert said == [
+        "warm-up of 8 steps shortened to 4 to fit the run",
+        "tokenizer.vocab_size is not used by tokenizer.kind byte",
+    ]
