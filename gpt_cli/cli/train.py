@@ -166,8 +166,8 @@ def _announce(console: Console, session: Session, corpus: Corpus) -> None:
         seconds = time_step(session)
         epochs = steps * settings.batch_size / session.batches.windows_per_epoch
         console.notice(
-            f"estimate    {size(costs.training_bytes)} of memory; "
-            f"{steps:,} steps of {session.tokens_per_step:,} tokens in about {duration(seconds * steps)}, {epochs:.3g} epochs"
+            f"estimate    {size(costs.training_bytes)} of memory; {duration(seconds * steps)} for "
+            f"{steps:,} steps of {session.tokens_per_step:,} tokens, {epochs:.3g} epochs"
         )
 
 

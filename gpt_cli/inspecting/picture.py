@@ -48,7 +48,7 @@ def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: No
     FigureCanvasAgg(figure)
     axes = figure.add_axes((margin / width, margin / height, 1 - (margin + 0.9) / width, 1 - (margin + 0.5) / height))
     image = axes.imshow(grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="nearest")
-    _label_axes(axes, labels, font, cell, num_tokens, inches)
+    _label_axes(axes, labels, font, (num_layers, num_heads), cell, inches)
     for row, layer in enumerate(dump.layers):
         for column, head in enumerate(dump.heads):
             axes.text(
@@ -71,15 +71,14 @@ def _cell_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def _label_axes(
-    axes: Axes, labels: Sequence[str], font: Path | None, cell: int, num_tokens: int, inches: float
+    axes: Axes, labels: Sequence[str], font: Path | None, grid: tuple[int, int], cell: int, inches: float
 ) -> None:
-    """Token labels along the left edge and along the foot of every column, as many as stay readable."""
+    """Token labels along the left edge of every row and the foot of every column, as many as stay readable."""
+    num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, min(_MAX_LABELS, int(inches / 0.11)))))
     shown = range(0, num_tokens, every)
-    (bottom, top), (_, right) = axes.get_ylim(), axes.get_xlim()
-    rows, columns = round(bottom - top + 1) // cell + 1, round(right + 1) // cell + 1
     properties = font_manager.FontProperties(fname=str(font) if font else None, size=7)
-    for set_ticks, count in ((axes.set_xticks, columns), (axes.set_yticks, rows)):
+    for set_ticks, count in zip((axes.set_yticks, axes.set_xticks), grid, strict=True):
         places = [start * cell + i for start in range(count) for i in shown]
         set_ticks(places, [labels[i] for _ in range(count) for i in shown])
     for label in axes.get_xticklabels() + axes.get_yticklabels():
