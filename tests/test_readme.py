@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from helpers import RunCommand
+
+from gpt_cli.config.reading import known_keys
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "README.zh-CN.md")
@@ -22,27 +25,19 @@ def commands(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_the_page_runs(page: str, smoke_run: Path, here: Path, trained: Path, run: RunCommand) -> None:
-    """With the smoke config in place of larger ones, in a folder that has a trained run and the texts named."""
-    shutil.copytree(trained / "runs", here / "runs")
+def test_every_command_of_the_page_runs(page: str, trained: Path, here: Path, run: RunCommand) -> None:
+    """As typed, with the smoke config in place of larger ones, in a folder that has the text and the run named."""
+    shutil.copytree(trained / "runs" / "smoke", here / "runs" / "tiny")
     (here / "my.txt").write_text("今天天气很好。 The weather is fine today.\n" * 200)
-    found = commands(page)
-    assert len(found) >= 10
-    for number, command in enumerate(found):
-        if "gpt data fetch" in command:
-            continue  # needs a network; tests/text/test_catalogue.py serves one
-        words = shlex.split(command.split("|")[-1].split(">")[0])
-        stdin = b"The value" if "|" in command else b""
-        words = [
-            "smoke" if word in ("small", "tiny", "configs/small.yaml", "configs/tiny.yaml") else word for word in words
-        ]
-        if words[1] == "train" and "--resume" not in words and "--out" not in words:
-            words += ["--out", f"runs/readme-{number}"]
-        words = ["runs/smoke" if re.fullmatch(r"runs/(tiny|small|mine)", word) else word for word in words]
-        if words[1] == "train":
-            words = [word for word in words if word != "runs/smoke"] if "--out" not in words else words
-            words += ["--max-steps", "4"] if "--max-steps" not in words and "--resume" not in words else []
-        outcome = run(*words[1:], stdin=stdin)
+    found = [command for command in commands(page) if "data fetch" not in command]  # which needs a network
+    assert len(found) >= 15
+    for command in found:
+        before, _, typed = command.rpartition("| ")
+        words = shlex.split(typed.split(" > ")[0])[1:]
+        words = ["smoke" if word in ("small", "tiny", "configs/tiny.yaml") else word for word in words]
+        if words[0] == "train" and "--resume" not in words:
+            words += ["--max-steps", "4"]
+        outcome = run(*words, stdin=b"The value\n" if before else b"")
         assert outcome.code == 0, f"{command}\n{outcome.err}"
 
 
@@ -62,9 +57,24 @@ def test_every_command_and_flag_is_in_the_readme(run: RunCommand) -> None:
             assert flag in text or flag == "--help", flag
 
 
-def test_every_setting_is_used_by_a_config_a_test_or_the_readme() -> None:
-    from gpt_cli.config.reading import known_keys
+def test_the_settings_of_the_readme_are_those_of_the_program() -> None:
+    rows = {
+        key: (default, meaning)
+        for key, default, meaning in re.findall(
+            r"^\| `(\w+\.\w+)` \| (.*?) \| (.*?) \|$", (ROOT / "README.md").read_text(), re.MULTILINE
+        )
+    }
+    expected = {
+        key: (
+            "null" if details["default"] is None else json.dumps(details["default"]).strip('"'),
+            details["description"],
+        )
+        for key, details in known_keys().items()
+    }
+    assert rows == expected
 
+
+def test_every_setting_is_used_by_a_config_a_test_or_the_readme() -> None:
     texts = "".join(
         path.read_text()
         for folder in ("configs", "tests", "benchmarks")

@@ -145,7 +145,6 @@ class TrainConfig(Section):
         default=100, description="steps in which the learning rate rises linearly; then it falls linearly to zero"
     )
     weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="AdamW's, on matrices only")
-    beta2: Number = Field(default=0.99, ge=0, lt=1, description="AdamW's memory of squared gradients")
     gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_read_number)] | None = Field(
         default=1.0, description="largest norm of the whole gradient; null for no limit"
     )

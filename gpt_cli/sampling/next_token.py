@@ -20,9 +20,11 @@ def probabilities(logits: Tensor, parameters: SamplingParameters) -> Tensor:
     """What each token's chance is: logits [B, V] -> float64 [B, V], rows sum to 1.
 
     The top_k most likely tokens stay (all, if there are fewer; among equals the first). Temperature 0 gives
-    the most likely one chance 1; so does a temperature so small that the division overflows.
+    the most likely one chance 1; so does a temperature so small that the division overflows. NaN counts as no
+    chance; where no logit is a number, all tokens have the same.
     """
-    logits = logits.double()
+    # a broken model's NaN has no chance, and neither infinity is subtracted from itself below
+    logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
     best = logits.argmax(dim=-1, keepdim=True)
     if parameters.temperature == 0:
         return torch.zeros_like(logits).scatter(-1, best, 1.0)

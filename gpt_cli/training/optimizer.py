@@ -22,7 +22,7 @@ def make_optimizer(model: GPT, config: TrainConfig) -> torch.optim.AdamW:
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2), fused=True)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.99), fused=True)
 
 
 def moments(model: GPT, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:

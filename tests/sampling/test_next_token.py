@@ -39,6 +39,14 @@ def test_extreme_logits_give_chances() -> None:
     assert found.tolist() == [[0.5, 0, 0, 0.5]]
 
 
+def test_logits_that_are_no_numbers_have_no_chance() -> None:
+    rows = torch.tensor([[math.nan, 1.0, 1.0, -math.inf], [math.nan] * 4, [math.inf, 0, math.nan, math.inf]])
+    found = probabilities(rows, SamplingParameters(1.0, top_k=3))
+    assert found[0].tolist() == [0, 0.5, 0.5, 0]
+    assert found[1:].sum(-1).tolist() == [1, 1]
+    assert found[2].tolist() == [0.5, 0, 0, 0.5]
+
+
 def test_a_token_is_chosen_where_the_running_sum_passes_the_number() -> None:
     given = torch.tensor([[0.5, 0.25, 0.25, 0.0]], dtype=torch.float64).expand(6, 4)
     uniform = torch.tensor([0.0, 0.49, 0.5, 0.74, 0.75, 0.999999], dtype=torch.float64)
