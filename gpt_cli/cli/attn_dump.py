@@ -105,9 +105,12 @@ def _draw(console: Console, dump: AttentionDump) -> None:
 
     from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 
-    colour = colourful(sys.stdout)
     width = shutil.get_terminal_size().columns
-    terminal = RichConsole(file=sys.stdout, width=width, no_color=not colour, highlight=False, soft_wrap=True)
+    terminal = RichConsole(
+        file=sys.stdout, width=width, no_color=not colourful(sys.stdout), highlight=False, soft_wrap=True
+    )
+    # sixteen colours cannot be told apart as shades of one scale
+    colour = colourful(sys.stdout) and terminal.color_system in ("256", "truecolor")
     for title, weights in maps_to_draw(dump).items():
         drawing, num_shown = draw_map(dump.tokens, weights, width, colour=colour)
         if num_shown < len(dump.tokens):

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -48,14 +48,24 @@ class Console:
         print(json.dumps(content, ensure_ascii=False, allow_nan=False), flush=True)
 
     @contextmanager
-    def counting(self, what: str, total: int, unit: str) -> Iterator[Any]:
+    def counting(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
         """A function that is told amounts done; a bar appears when it takes longer than two seconds."""
         from tqdm import tqdm
 
-        bar = tqdm(total=total, desc=what, unit=unit, unit_scale=True, delay=2, leave=False,
-                   disable=self.quiet or not sys.stderr.isatty(), file=sys.stderr)  # fmt: skip
-        with bar:
-            yield bar.update
+        hidden = self.quiet or not sys.stderr.isatty()
+        bars: list[tqdm] = []
+
+        def count(amount: int) -> None:
+            if not bars:  # the two seconds begin with the work
+                options = {"unit": unit, "unit_scale": True, "delay": 2, "leave": False, "dynamic_ncols": True}
+                bars.append(tqdm(total=total, desc=what, file=sys.stderr, disable=hidden, **options))
+            bars[0].update(amount)
+
+        try:
+            yield count
+        finally:
+            for bar in bars:
+                bar.close()
 
     def _line(self, text: str) -> None:
         from tqdm import tqdm
