@@ -84,6 +84,8 @@ def train(
     if directory.path.exists() and not directory.path.is_dir():
         raise UsageError(shown(directory.path), "is not a directory", "--out names a directory")
     continued = directory.newest(console.warn) if resume else None
+    if resume and continued is None:
+        console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
     resolved = _resolved(asked, continued, directory, settings or [], flags, console)
 
     from gpt_cli.text.corpus import read_corpus
@@ -125,8 +127,6 @@ def _resolved(
             )
         asked = read_config(str(directory.config), settings, flags)
     if continued is None:
-        if directory.exists():
-            console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
         return resolve(asked, console.notice)
     config = config_to_resume(continued.config, asked)
     config = resolve(config, lambda _: None)
