@@ -27,7 +27,7 @@ test: .venv/developing  ## run the tests
 check: .venv/developing smoke  ## format, lint, types, tests, and a run without the development tools
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/pyright
+	.venv/bin/pyright --pythonpath .venv/bin/python
 	.venv/bin/python -m pytest
 
 smoke: .venv-smoke/installed  ## train, sample and dump in an environment with the runtime dependencies alone
