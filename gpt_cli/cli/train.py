@@ -62,35 +62,34 @@ def train(
     if resume and overwrite:
         raise UsageError("--overwrite", "contradicts --resume", "use one of them")
     if config is None and not (resume and out):
-        raise UsageError(
-            "gpt train",
-            "--config is missing",
-            "name a YAML file or a shipped config",
-            hint="gpt train --config tiny",
-        )
+        allowed = "name a YAML file or a shipped config"
+        raise UsageError("gpt train", "--config is missing", allowed, hint="gpt train --config tiny")
+    out = out or Path("runs") / Path(config or "").stem
+
+    from gpt_cli.config.reading import read_config
+
+    if config is None and not (out / "config.yaml").exists():
+        wrong = f"there is no run in {shown(out)}"
+        raise UsageError("gpt train", wrong, "--config is needed to begin one")
+    # a mistake in a config is told before torch is loaded
+    asked = read_config(config or str(out / "config.yaml"), settings or (), flags)
 
     from gpt_cli.checkpoints.run_directory import RunDirectory
-    from gpt_cli.config.reading import read_config
-    from gpt_cli.training.session import default_out
+    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.training.session import begin
 
-    # a config with a mistake is told before torch is loaded
-    asked = read_config(config, settings or (), flags) if config is not None else None
-    directory = RunDirectory(out or default_out(config or ""))
+    directory = RunDirectory(out)
     if directory.exists() and not (resume or overwrite):
         raise UsageError(
             shown(directory.path), "a run is there already", "continue it with --resume or replace it with --overwrite",
-            hint=f"gpt train {'--config ' + config if config else ''} --out {directory.path} --resume",
+            hint=f"gpt train --config {config} --out {directory.path} --resume",
         )  # fmt: skip
     if directory.path.exists() and not directory.path.is_dir():
         raise UsageError(shown(directory.path), "is not a directory", "--out names a directory")
     continued = directory.newest(console.warn) if resume else None
     if resume and continued is None:
         console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
-    resolved = _resolved(asked, continued, directory, settings or [], flags, console)
-
-    from gpt_cli.text.corpus import read_corpus
-    from gpt_cli.training.session import begin
-
+    resolved = _resolved(asked, continued, console)
     corpus = read_corpus(resolved.data.source)
     if corpus.num_skipped:
         console.notice(f"{corpus.num_skipped} files are no text and were left out")
@@ -108,24 +107,10 @@ def train(
     return 0 if finished.signal is None else 128 + finished.signal
 
 
-def _resolved(
-    asked: Config | None,
-    continued: Checkpoint | None,
-    directory: Any,
-    settings: list[str],
-    flags: dict[str, Any],
-    console: Console,
-) -> Config:
+def _resolved(asked: Config, continued: Checkpoint | None, console: Console) -> Config:
     """The config to train with, once what a resumed run may not change is checked."""
-    from gpt_cli.config.reading import read_config
     from gpt_cli.training.session import config_to_resume, environment_changes, resolve
 
-    if asked is None:
-        if not directory.config.exists():
-            raise UsageError(
-                "gpt train", f"there is no run in {shown(directory.path)}", "--config is needed to begin one"
-            )
-        asked = read_config(str(directory.config), settings, flags)
     if continued is None:
         return resolve(asked, console.notice)
     config = config_to_resume(continued.config, asked)

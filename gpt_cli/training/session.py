@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -154,11 +153,6 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     """What differs from the environment in which a checkpoint was written, such as "threads 2 -> 4"."""
     then, now = continued.progress.environment, environment(config)
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
-
-
-def default_out(config_name: str) -> Path:
-    """Where a run goes when --out is left out: runs/<config name>."""
-    return Path("runs") / Path(config_name).stem
 
 
 def _digest(*parts: np.ndarray) -> str:
