@@ -94,8 +94,9 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> 
         raise kind(shown(path), "no such file", hint=hint) from None
     except PermissionError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
-    except OSError as error:
-        raise kind(shown(path), reason(error), hint=hint) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        told = reason(error) if isinstance(error, OSError) else "no such file"
+        raise kind(shown(path), told, hint=hint) from error
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):
         os.close(descriptor)
@@ -108,6 +109,12 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> 
 
 
 def cache_directory(name: str) -> Path:
-    """The per-user cache folder `name`: below XDG_CACHE_HOME, else ~/.cache; not yet made."""
+    """The per-user cache folder `name`: below XDG_CACHE_HOME, else ~/.cache; not yet made.
+
+    Raises EnvironmentFailure where there is neither that variable nor a home.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gpt-cli" / name
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "gpt-cli" / name
+    except RuntimeError as error:
+        raise EnvironmentFailure("cache", "there is no home directory", "set XDG_CACHE_HOME to a folder") from error

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
@@ -50,7 +49,12 @@ class RunDirectory:
 
     def exists(self) -> bool:
         """Whether a run was begun here."""
-        return self.config.exists() or self.checkpoints.exists() or self.metrics.exists()
+        return self.config.is_file() and self.checkpoints.is_dir()
+
+    def files(self) -> list[Path]:
+        """The files with the names of a run's own that are there; in a directory that is no run, someone else's."""
+        own = (*self.steps().values(), self.best, self.metrics, self.samples, self.config)
+        return [path for path in own if path.exists()]
 
     def steps(self) -> dict[int, Path]:
         """The checkpoints by step, oldest first; files with other names are not ours."""
@@ -69,13 +73,13 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove what an earlier run left here, and nothing that is not a run's own."""
-        for path in (*self.steps().values(), self.best, self.metrics, self.samples, self.config):
-            path.unlink(missing_ok=True)
+        for path in self.files():
+            path.unlink()
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
         """The newest checkpoint that verifies, for resuming; damaged newer ones are told to `warn`.
 
-        Raises CheckpointError when there are checkpoints and none verifies.
+        Raises CheckpointError when there are checkpoints and none verifies, or none that can be continued.
         """
         damaged: CheckpointError | None = None
         for _, path in sorted(self.steps().items(), reverse=True):
@@ -86,12 +90,19 @@ class RunDirectory:
                 warn(f"{error}; trying the one before")
         if damaged:
             raise damaged
+        if self.best.exists():
+            wrong = "has no checkpoint of a step, and best.safetensors holds no optimizer state to continue from"
+            raise CheckpointError(shown(self.path), wrong, hint="replace the run with --overwrite")
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`."""
-        save_checkpoint(self.step_file(checkpoint.progress.step), checkpoint)
-        for path in list(self.steps().values())[:-keep]:
+        """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.
+
+        Files of later steps are not counted: a resumed run may have passed over damaged ones.
+        """
+        saved = checkpoint.progress.step
+        save_checkpoint(self.step_file(saved), checkpoint)
+        for path in [path for step, path in self.steps().items() if step <= saved][:-keep]:
             path.unlink(missing_ok=True)
 
     def append(self, path: Path, text: str) -> None:
@@ -140,7 +151,7 @@ def find_checkpoint(path: str | Path | None, checkpoint: str = "best") -> Path:
         if not steps:
             raise CheckpointError(shown(run), "has no checkpoint", hint=_runs_hint())
         return steps[max(steps)]
-    if not checkpoint.isdecimal():
+    if not checkpoint.isdecimal() or len(checkpoint) > 12:
         raise UsageError("--checkpoint", f"{shown(checkpoint)} is not allowed", "use best | last | a step")
     if int(checkpoint) not in steps:
         known = ", ".join(map(str, steps)) or "none"
@@ -178,12 +189,3 @@ def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
     file = find_checkpoint(path, checkpoint)
     stored = read_checkpoint(file)
     return Loaded(stored.build_model(), stored.tokenizer, stored.config, stored.progress.step, file)
-
-
-def describe(run: Path) -> dict[str, Any]:
-    """The last line of metrics.jsonl of a run, as plain data; empty when there is none."""
-    metrics = RunDirectory(run).metrics
-    if not metrics.exists():
-        return {}
-    lines = [line for line in read_bytes(metrics, DataError).decode("utf-8", "replace").split("\n") if _step_of(line)]
-    return json.loads(lines[-1]) if lines else {}

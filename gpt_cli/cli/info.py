@@ -29,7 +29,9 @@ def info(
     """Count parameters, operations and memory; of a checkpoint, verify every byte."""
     console = Console(quiet)
     target = Path(path)
-    if target.is_dir() or target.suffix == ".safetensors":
+    # a path with a folder that does not end like a config is meant as a run
+    names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
+    if target.is_dir() or names_a_run:
         facts = _of_run(target, checkpoint, console)
     else:
         from gpt_cli.config.reading import read_config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -53,11 +54,22 @@ def one_of(*words: str) -> Callable[[str], str]:
     return read
 
 
+def device_name(value: object) -> str:
+    """A reader of device names; whether the device is there is found later."""
+    if not re.fullmatch(DEVICE_PATTERN, str(value)):
+        raise typer.BadParameter(f"{shown(value)} is not allowed; use auto | cpu | cuda | cuda:N")
+    return str(value)
+
+
+device_name.__name__ = "NAME"
+
+
 def _set_debug(context: typer.Context, value: bool) -> bool:
     context.find_root().obj["debug"] |= value
     return value
 
 
+DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 Config = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="A YAML file, or the name of a shipped config: small, tiny, smoke."),
@@ -81,7 +93,9 @@ Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Th
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt-file", metavar="FILE", help="Read the prompt from a UTF-8 file.")
 ]
-Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", parser=device_name, help="auto, cpu, cuda or cuda:N.")
+]
 Dtype = Annotated[
     str | None,
     typer.Option(

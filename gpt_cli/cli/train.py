@@ -82,10 +82,13 @@ def train(
     if directory.exists() and not (resume or overwrite):
         raise UsageError(
             shown(directory.path), "a run is there already", "continue it with --resume or replace it with --overwrite",
-            hint=f"gpt train --config {config} --out {directory.path} --resume",
+            hint=f"gpt train --out {directory.path} --resume",
         )  # fmt: skip
     if directory.path.exists() and not directory.path.is_dir():
         raise UsageError(shown(directory.path), "is not a directory", "--out names a directory")
+    if not directory.exists() and (found := directory.files()):
+        wrong = f"holds {found[0].name}, which no run of this program wrote"
+        raise UsageError(shown(directory.path), wrong, "name an empty or a new directory with --out")
     continued = directory.newest(console.warn) if resume else None
     if resume and continued is None:
         console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
@@ -95,13 +98,13 @@ def train(
         console.notice(f"{corpus.num_skipped} files are no text and were left out")
     with console.counting("tokenizing", corpus.num_characters, "characters") as count:
         session = begin(resolved, corpus, directory, continued, count)
+    _announce(console, session, corpus)  # and measures a step, so that what fails does so before a run is replaced
     if continued:
         directory.rewind(continued.progress.step)
         console.notice(f"resuming {directory.path} at step {continued.progress.step}")
     else:
         directory.clear()
     directory.begin(resolved)
-    _announce(console, session, corpus)
     finished = _follow(console, session)
     _conclude(console, finished, as_json=json)
     return 0 if finished.signal is None else 128 + finished.signal

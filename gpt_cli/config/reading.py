@@ -26,7 +26,7 @@ def shipped_configs() -> dict[str, Path]:
 def find_config(name: str) -> Path:
     """The file that `--config NAME` means: a path, or the name of a shipped config."""
     path = Path(name)
-    if path.exists():
+    if path.is_file():
         return path
     shipped = shipped_configs()
     if name in shipped:
@@ -204,8 +204,7 @@ def _write(content: dict[str, Any], place: Place, value: Any, source: str, sourc
         hint = f"did you mean {nearest}?" if nearest else None
         raise UsageError(source, f"unknown key {shown('.'.join(place))}", "a key is section.key", hint=hint)
     section, key = place
-    if not isinstance(content.setdefault(section, {}), dict):
-        content[section] = {}
-    content[section][key] = value
+    if isinstance(content.setdefault(section, {}), dict):  # else validation tells that it is no section
+        content[section][key] = value
     sources[place] = source
     sources.setdefault((section,), source)

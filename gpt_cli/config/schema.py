@@ -47,6 +47,9 @@ _WHOLE = BeforeValidator(_read_whole)
 Number = Annotated[float, BeforeValidator(_read_number), Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), _WHOLE]
+Size = Annotated[int, Field(ge=1, le=2**16), _WHOLE]
+Few = Annotated[int, Field(ge=1, le=1024), _WHOLE]
+Source = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
@@ -58,10 +61,10 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """The shape of the model; the vocabulary size comes from the tokenizer."""
 
-    context_length: Count = Field(default=128, description="tokens the model sees at once")
-    d_model: Count = Field(default=512, description="width of the residual stream; a multiple of num_heads")
-    num_heads: Count = Field(default=8, description="attention heads in each block")
-    num_blocks: Count = Field(default=12, description="transformer blocks")
+    context_length: Size = Field(default=128, description="tokens the model sees at once")
+    d_model: Size = Field(default=512, description="width of the residual stream; a multiple of num_heads")
+    num_heads: Few = Field(default=8, description="attention heads in each block")
+    num_blocks: Few = Field(default=12, description="transformer blocks")
     dropout: Number = Field(
         default=0.1,
         ge=0,
@@ -105,7 +108,7 @@ class ModelConfig(Section):
 class DataConfig(Section):
     """Where the text comes from."""
 
-    source: str | list[str] = Field(
+    source: Source | Annotated[list[Source], Field(min_length=1)] = Field(
         default="python-docs",
         description="SOURCE or a list of them: a file, directory, glob, - for stdin, or a name of `gpt data list`",
     )
@@ -127,16 +130,17 @@ class TokenizerConfig(Section):
     name: str = Field(default="gpt2", description="the vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
     def unused_keys(self) -> list[str]:
-        """Keys that were set although this kind of tokenizer does not use them."""
+        """Keys that were changed although this kind of tokenizer does not use them."""
         used = {"bpe": {"vocab_size"}, "tiktoken": {"name"}}.get(self.kind, set())
-        return sorted(self.model_fields_set - used - {"kind"})
+        unused = self.model_fields_set - used - {"kind"}
+        return sorted(key for key in unused if getattr(self, key) != type(self).model_fields[key].default)
 
 
 class TrainConfig(Section):
     """How the model is trained, watched and saved; every `_every` counts steps."""
 
-    batch_size: Count = Field(default=16, description="sequences a step")
-    micro_batch_size: Count | None = Field(
+    batch_size: Size = Field(default=16, description="sequences a step")
+    micro_batch_size: Size | None = Field(
         default=None, description="sequences computed at once, to save memory; a divisor of batch_size; null for all"
     )
     max_steps: Count = Field(default=2000, description="optimizer steps")

@@ -51,6 +51,8 @@ def parse(text: str, where: str) -> Document:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{where}:{line}", f"not YAML, {error.problem}") from error
+    except (OverflowError, ValueError) as error:  # numbers in escapes and directives that no text holds
+        raise UsageError(where, f"not YAML, {shown(error)}") from error
     except yaml.reader.ReaderError as error:
         wrong = f"character U+{error.character:04X} at position {error.position}"
         raise UsageError(where, wrong, "YAML does not allow it") from error
@@ -102,7 +104,7 @@ class _Reader:
     def mapping(self, place: Place) -> dict[str, Any]:
         content: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent) or event.tag:
+            if not isinstance(event, yaml.ScalarEvent) or event.tag or event.anchor:
                 raise self.refusal(event, "a key that is not plain text", "keys are names")
             if event.value == "<<":
                 raise self.refusal(event, "merge key <<", "merges are not allowed; write the values out")

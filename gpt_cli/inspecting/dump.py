@@ -64,7 +64,7 @@ def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:
     chosen: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20:
             raise UsageError(flag, f"{shown(part)} is not a number or a range", "write for example 0,3-5")
         low, high = int(first), int(last or first)
         if low > high or high >= count:

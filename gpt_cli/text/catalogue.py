@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
+import http.client
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,8 +55,9 @@ def fetch(entry: Entry) -> bytes:
     found = hashlib.sha256(content).hexdigest()
     if found != entry.sha256:
         raise DataError(entry.name, f"the download has sha256 {found}", f"expected is {entry.sha256}")
-    make_directory(entry.cached.parent)
-    write_durably(entry.cached, [content])
+    with contextlib.suppress(EnvironmentFailure):  # without a cache it is fetched again next time
+        make_directory(entry.cached.parent)
+        write_durably(entry.cached, [content])
     return content
 
 
@@ -82,7 +84,7 @@ def _download(entry: Entry) -> bytes:
     try:
         with urllib.request.urlopen(entry.url, timeout=TIMEOUT) as response:
             content = response.read(MAX_BYTES + 1)
-    except (TimeoutError, urllib.error.URLError, OSError) as error:
+    except (OSError, http.client.HTTPException) as error:
         cause = getattr(error, "reason", error)
         raise EnvironmentFailure(
             entry.name,

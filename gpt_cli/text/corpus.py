@@ -105,10 +105,13 @@ def _files_below(directory: Path) -> Iterator[Path]:
 
 
 def _read_files(paths: Iterator[Path] | Sequence[Path]) -> tuple[list[str], int]:
-    """The documents of all text files; files with a NUL byte at the start are no text and are counted."""
+    """The documents of all text files, and how many other files (with a NUL byte at the start) there were."""
     documents: list[str] = []
     num_skipped = 0
     for path in sorted(paths):
+        if not path.is_file():  # a broken link, a pipe, a socket
+            num_skipped += 1
+            continue
         content = read_bytes(path, DataError)
         if path.suffix != ".gz" and b"\0" in content[:8192]:
             num_skipped += 1
@@ -143,4 +146,10 @@ def _text_field(line: str, where: str) -> str:
         raise DataError(where, "not a JSON object", 'each line is one, such as {"text": "..."}') from error
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
         raise DataError(where, 'has no field "text" with text in it', 'each line is like {"text": "..."}')
+    try:
+        record["text"].encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            where, f"half a character in its text at position {error.start}", "text is whole characters"
+        ) from None
     return record["text"]

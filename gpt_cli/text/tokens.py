@@ -64,8 +64,6 @@ def _cache_key(documents: Sequence[str], tokenizer: Tokenizer) -> str:
 
 def _read_cache(path: Path, tokenizer: Tokenizer) -> np.ndarray | None:
     """The cached ids, or None for a missing or damaged file."""
-    if not path.exists():
-        return None
     try:
         content = read_bytes(path, DataError)
         ids = safetensors.numpy.load(content)["ids"]

@@ -13,7 +13,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
-from gpt_cli.errors import CheckpointError, together
+from gpt_cli.errors import CheckpointError, DataError, together
 from gpt_cli.model import GPT
 from gpt_cli.model.device import choose_device, choose_dtype
 from gpt_cli.streams import stream_key
@@ -21,6 +21,7 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
 from gpt_cli.text.tokens import Batches, check_length, encode_documents
 from gpt_cli.training.optimizer import make_optimizer, moments, restore_moments
+from gpt_cli.training.schedule import warmup_steps
 
 # what may change when a run is continued; everything else would make it another run
 FREE_KEYS = (
@@ -35,6 +36,10 @@ FREE_KEYS = (
     "train.keep_checkpoints",
     "train.patience",
 )
+
+
+_OTHER_CORPUS = "the corpus is not the one that this run began with"
+_RESTORE = "restore the text, or start anew with another --out"
 
 
 @dataclass
@@ -65,15 +70,14 @@ class Session:
 
 
 def resolve(config: Config, notice: Callable[[str], object]) -> Config:
-    """The config with device, dtype and a warm-up that fits the run; raises EnvironmentFailure."""
+    """The config with device and dtype chosen; `notice` is told what is not used as written.
+
+    Raises EnvironmentFailure for a device that is not there.
+    """
     device = choose_device(config.train.device)
-    changes: dict[str, object] = {
-        "device": str(device),
-        "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
-    }
-    if config.train.warmup_steps >= config.train.max_steps:
-        changes["warmup_steps"] = config.train.max_steps // 2
-        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {changes['warmup_steps']} to fit the run")
+    changes = {"device": str(device), "dtype": choose_dtype(config.train.dtype, device, config.model.d_model)}
+    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
     for key in config.tokenizer.unused_keys():
         notice(f"tokenizer.{key} is not used by tokenizer.kind {config.tokenizer.kind}")
     return config.model_copy(update={"train": config.train.model_copy(update=changes)})
@@ -82,8 +86,6 @@ def resolve(config: Config, notice: Callable[[str], object]) -> Config:
 def config_to_resume(stored: Config, asked: Config) -> Config:
     """The asked config, where `auto` means what the run chose; raises CheckpointError listing what may not change."""
     kept = {key: getattr(stored.train, key) for key in ("device", "dtype") if getattr(asked.train, key) == "auto"}
-    if asked.train.warmup_steps >= asked.train.max_steps:
-        kept["warmup_steps"] = stored.train.warmup_steps
     asked = asked.model_copy(update={"train": asked.train.model_copy(update=kept)})
     fixed = [
         CheckpointError("--resume", f"{key} was {old} in this run and is {new} now", "it may not change")
@@ -113,8 +115,11 @@ def begin(
         tokenizer = continued.tokenizer
     else:
         tokenizer = make_tokenizer(config.tokenizer, training.documents, validation.documents)
-    ids = encode_documents(training.documents, tokenizer, progress)
-    validation_ids = encode_documents(validation.documents, tokenizer, progress)
+    try:
+        ids = encode_documents(training.documents, tokenizer, progress)
+        validation_ids = encode_documents(validation.documents, tokenizer, progress)
+    except DataError as error:  # a character that the run's own vocabulary lacks
+        raise CheckpointError("--resume", f"{_OTHER_CORPUS}, {error}", hint=_RESTORE) from error
     check_length(ids, validation_ids, config.model.context_length)
     device = torch.device(config.train.device)
     state = Progress(0, 0.0, None, 0, len(ids), _digest(ids, validation_ids), environment(config))
@@ -122,9 +127,9 @@ def begin(
         if continued.progress.data_digest != state.data_digest:
             raise CheckpointError(
                 "--resume",
-                "the corpus is not the one that this run began with",
+                _OTHER_CORPUS,
                 f"tokens now have sha256 {state.data_digest[:16]}, then {continued.progress.data_digest[:16]}",
-                hint="restore the text, or start anew with another --out",
+                hint=_RESTORE,
             )
         state = replace(continued.progress, environment=state.environment)
         model = continued.build_model().to(device)
