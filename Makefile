@@ -35,8 +35,8 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/gpt sample --run runs/smoke --prompt 'The ' --max-new-tokens 20 --seed 1 --quiet
 	.venv-smoke/bin/gpt attn-dump --run runs/smoke --prompt 'The value' --out runs/smoke/attention.npz --quiet
 
-.venv-smoke/installed: pyproject.toml
-	$(PYTHON) -m venv .venv-smoke
+.venv-smoke/installed: pyproject.toml $(shell find gpt_cli configs -name '*.py' -o -name '*.yaml')
+	test -d .venv-smoke || $(PYTHON) -m venv .venv-smoke
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 

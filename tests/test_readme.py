@@ -72,13 +72,3 @@ def test_the_settings_of_the_readme_are_those_of_the_program() -> None:
         for key, details in known_keys().items()
     }
     assert rows == expected
-
-
-def test_every_setting_is_used_by_a_config_a_test_or_the_readme() -> None:
-    texts = "".join(
-        path.read_text()
-        for folder in ("configs", "tests", "benchmarks")
-        for path in (ROOT / folder).rglob("*.*")
-        if path.suffix in (".py", ".yaml")
-    )
-    assert [key for key in known_keys() if key.split(".")[1] not in texts] == []

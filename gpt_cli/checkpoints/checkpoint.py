@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor
@@ -38,6 +39,8 @@ _BLANK = "0" * 64
 class Progress:
     """How far a training has come, besides what (seed, step) gives back."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     step: int
     seconds: float  # of training steps
     best_loss: float | None  # nats per token on the evaluation's windows
@@ -60,14 +63,17 @@ class Checkpoint:
     def build_model(self) -> GPT:
         """The model with these weights, on the CPU, in evaluation mode; raises CheckpointError on a misfit."""
         sizes = self.config.model
-        # tensors are counted before anything is allocated: a hostile config may name a huge model
+        # tensors are counted first: a hostile config may name a model of a million blocks
         fits = 3 * sizes.num_blocks * sizes.num_heads <= len(self.weights)
         if fits:
             with torch.device("meta"):
                 model = GPT(sizes, self.tokenizer.vocab_size)
             expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
             fits = expected == {name: tensor.shape for name, tensor in self.weights.items()}
+            fits = fits and all(tensor.dtype == torch.float32 for tensor in self.weights.values())
             if fits:
+                if not all(bool(tensor.isfinite().all()) for tensor in self.weights.values()):
+                    raise CheckpointError("checkpoint", "its weights are not finite", "it cannot be used")
                 model.load_state_dict(dict(self.weights), assign=True)
                 return model.eval()
         raise CheckpointError("checkpoint", "its weights do not fit its config")
@@ -113,9 +119,10 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
         tensors = load_safetensors(content)
         config = validate(_strict_json(metadata["config"]), where)
         tokenizer = tokenizer_from_dict(_strict_json(metadata["tokenizer"]))
-        progress = Progress(**_strict_json(metadata["progress"]))
+        _strict_json(metadata["progress"])
+        progress = TypeAdapter(Progress).validate_json(metadata["progress"], strict=True)
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
-        raise CheckpointError(where, f"not a valid checkpoint, {error}") from error
+        raise CheckpointError(where, f"not a valid checkpoint, {shown(error)}") from error
     moments = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if n.startswith(OPTIMIZER_PREFIX)}
     weights = {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
     return Checkpoint(config, tokenizer, progress, weights, moments)
@@ -148,7 +155,7 @@ def _read_header(content: bytes, where: str) -> tuple[bytes, dict[str, str], int
     if version > FORMAT_VERSION:
         raise CheckpointError(
             where,
-            f"written by {metadata.get('written_by')} in format {version}",
+            f"written by {shown(metadata.get('written_by'))} in format {version}",
             f"this gpt-cli {gpt_cli.__version__} reads up to format {FORMAT_VERSION}",
             hint="pip install --upgrade gpt-cli",
         )

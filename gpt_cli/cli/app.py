@@ -65,19 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str], state: dict[str, bool]) -> int:
     try:
-        command = get_command(app)
-        with command.make_context("gpt", arguments, obj=state) as context:
-            code = command.invoke(context)
+        code = _invoke(arguments, state)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except typer.Exit as done:
-        sys.stdout.flush()
-        return done.exit_code
-    except ClickUsageError as error:
-        if type(error).__name__ != "NoArgsIsHelpError":
-            raise
-        print(getattr(error, "message", ""))  # the help text, asked for by naming no command
-        return 0
     except (KeyboardInterrupt, typer.Abort):
         print("stopped", file=sys.stderr)
         return 130
@@ -85,6 +74,23 @@ def _run(arguments: list[str], state: dict[str, bool]) -> int:
         # whoever reads our output has closed it; nothing more may be flushed there at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODE_STDOUT_CLOSED
+    return code
+
+
+def _invoke(arguments: list[str], state: dict[str, bool]) -> int:
+    """The exit code of the command that the arguments name."""
+    try:
+        command = get_command(app)
+        with command.make_context("gpt", arguments, obj=state) as context:
+            code = command.invoke(context)
+        return code if isinstance(code, int) else 0
+    except typer.Exit as done:
+        return done.exit_code
+    except ClickUsageError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":
+            raise
+        print(getattr(error, "message", ""))  # the help text, asked for by naming no command
+        return 0
 
 
 def _as_gpt_error(error: Exception) -> GptError:

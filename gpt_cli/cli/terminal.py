@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 
 def prepare_streams() -> None:
-    """Let any text be printed: what the terminal's encoding lacks is escaped instead of raising."""
+    """Let any text be printed (what the terminal's encoding lacks is escaped), and let stderr be closed.
+
+    A stream that was closed before the program began is replaced by one to nowhere.
+    """
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.stderr = _Forgiving(sys.stderr)
+
+
+class _Forgiving:
+    """A stream whose reader may go away: what is written then is lost, and nothing else."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def colourful(stream: TextIO) -> bool:
@@ -47,7 +73,7 @@ class Console:
         """The result as one JSON object on one line."""
         print(json.dumps(content, ensure_ascii=False, allow_nan=False), flush=True)
 
-    @contextmanager
+    @contextlib.contextmanager
     def counting(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
         """A function that is told amounts done; a bar appears when it takes longer than two seconds."""
         from tqdm import tqdm

@@ -7,9 +7,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.labels import label_of
 
 _SHADES = " ░▒▓█"  # readable without colour
-_MAX_LABEL = 14  # cells
+_MAX_LABEL = 14  # cells; a label of Chinese characters may be wider
 _MAX_MAPS = 4
 
 
@@ -30,7 +31,7 @@ def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour
 
     Each row is a token, each cell a token it may look at, darker or brighter with the square root of the weight.
     """
-    labels = [_label(token) for token in tokens]
+    labels = [label_of(token) for token in tokens]
     label_width = min(_MAX_LABEL, max(map(cell_len, labels)))
     room = max(1, width - label_width - 1)
     num_shown = min(len(tokens), room)
@@ -48,12 +49,6 @@ def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour
                 text.append(_SHADES[min(len(_SHADES) - 1, int(strength * len(_SHADES)))] * cell)
         text.append("\n")
     return text, num_shown
-
-
-def _label(token: str) -> str:
-    token = token.replace("\n", "↵").replace("\t", "⇥")
-    token = "␣" * len(token) if not token.strip() else token
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token)
 
 
 def _colour(strength: float) -> str:

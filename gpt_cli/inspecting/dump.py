@@ -10,10 +10,7 @@ import torch
 
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.model import GPT
-from gpt_cli.model.attention import Stages
 from gpt_cli.text.tokenizer import Tokenizer
-
-STAGES = Stages._fields
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,11 @@ def dump_attention(
     parts: dict[str, list[np.ndarray]] = {stage: [] for stage in stages}
     for of_layer in model.attention_stages(batch, layers, heads):
         for stage in stages:
-            parts[stage].append(getattr(of_layer, stage)[0].cpu().numpy().astype(file_dtype))
+            found = getattr(of_layer, stage)[0].cpu().numpy()
+            if file_dtype == "float16" and np.abs(found).max() > np.finfo(np.float16).max:
+                wrong = f"float16 cannot hold {stage} of {np.abs(found).max():g}"
+                raise UsageError("--file-dtype", wrong, "use float32")
+            parts[stage].append(found.astype(file_dtype))
     arrays = {stage: np.stack(found) for stage, found in parts.items()}
     tokens = tuple(tokenizer.token_text(token) for token in ids)
     return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays)

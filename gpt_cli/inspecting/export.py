@@ -15,7 +15,6 @@ import safetensors.numpy
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.picture import draw_png
 
 
 def check_format(path: Path, stages: tuple[str, ...]) -> None:
@@ -28,8 +27,12 @@ def check_format(path: Path, stages: tuple[str, ...]) -> None:
 
 def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
     """Write a dump durably in the format of its ending; `notice` is told what a picture cannot show."""
-    content = draw_png(dump, notice) if path.suffix == ".png" else _WRITERS[path.suffix](dump)
-    write_durably(path, [content])
+    if path.suffix == ".png":
+        from gpt_cli.inspecting.picture import draw_png  # loads matplotlib, which takes half a second
+
+        write_durably(path, [draw_png(dump, notice)])
+    else:
+        write_durably(path, [_WRITERS[path.suffix](dump)])
 
 
 def _npz(dump: AttentionDump) -> bytes:

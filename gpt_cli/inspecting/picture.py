@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 
 from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.labels import label_of
 
-MAX_LABEL = 12  # characters
 _MAX_LABELS = 40  # along one edge
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: No
 
     The square root of the weight is shown, so that small weights can be told from none; the colours of
     viridis grow lighter evenly, so that the picture can be read in grey. `notice` is told when no installed
-    font has the characters of the labels.
+    font has a character of the labels.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
     gap = max(1, num_tokens // 12)
@@ -40,7 +40,7 @@ def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: No
             top, left = row * cell, column * cell
             grid[top : top + num_tokens, left : left + num_tokens] = visible[row, column]
 
-    labels, font = _labels(dump, notice)
+    labels, fonts = _labels(dump, notice)
     inches = _cell_inches(num_tokens, num_layers * num_heads)
     margin = 0.25 + 0.075 * max(map(_width, labels))
     width, height = num_heads * inches + margin + 0.9, num_layers * inches + margin + 0.5
@@ -48,7 +48,7 @@ def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: No
     FigureCanvasAgg(figure)
     axes = figure.add_axes((margin / width, margin / height, 1 - (margin + 0.9) / width, 1 - (margin + 0.5) / height))
     image = axes.imshow(grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="nearest")
-    _label_axes(axes, labels, font, (num_layers, num_heads), cell, inches)
+    _label_axes(axes, labels, fonts, (num_layers, num_heads), cell, inches)
     for row, layer in enumerate(dump.layers):
         for column, head in enumerate(dump.heads):
             axes.text(
@@ -71,13 +71,13 @@ def _cell_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def _label_axes(
-    axes: Axes, labels: Sequence[str], font: Path | None, grid: tuple[int, int], cell: int, inches: float
+    axes: Axes, labels: Sequence[str], fonts: list[str], grid: tuple[int, int], cell: int, inches: float
 ) -> None:
     """Token labels along the left edge of every row and the foot of every column, as many as stay readable."""
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, min(_MAX_LABELS, int(inches / 0.11)))))
     shown = range(0, num_tokens, every)
-    properties = font_manager.FontProperties(fname=str(font) if font else None, size=7)
+    properties = font_manager.FontProperties(family=fonts, size=7)
     for set_ticks, count in zip((axes.set_yticks, axes.set_xticks), grid, strict=True):
         places = [start * cell + i for start in range(count) for i in shown]
         set_ticks(places, [labels[i] for _ in range(count) for i in shown])
@@ -89,41 +89,40 @@ def _label_axes(
     axes.tick_params(length=0, pad=2)
 
 
-def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], Path | None]:
-    """The tokens as labels and the font to write them in; ids where no installed font has their characters."""
+def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], list[str]]:
+    """The tokens as labels and the fonts to write them in; ids for those whose characters no installed font has."""
     labels = [label_of(token) for token in dump.tokens]
-    needed = {ord(character) for label in labels for character in label}
-    font = find_font(needed)
-    if font is not None:
-        return labels, font
-    missing = "".join(sorted({chr(point) for point in needed if point > 0x7F})[:10])
-    notice(f"no installed font has {missing}; labels are token ids (Debian: apt install fonts-noto-cjk)")
-    return [str(token) for token in dump.token_ids], find_font({ord("0")})
+    fonts, missing = find_fonts({character for label in labels for character in label})
+    if missing:
+        told = "".join(sorted(missing)[:10])
+        notice(f"no installed font has {told}; such tokens are labelled by id (Debian: apt install fonts-noto-cjk)")
+    pairs = zip(labels, dump.token_ids, strict=True)
+    return [str(token) if set(label) & missing else label for label, token in pairs], fonts
 
 
-def label_of(token: str) -> str:
-    """A token as a short label: a space as ␣ where it stands alone or leads, a line break as ↵."""
-    if not token.strip():
-        return token.replace("\n", "↵").replace("\t", "⇥").replace(" ", "␣") or "∅"
-    label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
-    return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
-
-
-def find_font(needed: Iterable[int]) -> Path | None:
-    """An installed font that has all these characters (code points): matplotlib's own, else any other."""
-    own = Path(font_manager.findfont("DejaVu Sans"))
-    if _has(own, needed):
-        return own
+def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
+    """Names of fonts that together have the characters, matplotlib's own first; and characters that none has."""
+    fonts = ["DejaVu Sans"]
+    missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
+    if not missing:
+        return fonts, missing
     installed = [Path(path) for path in font_manager.findSystemFonts()]
     installed.sort(key=lambda path: (not _LIKELY_CJK.search(path.name), path.name))
-    return next((path for path in installed if _has(path, needed)), None)
+    for path in installed:
+        # fonts of coloured emoji cannot be drawn
+        if "emoji" not in path.name.lower() and missing & (has := _characters(path)):
+            font_manager.fontManager.addfont(path)
+            fonts.append(font_manager.FontProperties(fname=path).get_name())
+            missing = missing - has
+    return fonts, missing
 
 
-def _has(font: Path, needed: Iterable[int]) -> bool:
+def _characters(font: Path) -> set[str]:
+    """The characters that a font has; none for one that is damaged or that FreeType does not read."""
     try:
-        return set(needed) <= FT2Font(str(font)).get_charmap().keys()
-    except (OSError, RuntimeError):  # a damaged font, or one that FreeType does not read
-        return False
+        return {chr(point) for point in FT2Font(str(font)).get_charmap()}
+    except (OSError, RuntimeError):
+        return set()
 
 
 def _width(label: str) -> int:

@@ -189,7 +189,9 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
         if stored["kind"] in ("bpe", "tiktoken"):
             tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
             if {bytes([byte]) for byte in range(256)} <= set(tokens) and len(set(tokens)) == len(tokens):
-                return BytePairTokenizer(stored["kind"], stored["pattern"], tokens)
+                tokenizer = BytePairTokenizer(stored["kind"], stored["pattern"], tokens)
+                tokenizer.encode("")  # compiles the pattern
+                return tokenizer
     except (KeyError, TypeError, ValueError, AttributeError):
         pass
     raise CheckpointError("tokenizer", "is not one that this program writes")

@@ -127,7 +127,25 @@ def train(
             stopped_by = "signal"
         elif stopping:
             stopped_by = "patience"
-    yield Finished(_summary(session, loss, stopped_by, progress), signal)
+    closing = None
+    if signal is None:
+
+        def watch(num_tokens: int) -> None:
+            progress(num_tokens)
+            if stop() is not None:
+                raise _StoppedError
+
+        # everything is saved by now, so a signal only cuts the closing evaluation short
+        try:
+            watch(0)
+            closing = _closing_evaluation(session, watch)
+        except _StoppedError:
+            stopped_by, signal = "signal", stop()
+    yield Finished(_summary(session, loss, stopped_by, closing), signal)
+
+
+class _StoppedError(Exception):
+    """A signal arrived in the closing evaluation."""
 
 
 def take_step(session: Session) -> tuple[float, float]:
@@ -141,19 +159,23 @@ def take_step(session: Session) -> tuple[float, float]:
     norm = float(torch.nn.utils.clip_grad_norm_(session.model.parameters(), limit))
     rate = learning_rate(step, settings)
     if not (math.isfinite(loss) and math.isfinite(norm)):
-        saved = session.directory.steps()
-        kept = f"the checkpoint of step {max(saved)} is intact" if saved else "nothing was saved yet"
-        raise DivergedError(
-            f"step {step + 1}",
-            f"the loss is {loss:g} and the gradient norm {norm:g} at learning rate {rate:g}",
-            kept,
-            hint=f"lower it: --set train.learning_rate={settings.learning_rate / 3:.1g}, or try --dtype float32",
-        )
+        wrong = f"the loss is {loss:g} and the gradient norm {norm:g} at learning rate {rate:g}"
+        raise DivergedError(f"step {step + 1}", wrong, _intact(session), hint=_lower(session))
     for group in session.optimizer.param_groups:
         group["lr"] = rate
     session.optimizer.step()
     session.optimizer.zero_grad()
     return loss, norm
+
+
+def _intact(session: Session) -> str:
+    saved = session.directory.steps()
+    return f"the checkpoint of step {max(saved)} is intact" if saved else "nothing was saved yet"
+
+
+def _lower(session: Session) -> str:
+    rate = session.config.train.learning_rate / 3
+    return f"lower it: --set train.learning_rate={rate:.1g}, or try --dtype float32"
 
 
 def compute_gradient(session: Session, step: int) -> float:
@@ -191,6 +213,9 @@ def _evaluate(session: Session) -> Evaluated:
         session.model, session.tokenizer, session.validation_ids, windows,
         batch_size=settings.batch_size, dtype=settings.dtype,
     )  # fmt: skip
+    if not math.isfinite(evaluation.loss):
+        wrong = f"the validation loss is {evaluation.loss:g}"
+        raise DivergedError(f"step {progress.step}", wrong, _intact(session), hint=_lower(session))
     best = progress.best_loss is None or evaluation.loss < progress.best_loss
     session.progress = replace(
         progress,
@@ -233,18 +258,21 @@ def _metrics_line(session: Session, stepped: Stepped, evaluated: Evaluated | Non
     return json.dumps(line) + "\n"
 
 
-def _summary(session: Session, loss: float, stopped_by: str, progress: Callable[[int], object]) -> dict[str, Any]:
-    """The closing figures; unless a signal hurries, the best weights are evaluated on the whole validation text."""
+def _closing_evaluation(session: Session, progress: Callable[[int], object]) -> Evaluation:
+    """The loss of the best weights on the whole validation text."""
     settings, model = session.config.train, session.model
-    closing = None
-    if stopped_by != "signal":
-        if session.directory.best.exists():
-            model = read_checkpoint(session.directory.best).build_model().to(session.device)
-        windows = validation_windows(len(session.validation_ids), session.config.model.context_length)
-        closing = evaluate(
-            model, session.tokenizer, session.validation_ids, windows,
-            batch_size=settings.batch_size, dtype=settings.dtype, progress=progress,
-        )  # fmt: skip
+    if session.directory.best.exists():
+        model = read_checkpoint(session.directory.best).build_model().to(session.device)
+    windows = validation_windows(len(session.validation_ids), session.config.model.context_length)
+    return evaluate(
+        model, session.tokenizer, session.validation_ids, windows,
+        batch_size=settings.batch_size, dtype=settings.dtype, progress=progress,
+    )  # fmt: skip
+
+
+def _summary(session: Session, loss: float, stopped_by: str, closing: Evaluation | None) -> dict[str, Any]:
+    """The closing figures; without a closing evaluation where a signal hurried."""
+    settings = session.config.train
     steps, seconds = session.progress.step, session.progress.seconds
     return {
         "run": str(session.directory.path),
@@ -255,7 +283,7 @@ def _summary(session: Session, loss: float, stopped_by: str, progress: Callable[
         "validation_loss": closing and closing.loss,
         "bits_per_byte": closing and closing.bits_per_byte,
         "tokens_per_second": round(steps * session.tokens_per_step / seconds, 1) if seconds else None,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
         "device": settings.device,
         "dtype": settings.dtype,
         "stopped_by": stopped_by,

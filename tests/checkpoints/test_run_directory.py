@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_pruning_and_clearing_touch_only_what_is_ours(copied: Path) -> None:
     assert not directory.exists() or sorted(os.listdir(folder)) == [
         "notes.txt", "old-step-00000005.safetensors", "step-00000005.safetensors.bak", "step-5.safetensors",
     ]  # fmt: skip
+
+
+def test_pruning_never_counts_later_files_that_were_passed_over(copied: Path) -> None:
+    damage(copied / "checkpoints" / "step-00000020.safetensors")
+    directory = RunDirectory(copied)
+    stored = directory.newest(lambda _: None)
+    assert stored is not None
+    at_12 = replace(stored, progress=replace(stored.progress, step=12))
+    directory.save(at_12, keep=1)
+    assert list(directory.steps()) == [12, 20]
 
 
 def test_rewinding_drops_later_lines_and_repairs_the_last(here: Path) -> None:

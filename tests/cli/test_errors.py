@@ -54,6 +54,12 @@ TABLE = [
     (["attn-dump", "--prompt", "x", "--stage", "query"], 2, [
         'error: --stage: "query" is not allowed; use weights | scores | queries | keys | values | heads']),
     (["attn-dump", "--prompt", "x", "--file-dtype", "int8"], 2, ['error: --file-dtype: "int8" is not allowed; use float32 | float16']),
+    (["sample", "--prompt", "x", "--device", "cuda:x"], 2, [
+        'error: --device: "cuda:x" is not allowed; use auto | cpu | cuda | cuda:N']),
+    (["sample", "--prompt", "x", "--checkpoint", "9" * 5000], 2, [
+        'error: --checkpoint: "' + "9" * 200 + '…" is not allowed; use best | last | a step']),
+    (["info", "runs/nothere"], 4, ['error: "runs/nothere": no such run or checkpoint', "hint: runs here: runs/smoke"]),
+    (["train", "--config", "smoke", "--data", "", "--out", "o"], 2, ['error: --source: "" is not allowed; use text or a list of texts']),
     (["info"], 2, ["error: gpt info: PATH is missing; see gpt info --help"]),
     (["config", "check", "typo.yaml"], 2, [
         'error: typo.yaml:2: unknown key "model.d_modle"; see `gpt config schema` for those of model',

@@ -55,7 +55,7 @@ def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCo
     assert refused.code == 2
     assert refused.err.splitlines() == [
         'error: "runs/smoke": a run is there already; continue it with --resume or replace it with --overwrite',
-        "hint: gpt train --config smoke --out runs/smoke --resume",
+        "hint: gpt train --out runs/smoke --resume",
     ]
     longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25")
     assert longer.code == 0
@@ -71,6 +71,10 @@ def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: Run
     assert outcome.code == 0
     Path("runs/smoke/checkpoints/step-00000010.safetensors").unlink()
     Path("runs/smoke/checkpoints/step-00000020.safetensors").unlink()
+    refused = run("train", "--out", "runs/smoke", "--resume")
+    assert refused.code == 4
+    assert refused.err.splitlines()[1] == "hint: replace the run with --overwrite"
+    Path("runs/smoke/checkpoints/best.safetensors").unlink()
     outcome = run("train", "--out", "runs/smoke", "--resume")
     assert "no checkpoint in runs/smoke yet; starting at step 0" in outcome.err
     assert outcome.code == 0
@@ -82,6 +86,22 @@ def test_a_failed_start_leaves_the_old_run_alone(corpus: Path, run: RunCommand) 
     (corpus / "empty.txt").write_text("")
     assert run("train", "--config", "smoke", "--overwrite", "--data", "empty.txt").code == 3
     assert sorted(path.stat().st_mtime_ns for path in Path("runs/smoke").rglob("*")) == before
+
+
+def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand) -> None:
+    (corpus / "samples.txt").write_text(CORPUS_TEXT)
+    for flags in ([], ["--overwrite"]):
+        outcome = run("train", *FAST, "--out", ".", *flags)
+        assert outcome.code == 2
+        assert outcome.err.splitlines()[0] == (
+            'error: ".": holds samples.txt, which no run of this program wrote; name an empty or a new directory with --out'
+        )
+    assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
+
+
+def test_a_longer_run_may_be_asked_for_with_its_config(corpus: Path, run: RunCommand) -> None:
+    assert run("train", *FAST, "--max-steps", "4", "--quiet").code == 0
+    assert run("train", *FAST, "--max-steps", "8", "--quiet", "--resume").code == 0
 
 
 def test_two_trainings_with_one_seed_agree_and_with_another_do_not(corpus: Path, run: RunCommand) -> None:

@@ -38,6 +38,8 @@ def test_lines_of_keys_are_remembered() -> None:
         ("a: [1", "f:1: not YAML, expected ',' or ']', but got '<stream end>'"),
         ("a:\n\tb: 1", "f:2: not YAML, found character '\\t' that cannot start any token"),
         ("a: \x00", "f: character U+0000 at position 3; YAML does not allow it"),
+        ('a: "\\UFFFFFFFF"', 'f: not YAML, "Python int too large to convert to C int"'),
+        ("&k a: 1", "f:1: a key that is not plain text; keys are names"),
         ("a: 1\n---\nb: 2", "f:2: a second document; a config is one document"),
     ],
 )

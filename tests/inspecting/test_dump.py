@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpt_cli.cli.attn_dump import STAGES
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.dump import STAGES, dump_attention, parse_selection
+from gpt_cli.inspecting.dump import dump_attention, parse_selection
 from gpt_cli.model import GPT
+from gpt_cli.model.attention import Stages
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 SIZES = ModelConfig(context_length=16, d_model=24, num_heads=3, num_blocks=4)
@@ -29,6 +31,10 @@ def test_every_stage_has_its_shape_and_follows_from_the_ones_before() -> None:
         assert stages[name].shape == (3, 1, 5, 8)
     np.testing.assert_allclose(stages["scores"], stages["queries"] @ stages["keys"].swapaxes(-1, -2), atol=1e-6)
     np.testing.assert_allclose(stages["heads"], stages["weights"] @ stages["values"], atol=1e-6)
+
+
+def test_the_flag_knows_every_stage() -> None:
+    assert set(STAGES) == set(Stages._fields)
 
 
 def test_float16_is_close_enough_to_look_at() -> None:

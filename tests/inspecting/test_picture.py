@@ -9,7 +9,7 @@ import pytest
 
 from gpt_cli.inspecting import picture
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.picture import draw_png, find_font, label_of
+from gpt_cli.inspecting.picture import draw_png, find_fonts
 
 
 def dump(tokens: list[str], layers: int = 1, heads: int = 1) -> AttentionDump:
@@ -40,11 +40,6 @@ def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white(
     assert np.allclose(image[top + 2, left + 40], 1)
 
 
-def test_labels_show_what_cannot_be_seen() -> None:
-    labels = [label_of(token) for token in (" the", "\n", "  ", "\t", "", "a\x07", "abcdefghijklmnop", " a\n")]
-    assert labels == [" the", "↵", "␣␣", "⇥", "∅", "a\\x07", "abcdefghijk…", " a↵"]
-
-
 def test_a_text_that_looks_like_a_formula_is_not_one() -> None:
     assert len(draw_png(dump(["$x^", "$\\frac{", "}$"]))) > 1000
 
@@ -53,22 +48,23 @@ def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw_png(dump(["今", "a"]), said.append)
-    assert said == ["no installed font has 今; labels are token ids (Debian: apt install fonts-noto-cjk)"]
+    assert said == ["no installed font has 今; such tokens are labelled by id (Debian: apt install fonts-noto-cjk)"]
 
 
-def test_a_font_that_has_the_characters_is_found() -> None:
-    font = find_font({ord("今"), ord("a"), ord("↵")}) or find_font({ord("今"), ord("a")})
-    if font is None:
+def test_fonts_that_together_have_the_characters_are_found() -> None:
+    fonts, missing = find_fonts(set("今天a↵␣"))
+    if missing:
         pytest.skip("no font with Chinese characters is installed")
+    assert fonts[0] == "DejaVu Sans"
     said: list[str] = []
-    draw_png(dump(["今", "a"]), said.append)
+    draw_png(dump(["今", "a\n", "天"]), said.append)
     assert said == []
 
 
 def test_a_damaged_font_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "noto-cjk.ttf").write_bytes(b"not a font")
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", lambda: [str(tmp_path / "noto-cjk.ttf")])
-    assert find_font({ord("今")}) is None
+    assert find_fonts({"今", "a"}) == (["DejaVu Sans"], {"今"})
 
 
 def test_a_full_grid_of_the_default_model_is_drawn() -> None:

@@ -8,7 +8,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.measuring.estimate import estimate, parameters_by_part
 from gpt_cli.model import GPT
 
-SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3, bias=False)
+SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3)
 
 
 def test_parts_add_up_to_the_model_and_can_be_worked_out() -> None:
@@ -16,9 +16,9 @@ def test_parts_add_up_to_the_model_and_can_be_worked_out() -> None:
     assert parts == {
         "token embedding": 100 * 32,
         "position embedding": 16 * 32,
-        "attention": 3 * 4 * 32 * 32,
-        "feed-forward": 3 * 8 * 32 * 32,
-        "norms": 7 * 32,
+        "attention": 3 * (4 * 32 * 32 + 32),
+        "feed-forward": 3 * (8 * 32 * 32 + 5 * 32),
+        "norms": 7 * 2 * 32,
         "output layer": 100 * 32,
     }
     assert sum(parts.values()) == sum(parameter.numel() for parameter in GPT(SIZES, 100).parameters())

@@ -20,9 +20,11 @@ def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None
     (here / "d" / "x.jsonl").write_text('{"text": "J1"}\n\n{"text": "J2\u2028", "id": 3}\n')
     (here / "d" / ".hidden").write_text("H")
     (here / "d" / "binary").write_bytes(b"\0\1")
+    (here / "d" / "broken").symlink_to("nothere")
+    os.mkfifo(here / "d" / "pipe")
     corpus = read_corpus("d")
     assert corpus.documents == ("A", "B", "C", "J1", "J2\u2028")
-    assert corpus.num_skipped == 1
+    assert corpus.num_skipped == 3
     assert read_corpus("d/*.txt").documents == ("A", "B")
     assert read_corpus("d/**/*.gz").documents == ("C",)
     assert read_corpus(["d/b.txt", "d/a.txt"]).documents == ("B", "A")
@@ -73,6 +75,7 @@ def test_other_encodings_are_told_with_byte_and_line(here: Path, content: bytes,
     [
         ("{", 'x.jsonl:2: not a JSON object; each line is one, such as {"text": "..."}'),
         ('{"txt": "a"}', 'x.jsonl:2: has no field "text" with text in it; each line is like {"text": "..."}'),
+        ('{"text": "a\\ud800"}', "x.jsonl:2: half a character in its text at position 1; text is whole characters"),
         ('["text"]', 'x.jsonl:2: has no field "text" with text in it; each line is like {"text": "..."}'),
     ],
 )

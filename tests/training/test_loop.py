@@ -27,6 +27,7 @@ from gpt_cli.training.loop import (
     time_step,
     train,
 )
+from gpt_cli.training.schedule import learning_rate
 from gpt_cli.training.session import Session, begin, config_to_resume, resolve
 
 CORPUS = Corpus((CORPUS_TEXT,))
@@ -240,8 +241,8 @@ def test_what_may_not_change_on_resume_is_listed_whole() -> None:
 def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
     said: list[str] = []
     config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), said.append)
-    assert config.train.warmup_steps == 4
+    assert learning_rate(3, config.train) == config.train.learning_rate
     assert said == [
-        "warm-up of 8 steps shortened to 4 to fit the run",
+        "warm-up of 8 steps shortened to 4, half of the run",
         "tokenizer.vocab_size is not used by tokenizer.kind byte",
     ]
