@@ -152,6 +152,16 @@ def test_a_signal_saves_the_step_and_names_the_command_that_resumes(corpus: Path
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
 
 
+def test_a_reader_that_closes_stderr_does_not_stop_a_training(corpus: Path) -> None:
+    command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        process.stderr.close()
+        assert json.loads(process.stdout.read())["steps"] == 20
+    assert process.returncode == 0
+
+
 def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: RunCommand) -> None:
     (here / "texts").mkdir()
     (here / "texts" / "a.txt").write_text("春眠不觉晓，处处闻啼鸟。\n" * 60)

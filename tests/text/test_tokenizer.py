@@ -162,6 +162,16 @@ def test_an_unknown_published_vocabulary_is_named() -> None:
         make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt9"), [], [])
 
 
+def test_a_published_vocabulary_encodes_as_published() -> None:
+    try:
+        tokenizer = make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt2"), [], [])
+    except EnvironmentFailure:
+        pytest.skip("gpt2 is not in the cache that TIKTOKEN_CACHE_DIR names, and there is no network")
+    assert tokenizer.encode("hello world") == [31373, 995]
+    assert tokenizer.end_of_text == 50256
+    assert tokenizer_from_dict(tokenizer.to_dict()).encode("今天 hello") == tokenizer.encode("今天 hello")
+
+
 @pytest.mark.parametrize("network", ["refuses", "hangs"])
 def test_a_published_vocabulary_without_network_is_one_error_in_time(
     network: str, monkeypatch: pytest.MonkeyPatch, tmp_path: object

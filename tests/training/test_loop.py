@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import CORPUS_TEXT, small_config
@@ -15,7 +16,10 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DivergedError
+from gpt_cli.model import GPT
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import (
     Evaluated,
     Finished,
@@ -186,6 +190,51 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
     assert losses.index(min(losses)) == len(losses) - 3
     assert read_checkpoint(session.directory.best).progress.best_loss == min(losses)
     assert session.progress.step in session.directory.steps()
+
+
+def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_text(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config("train.max_steps=60", "train.learning_rate=0.03", "model.dropout=0"))
+    session.batches = replace(session.batches, ids=session.batches.ids[:40])  # little text: the last is not the best
+    *_, finished = train(session)
+    assert isinstance(finished, Finished)
+    ids = session.validation_ids
+
+    def loss(model: GPT) -> float:
+        windows = validation_windows(len(ids), session.config.model.context_length)
+        return evaluate(model, session.tokenizer, ids, windows, batch_size=4, dtype="float32").loss
+
+    best = read_checkpoint(session.directory.best)
+    assert best.progress.step < 60
+    assert finished.summary["validation_loss"] == loss(best.build_model())
+    assert finished.summary["validation_loss"] != loss(session.model)
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str) -> None:
+    session = start(tmp_path, small_config())
+    told: list[int] = []
+
+    def stop() -> int | None:
+        # asked after each of 8 steps, once before the closing evaluation, then after each of its batches
+        told.append(1)
+        return 2 if len(told) > (8 if moment == "before" else 10) else None
+
+    *_, finished = train(session, stop)
+    assert isinstance(finished, Finished)
+    assert (finished.signal, finished.summary["stopped_by"], finished.summary["validation_loss"]) == (2, "signal", None)
+    assert 8 in session.directory.steps()
+
+
+def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config("train.eval_every=2"))
+    with torch.no_grad():
+        session.model.token_embedding.weight[ord("~")] = math.nan  # a byte that only the validation text has
+    session.validation_ids = np.concatenate([session.validation_ids, [ord("~"), 1]])
+    session.config = session.config.model_copy(
+        update={"train": session.config.train.model_copy(update={"eval_tokens": 10**6})}
+    )
+    with pytest.raises(DivergedError, match="step 2: the validation loss is nan; nothing was saved yet"):
+        list(train(session))
 
 
 def test_a_signal_saves_and_ends_at_once(tmp_path: Path) -> None:
