@@ -41,10 +41,12 @@ def test_every_command_of_the_page_runs(page: str, here: Path, run: RunCommand) 
         assert outcome.code == 0, f"{command}\n{outcome.err}"
 
 
-def test_both_pages_show_the_same_commands_and_pictures() -> None:
-    english, chinese = (commands(page) for page in PAGES)
-    assert [c.split()[:2] for c in english] == [c.split()[:2] for c in chinese]
-    pictures = [re.findall(r"!\[.*?\]\((.*?)\)", (ROOT / page).read_text()) for page in PAGES]
+def test_both_pages_show_the_same_commands_outputs_and_pictures() -> None:
+    blocks, pictures = (
+        [re.findall(pattern, (ROOT / page).read_text(), re.DOTALL | re.MULTILINE) for page in PAGES]
+        for pattern in (r"^```(?:console|python)\n(.*?)^```", r"!\[.*?\]\((.*?)\)")
+    )
+    assert blocks[0] == blocks[1]
     assert pictures[0] == pictures[1] != []
     assert all((ROOT / picture).exists() for picture in pictures[0])
 
