@@ -1,4 +1,4 @@
-"""Seconds of one dropout mask for the attention weights of a batch: keyed masks beside torch's; `python -m benchmarks.dropout`."""
+"""Seconds of one dropout mask for attention weights, keyed beside torch's; `python -m benchmarks.dropout`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import RunCommand
@@ -74,3 +76,17 @@ def test_the_settings_of_the_readme_are_those_of_the_program() -> None:
         for key, details in known_keys().items()
     }
     assert rows == expected
+
+
+def test_the_python_of_the_readme_runs(smoke_run: Path) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(block.replace("runs/tiny", "runs/smoke"), names)  # the page's own text
+    assert names["logits"].shape[-1] == names["run"].tokenizer.vocab_size
+    assert names["weights"].shape[:3] == (2, 1, 2)
+
+
+def test_bare_make_lists_the_targets() -> None:
+    done = subprocess.run(["make", "-s", "-C", str(ROOT)], capture_output=True, text=True)
+    targets = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"demo", "test", "check", "bench", "data"} <= targets
