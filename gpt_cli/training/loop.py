@@ -89,63 +89,47 @@ def train(
     file cannot be written.
     """
     settings = session.config.train
-    stopped_by, signal = "steps", None
+    signal = None
     since_tokens, since_seconds = 0, 0.0
     loss = math.nan
-    while session.progress.step < settings.max_steps and stopped_by == "steps":
-        if settings.patience and session.progress.evaluations_without_best >= settings.patience:
-            stopped_by = "patience"
-            break
+    while session.progress.step < settings.max_steps and not _out_of_patience(session) and signal is None:
         started = time.perf_counter()
         loss, norm = take_step(session)
         seconds = time.perf_counter() - started
         step = session.progress.step + 1
         session.progress = replace(session.progress, step=step, seconds=session.progress.seconds + seconds)
         since_tokens, since_seconds = since_tokens + session.tokens_per_step, since_seconds + seconds
-        signal = stop()
-        last = step == settings.max_steps
 
         evaluated = None
-        if signal is None and (last or step % settings.eval_every == 0):
+        if step == settings.max_steps or step % settings.eval_every == 0:
             evaluated = _evaluate(session)
             yield evaluated
-        stopping = settings.patience and session.progress.evaluations_without_best >= settings.patience
-        logged = bool(last or stopping or signal or evaluated or step % settings.log_every == 0)
+        last = step == settings.max_steps or _out_of_patience(session)
+        # what a signal stops is due just as without it, so that the resumed run leaves the same files
+        signal = stop()
+        logged = last or evaluated is not None or step % settings.log_every == 0
         stepped = Stepped(step, loss, learning_rate(step - 1, settings), norm, since_tokens / since_seconds, logged)
         if logged:
             session.directory.append(session.directory.metrics, _metrics_line(session, stepped, evaluated))
             since_tokens, since_seconds = 0, 0.0
         yield stepped
-        if signal is None and (last or (settings.sample_every and step % settings.sample_every == 0)):
+        if last or (settings.sample_every and step % settings.sample_every == 0):
             yield _sample(session)
         if evaluated and evaluated.best:
             save_checkpoint(session.directory.best, session.checkpoint(with_moments=False))
-        if last or stopping or signal or step % settings.save_every == 0:
+        if last or signal is not None or step % settings.save_every == 0:
             session.directory.save(session.checkpoint(with_moments=True), settings.keep_checkpoints)
             yield Saved(step, session.directory.step_file(step))
-        if signal is not None:
-            stopped_by = "signal"
-        elif stopping:
-            stopped_by = "patience"
     closing = None
     if signal is None:
-
-        def watch(num_tokens: int) -> None:
-            progress(num_tokens)
-            if stop() is not None:
-                raise _StoppedError
-
-        # everything is saved by now, so a signal only cuts the closing evaluation short
-        try:
-            watch(0)
-            closing = _closing_evaluation(session, watch)
-        except _StoppedError:
-            stopped_by, signal = "signal", stop()
-    yield Finished(_summary(session, loss, stopped_by, closing), signal)
+        closing, signal = _closing_evaluation(session, stop, progress)
+    yield Finished(_summary(session, loss, closing, signal), signal)
 
 
-class _StoppedError(Exception):
-    """A signal arrived in the closing evaluation."""
+def _out_of_patience(session: Session) -> bool:
+    """Whether as many evaluations as `train.patience` allows have brought no new best."""
+    patience = session.config.train.patience
+    return patience is not None and session.progress.evaluations_without_best >= patience
 
 
 def take_step(session: Session) -> tuple[float, float]:
@@ -258,21 +242,43 @@ def _metrics_line(session: Session, stepped: Stepped, evaluated: Evaluated | Non
     return json.dumps(line) + "\n"
 
 
-def _closing_evaluation(session: Session, progress: Callable[[int], object]) -> Evaluation:
-    """The loss of the best weights on the whole validation text."""
+class _StoppedError(Exception):
+    """A signal arrived in the closing evaluation."""
+
+
+def _closing_evaluation(
+    session: Session, stop: Callable[[], int | None], progress: Callable[[int], object]
+) -> tuple[Evaluation | None, int | None]:
+    """The loss of the best weights on the whole validation text, and the signal that cut it short.
+
+    Everything is saved by now, so a signal loses nothing but this figure.
+    """
+
+    def watch(num_tokens: int) -> None:
+        progress(num_tokens)
+        if stop() is not None:
+            raise _StoppedError
+
     settings, model = session.config.train, session.model
     if session.directory.best.exists():
         model = read_checkpoint(session.directory.best).build_model().to(session.device)
     windows = validation_windows(len(session.validation_ids), session.config.model.context_length)
-    return evaluate(
-        model, session.tokenizer, session.validation_ids, windows,
-        batch_size=settings.batch_size, dtype=settings.dtype, progress=progress,
-    )  # fmt: skip
+    try:
+        watch(0)
+        closing = evaluate(
+            model, session.tokenizer, session.validation_ids, windows,
+            batch_size=settings.batch_size, dtype=settings.dtype, progress=watch,
+        )  # fmt: skip
+    except _StoppedError:
+        return None, stop()
+    return closing, None
 
 
-def _summary(session: Session, loss: float, stopped_by: str, closing: Evaluation | None) -> dict[str, Any]:
-    """The closing figures; without a closing evaluation where a signal hurried."""
+def _summary(session: Session, loss: float, closing: Evaluation | None, signal: int | None) -> dict[str, Any]:
+    """The closing figures; those of the closing evaluation are None where a signal hurried."""
     settings = session.config.train
+    early = session.progress.step < settings.max_steps
+    reason = "signal" if signal is not None else "patience" if early else "steps"
     steps, seconds = session.progress.step, session.progress.seconds
     return {
         "run": str(session.directory.path),
@@ -286,5 +292,5 @@ def _summary(session: Session, loss: float, stopped_by: str, closing: Evaluation
         "parameters": sum(parameter.numel() for parameter in session.model.parameters()),
         "device": settings.device,
         "dtype": settings.dtype,
-        "stopped_by": stopped_by,
+        "stopped_by": reason,
     }

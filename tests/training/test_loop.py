@@ -71,6 +71,24 @@ def metrics(session: Session) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.parametrize("stopped_at", [1, 4, 7, 8])
+def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: Path, stopped_at: int) -> None:
+    """At a step like any other, where an evaluation and a checkpoint are due, and at the last."""
+    config = small_config("model.dropout=0.3", "train.patience=50")
+    whole = start(tmp_path / "whole", config)
+    list(train(whole))
+    first = start(tmp_path / "cut", config)
+    list(train(first, stop=lambda: 15 if first.progress.step >= stopped_at else None))
+    second = start(tmp_path / "cut", config, first.directory.newest(print))
+    *_, finished = train(second)
+    assert isinstance(finished, Finished)
+    assert finished.summary["validation_loss"] is not None
+    assert_same(state(second), state(whole))
+    assert metrics(second) == metrics(whole)
+    assert second.directory.samples.read_text() == whole.directory.samples.read_text()
+    assert replace(second.progress, seconds=0) == replace(whole.progress, seconds=0)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
