@@ -47,7 +47,7 @@ def test_what_is_not_a_regular_file_is_neither_replaced_nor_waited_for(tmp_path:
     for path in (pipe, tmp_path, Path("/dev/zero")):
         with pytest.raises(DataError):
             read_bytes(path, DataError)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
 
 
 def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_bombs_are_refused_at_once() -> None:
     for text in ("[" * 100_000, "{a: " * 100_000, "a: &a [x]\n" + "b: [*a, *a]\n" * 1000):
         with pytest.raises(UsageError):
             parse(text, "f")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

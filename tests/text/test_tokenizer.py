@@ -96,7 +96,7 @@ def test_pathological_text_is_encoded_in_reasonable_time() -> None:
     for text in (" " * 1_000_000 + "x", "a" * 1_000_000, "\n" * 1_000_000, "今" * 300_000):
         assert BPE.decode(BPE.encode(text)) == text
         train_byte_pairs([text], 260)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60
 
 
 def test_pieces_are_cut_after_a_line_where_there_is_one() -> None:
@@ -190,6 +190,6 @@ def test_a_published_vocabulary_without_network_is_one_error_in_time(
     with pytest.raises(EnvironmentFailure) as raised:
         make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt2"), [], [])
     released.set()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 10
     assert f"TIKTOKEN_CACHE_DIR names the cache and is {tmp_path}" in str(raised.value)
     assert "tokenizer.kind=bpe" in (raised.value.hint or "")
