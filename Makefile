@@ -15,7 +15,7 @@ help:  ## list the targets
 	@touch $@
 
 demo: .venv/installed  ## install, train for less than a minute, sample, and draw attention
-	$(GPT) train --config tiny --out runs/demo --max-steps 400 --overwrite
+	$(GPT) train --config tiny --out runs/demo --max-steps 300 --overwrite
 	$(GPT) sample --run runs/demo --prompt 'The value of' --max-new-tokens 80 --seed 1
 	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --layers 1
 	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --out demo-attention.png
