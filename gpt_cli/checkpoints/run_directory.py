@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,7 +115,9 @@ class RunDirectory:
             raise write_failure(path, error) from error
 
     def rewind(self, step: int) -> None:
-        """Drop the lines of metrics and samples after `step`, and a last line that was cut off."""
+        """Drop what was written after `step`: lines of metrics and samples, a line cut off, a later best."""
+        if self.best.exists() and read_checkpoint(self.best).progress.step > step:
+            self.best.unlink()
         if self.metrics.exists():
             lines = read_bytes(self.metrics, DataError).decode("utf-8", "replace").split("\n")
             kept = [line for line in lines if 0 < _step_of(line) <= step]
@@ -139,9 +142,9 @@ def find_checkpoint(path: str | Path | None, checkpoint: str = "best") -> Path:
     None takes the newest run under runs/. Without a best one the last is taken. Raises CheckpointError.
     """
     run = newest_run() if path is None else Path(path)
-    if run.is_file():
+    if os.path.isfile(run):  # false, not an error, for a name that is too long
         return run
-    if not run.is_dir():
+    if not os.path.isdir(run):
         raise CheckpointError(shown(run), "no such run or checkpoint", hint=_runs_hint())
     directory = RunDirectory(run)
     steps = directory.steps()

@@ -115,5 +115,8 @@ def _draw(console: Console, dump: AttentionDump) -> None:
         drawing, num_shown = draw_map(dump.tokens, weights, width, colour=colour)
         if num_shown < len(dump.tokens):
             console.notice(f"the last {num_shown} of {len(dump.tokens)} tokens fit here; --out FILE.png shows all")
-        terminal.print(title)
-        terminal.print(drawing)
+        # captured, since rich would end the process by itself when the reader of stdout goes away
+        with terminal.capture() as capture:
+            terminal.print(title)
+            terminal.print(drawing)
+        console.result(capture.get().rstrip("\n"))

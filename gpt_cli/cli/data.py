@@ -9,6 +9,7 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.terminal import Console, table
+from gpt_cli.errors import EnvironmentFailure
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora known by name, and what a text holds.")
 
@@ -60,6 +61,8 @@ def fetch(
     for entry in entries:
         documents = catalogue.read_entry(entry)
         if out is None:
+            if entry.url and not entry.cached.exists():
+                raise EnvironmentFailure(entry.name, f"cannot be kept in {entry.cached.parent}", "use --out DIR")
             console.result(str(entry.cached) if entry.url else f"{entry.name} is part of Python and needs no fetching")
             continue
         make_directory(out)

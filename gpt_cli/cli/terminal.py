@@ -27,18 +27,18 @@ def prepare_streams() -> None:
 
 
 class _Forgiving:
-    """A stream whose reader may go away: what is written then is lost, and nothing else."""
+    """A stream whose reader may go away or whose disk may fill: what is written then is lost, and nothing else."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:

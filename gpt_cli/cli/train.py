@@ -76,6 +76,7 @@ def train(
 
     from gpt_cli.checkpoints.run_directory import RunDirectory
     from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.training.loop import time_step
     from gpt_cli.training.session import begin
 
     directory = RunDirectory(out)
@@ -98,7 +99,9 @@ def train(
         console.notice(f"{corpus.num_skipped} files are no text and were left out")
     with console.counting("tokenizing", corpus.num_characters, "characters") as count:
         session = begin(resolved, corpus, directory, continued, count)
-    _announce(console, session, corpus)  # and measures a step, so that what fails does so before a run is replaced
+    # a step is tried before a run is replaced, so that what does not fit into memory fails first
+    seconds = time_step(session)
+    _announce(console, session, corpus, seconds)
     if continued:
         directory.rewind(continued.progress.step)
         console.notice(f"resuming {directory.path} at step {continued.progress.step}")
@@ -123,14 +126,11 @@ def _resolved(asked: Config, continued: Checkpoint | None, console: Console) -> 
     return config
 
 
-def _announce(console: Console, session: Session, corpus: Corpus) -> None:
+def _announce(console: Console, session: Session, corpus: Corpus, step_seconds: float) -> None:
     """What is about to be trained, on what, and what it will take."""
-    if console.quiet:
-        return
     import torch
 
     from gpt_cli.measuring.estimate import estimate
-    from gpt_cli.training.loop import time_step
 
     config, settings = session.config, session.config.train
     costs = estimate(
@@ -151,10 +151,9 @@ def _announce(console: Console, session: Session, corpus: Corpus) -> None:
     )
     console.notice(f"tokenizer   {session.tokenizer.kind}, vocabulary of {session.tokenizer.vocab_size:,}")
     if steps > 0:
-        seconds = time_step(session)
         epochs = steps * settings.batch_size / session.batches.windows_per_epoch
         console.notice(
-            f"estimate    {size(costs.training_bytes)} of memory; {duration(seconds * steps)} for "
+            f"estimate    {size(costs.training_bytes)} of memory; {duration(step_seconds * steps)} for "
             f"{steps:,} steps of {session.tokens_per_step:,} tokens, {epochs:.3g} epochs"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ def shipped_configs() -> dict[str, Path]:
 def find_config(name: str) -> Path:
     """The file that `--config NAME` means: a path, or the name of a shipped config."""
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(name):  # false, not an error, for a name that is too long
         return path
     shipped = shipped_configs()
     if name in shipped:

@@ -16,7 +16,7 @@ def _read_whole(value: Any) -> Any:
         raise ValueError("is not a whole number")
     if not isinstance(value, str):
         return value
-    if re.fullmatch(r"[+-]?\d{1,18}(_\d{1,18})*", value):
+    if re.fullmatch(r"[+-]?\d{1,19}(_\d{1,19})*", value):
         return int(value)
     if re.fullmatch(r"[+-]?\d{1,9}(\.\d{0,9})?([eE][+-]?\d{1,2})?", value) and float(value).is_integer():
         raise ValueError(f"is not written as a whole number, which would be {int(float(value))}")

@@ -66,12 +66,12 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 def _csv(dump: AttentionDump) -> bytes:
     """One line for each weight on or below the diagonal."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(["layer", "head", "query", "key", "query_token", "key_token", "weight"])
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
         for head, of_head in zip(dump.heads, of_layer, strict=True):
             for query, row in enumerate(of_head):
-                for key, weight in enumerate(row[: query + 1].astype(str)):
+                for key, weight in enumerate(row[: query + 1].astype(str).astype(float)):
                     writer.writerow([layer, head, query, key, dump.tokens[query], dump.tokens[key], weight])
     return text.getvalue().encode()
 

@@ -8,6 +8,6 @@ MAX_LABEL = 12  # characters
 def label_of(token: str) -> str:
     """A token as a label of at most MAX_LABEL characters: white space by itself and line breaks become visible."""
     if not token.strip():
-        return token.replace("\n", "↵").replace("\t", "⇥").replace(" ", "␣") or "∅"
+        token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
     return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"

@@ -44,7 +44,8 @@ def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: No
     inches = _cell_inches(num_tokens, num_layers * num_heads)
     margin = 0.25 + 0.075 * max(map(_width, labels))
     width, height = num_heads * inches + margin + 0.9, num_layers * inches + margin + 0.5
-    figure = Figure(figsize=(max(width, 3.5), height), dpi=110)
+    # a picture has fewer than 2^16 dots on each side
+    figure = Figure(figsize=(max(width, 3.5), height), dpi=min(110, 60_000 / max(width, height)))
     FigureCanvasAgg(figure)
     axes = figure.add_axes((margin / width, margin / height, 1 - (margin + 0.9) / width, 1 - (margin + 0.5) / height))
     image = axes.imshow(grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="nearest")

@@ -21,7 +21,9 @@ def choose_device(name: str) -> torch.device:
         number = int(name.partition(":")[2] or 0)
         if number >= count:
             found = f"this torch ({torch.__version__}) finds {count} CUDA devices"
-            raise EnvironmentFailure("device", f"{name} is not there, {found}", "use auto or cpu", hint="--device auto")
+            raise EnvironmentFailure(
+                "device", f"{name} is not there, {found}", "use cpu or one that is", hint="--device cpu"
+            )
     return torch.device(name)
 
 

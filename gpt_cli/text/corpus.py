@@ -84,20 +84,23 @@ def _read_source(source: str) -> tuple[list[str], int]:
     if source in catalogue.ENTRIES:
         return catalogue.read_entry(catalogue.ENTRIES[source]), 0
     path = Path(source)
-    if path.is_dir():
+    if os.path.isdir(source):  # false, not an error, for a name that is too long
         return _read_files(_files_below(path))
-    if not path.exists() and (matches := sorted(glob.glob(source, recursive=True))):
+    if not os.path.exists(source) and (matches := sorted(glob.glob(source, recursive=True))):
         return _read_files(Path(match) for match in matches if Path(match).is_file())
     hint = _HINT
     if close := catalogue.nearest(source):
         hint = f"did you mean {close}? else {_HINT}"
     content = read_bytes(path, DataError, hint=hint)
-    return list(_documents(path, content)), 0
+    return list(_documents(path, _unpacked(path, content))), 0
 
 
 def _files_below(directory: Path) -> Iterator[Path]:
-    """Every file below a directory that is not hidden, in sorted order of its path."""
+    """Every file below a directory that is neither hidden nor a run's, in sorted order of its path."""
     for folder, subfolders, names in os.walk(directory):
+        if "checkpoints" in subfolders and "config.yaml" in names:  # a run of ours, whose files are no corpus
+            subfolders.clear()
+            continue
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in sorted(names):
             if not name.startswith("."):
@@ -112,23 +115,27 @@ def _read_files(paths: Iterator[Path] | Sequence[Path]) -> tuple[list[str], int]
         if not path.is_file():  # a broken link, a pipe, a socket
             num_skipped += 1
             continue
-        content = read_bytes(path, DataError)
-        if path.suffix != ".gz" and b"\0" in content[:8192]:
+        content = _unpacked(path, read_bytes(path, DataError))
+        if b"\0" in content[:8192]:
             num_skipped += 1
         else:
             documents += _documents(path, content)
     return documents, num_skipped
 
 
+def _unpacked(path: Path, content: bytes) -> bytes:
+    """The content of a file, decompressed where its name ends in .gz."""
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(shown(path), f"damaged gzip data, {error}") from error
+
+
 def _documents(path: Path, content: bytes) -> Iterator[str]:
     """The documents of one file: a .jsonl file has one a line, any other is one."""
-    where, name = str(path), path.name
-    if name.endswith(".gz"):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(shown(where), f"damaged gzip data, {error}") from error
-        name = name.removesuffix(".gz")
+    where, name = str(path), path.name.removesuffix(".gz")
     text = decode_utf8(content, where)
     if not name.endswith(".jsonl"):
         yield text

@@ -159,7 +159,7 @@ def _intact(session: Session) -> str:
 
 def _lower(session: Session) -> str:
     rate = session.config.train.learning_rate / 3
-    return f"lower it: --set train.learning_rate={rate:.1g}, or try --dtype float32"
+    return f"start anew with --overwrite and --set train.learning_rate={rate:.1g}, or with --dtype float32"
 
 
 def compute_gradient(session: Session, step: int) -> float:
