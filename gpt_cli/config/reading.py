@@ -52,15 +52,25 @@ def build_config(
     """The config of a parsed document with settings and flags written over it."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
     sources: dict[Place, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
+    problems: list[GptError] = []
     for setting in settings:
         key, equals, value = setting.partition("=")
-        if not equals or not key:
-            raise UsageError("--set", f"{shown(setting)} has no value", "write section.key=value")
-        _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
+        try:
+            if not equals or not key:
+                raise UsageError("--set", f"{shown(setting)} has no value", "write section.key=value")
+            _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
+        except GptError as error:
+            problems.append(error)
     for key, value in (flags or {}).items():
         if value is not None:
             _write(content, tuple(key.split(".")), value, f"--{key.split('.')[-1].replace('_', '-')}", sources)
-    return validate(content, where, sources)
+    try:
+        config = validate(content, where, sources)
+    except GptError as error:
+        raise together([error, *error.others, *problems]) from None
+    if problems:
+        raise together(problems)
+    return config
 
 
 def validate(content: Any, where: str, sources: Mapping[Place, str] | None = None) -> Config:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +72,18 @@ def test_without_a_file_it_draws_in_plain_shades(smoke_run: Path, run: RunComman
     assert lines[0] == "layer 0 head 1"
     assert lines[1].endswith("The ██")
     assert "\x1b" not in outcome.out
+
+
+def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
+    command = f"{sys.executable} -m gpt_cli attn-dump --prompt 'The value of' 2>err.txt; echo $? >code.txt"
+    subprocess.run(["sh", "-c", f"({command}) | true"], check=True)
+    assert (Path("code.txt").read_text(), Path("err.txt").read_text()) == ("141\n", "")
+
+
+def test_a_full_disk_below_stderr_is_no_error(smoke_run: Path) -> None:
+    command = [sys.executable, "-m", "gpt_cli", "config", "show", "nosuch"]
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command, stderr=full).returncode == 2
 
 
 def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: Path, run: RunCommand) -> None:

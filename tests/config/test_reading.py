@@ -117,6 +117,20 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
+def test_all_wrong_settings_are_told_at_once() -> None:
+    lines = problems("train:\n  seed: x", "train.foo=1", "seed=3", "model.bar")
+    assert [line.split(";")[0] for line in lines if line.startswith("error")] == [
+        'error: c.yaml:2: train.seed: "x" is not a whole number',
+        'error: --set: unknown key "train.foo"',
+        'error: --set: unknown key "seed"',
+        'error: --set: "model.bar" has no value',
+    ]
+
+
+def test_the_largest_seed_is_a_seed() -> None:
+    assert read("", f"train.seed={2**63 - 1}").train.seed == 2**63 - 1
+
+
 @pytest.mark.parametrize(
     ("setting", "line"),
     [

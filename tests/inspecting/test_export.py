@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_csv_has_a_line_for_each_weight_up_to_the_diagonal(tmp_path: Path) -> No
     assert rows[-1] == ["3", "2", "2", "2", "\n", "\n", "0.7"]
     for layer, _, query, key, _, _, weight in rows:
         assert np.float32(weight) == WEIGHTS[(0, 3).index(int(layer)), 0, int(query), int(key)]
+
+
+def test_a_carriage_return_in_a_token_breaks_no_row(tmp_path: Path) -> None:
+    write_dump(tmp_path / "a.csv", replace(PLAIN, tokens=("a", "\r", "\r\n")))
+    with open(tmp_path / "a.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert {len(row) for row in rows} == {7}
+    assert rows[-1][4] == "\r\n"
 
 
 def test_outputs_of_heads_and_numbers_of_heads_have_names_of_their_own(tmp_path: Path) -> None:

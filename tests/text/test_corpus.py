@@ -30,6 +30,21 @@ def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None
     assert read_corpus(["d/b.txt", "d/a.txt"]).documents == ("B", "A")
 
 
+def test_a_run_inside_a_directory_is_no_part_of_its_text(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    (here / "runs" / "x" / "checkpoints").mkdir(parents=True)
+    for name in ("config.yaml", "metrics.jsonl", "samples.txt"):
+        (here / "runs" / "x" / name).write_text("{}")
+    assert read_corpus(".").documents == ("A",)
+
+
+def test_packed_files_that_are_no_text_are_left_out(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    (here / "b.bin.gz").write_bytes(gzip.compress(b"\0\xff"))
+    corpus = read_corpus(".")
+    assert (corpus.documents, corpus.num_skipped) == (("A",), 1)
+
+
 def test_stdin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("今天".encode())))
     assert read_corpus("-").documents == ("今天",)
@@ -92,7 +107,7 @@ def test_missing_empty_and_special_sources_are_errors(here: Path) -> None:
     (here / "bad.gz").write_bytes(b"\x1f\x8b no gzip")
     for source, message in (
         ("nothere.txt", "no such file"), ("empty.txt", "holds no text"), ("pipe", "not a regular file"),
-        ("bad.gz", "damaged gzip"), ("python-doc", "no such file"), ("n*.txt", "no such file"),
+        ("bad.gz", "damaged gzip"), ("python-doc", "no such file"), ("n*.txt", "no such file"), ("x" * 300, "the name is too long"),
     ):  # fmt: skip
         with pytest.raises(DataError, match=message):
             read_corpus(source)
