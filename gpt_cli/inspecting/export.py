@@ -67,7 +67,7 @@ def _csv(dump: AttentionDump) -> bytes:
     """One line for each weight on or below the diagonal."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(["layer", "head", "query", "key", "query_token", "key_token", "weight"])
+    text.write("layer,head,query,key,query_token,key_token,weight\n")
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
         for head, of_head in zip(dump.heads, of_layer, strict=True):
             for query, row in enumerate(of_head):

@@ -57,6 +57,7 @@ def test_json_has_the_same_keys_as_lists_with_every_digit(tmp_path: Path) -> Non
 
 def test_csv_has_a_line_for_each_weight_up_to_the_diagonal(tmp_path: Path) -> None:
     write_dump(tmp_path / "a.csv", PLAIN)
+    assert (tmp_path / "a.csv").read_text().startswith("layer,head,query,key,query_token,key_token,weight\n0,2,0,0,")
     with open(tmp_path / "a.csv", newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["layer", "head", "query", "key", "query_token", "key_token", "weight"]
