@@ -115,17 +115,22 @@ class RunDirectory:
             raise write_failure(path, error) from error
 
     def rewind(self, step: int) -> None:
-        """Drop what was written after `step`: lines of metrics and samples, a line cut off, a later best."""
-        if self.best.exists() and read_checkpoint(self.best).progress.step > step:
-            self.best.unlink()
+        """Drop what was written after `step`: lines of metrics and samples, a line cut off, a later or damaged best."""
+        if self.best.exists():
+            try:
+                later = read_checkpoint(self.best).progress.step > step
+            except CheckpointError:
+                later = True
+            if later:
+                self.best.unlink()
         if self.metrics.exists():
             lines = read_bytes(self.metrics, DataError).decode("utf-8", "replace").split("\n")
             kept = [line for line in lines if 0 < _step_of(line) <= step]
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
             text = read_bytes(self.samples, DataError).decode("utf-8", "replace")
-            later = (mark.start() for mark in _SAMPLE_MARK.finditer(text) if int(mark[1]) > step)
-            write_durably(self.samples, [text[: next(later, len(text))].encode()])
+            ends = (mark.start() for mark in _SAMPLE_MARK.finditer(text) if int(mark[1]) > step)
+            write_durably(self.samples, [text[: next(ends, len(text))].encode()])
 
 
 def _step_of(line: str) -> int:

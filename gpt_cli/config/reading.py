@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gpt_cli.config.schema import Config
+from gpt_cli.config.schema import Config, Section
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
 from gpt_cli.errors import GptError, UsageError, shown, together
 
@@ -75,11 +75,36 @@ def build_config(
 
 def validate(content: Any, where: str, sources: Mapping[Place, str] | None = None) -> Config:
     """A Config from plain data; raises UsageError with a line for each problem."""
+    sources = sources or {}
+    problems: list[GptError] = []
+    failed: set[Place] = set()
+    config: Config | None = None
     try:
-        return Config.model_validate(content)
+        config = Config.model_validate(content)
     except ValidationError as error:
-        problems = [_problem(details, where, sources or {}) for details in _most_telling(error)]
-        raise together(sorted(problems, key=_line)) from None
+        found = _most_telling(error)
+        failed = set(found)
+        problems = [_problem(details, where, sources) for details in found.values()]
+    problems += _misfits(content, failed, where, sources)
+    if problems or config is None:
+        raise together(sorted(problems, key=_line))
+    return config
+
+
+def _misfits(content: Any, failed: set[Place], where: str, sources: Mapping[Place, str]) -> Iterator[GptError]:
+    """Values that do not fit together, in sections where some others may be wrong by themselves."""
+    for name, field in Config.model_fields.items():
+        values = content.get(name, {}) if isinstance(content, dict) else {}
+        kind = field.annotation
+        assert isinstance(kind, type), "a config is made of sections"
+        assert issubclass(kind, Section), "a config is made of sections"
+        if not isinstance(values, dict):
+            continue
+        valid = {key: value for key, value in values.items() if (name, str(key)) not in failed}
+        for misfit in kind.model_validate(valid).misfits():
+            if not any((name, key) in failed for key in misfit.keys):
+                source = sources.get((name, misfit.keys[0])) or sources.get((name,)) or where
+                yield UsageError(f"{source}: {name}.{misfit.keys[0]}", misfit.wrong, misfit.allowed)
 
 
 def write_config(config: Config) -> str:
@@ -131,13 +156,13 @@ _ENDLESS = 2**31 - 1
 _NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
 
 
-def _most_telling(error: ValidationError) -> list[Any]:
-    """The validation errors, those of one key (a union reports each member) as one."""
+def _most_telling(error: ValidationError) -> dict[Place, Any]:
+    """The validation errors by key; of several for one key (a union reports each member) the first."""
     by_key: dict[Place, Any] = {}
     for details in error.errors():
         place = tuple(str(part) for part in details["loc"])[:2]
         by_key.setdefault(place, details)
-    return list(by_key.values())
+    return by_key
 
 
 def _line(problem: GptError) -> int:
@@ -165,10 +190,6 @@ def _problem(details: Any, where: str, sources: Mapping[Place, str]) -> GptError
             f"sections are {known}" if len(place) == 1 else known,
             hint=hint,
         )
-    if details["type"] == "value_error" and "|" in (text := str(details["ctx"]["error"])):
-        name, wrong, allowed = text.split("|")
-        key = f"{key}.{name}"
-        return UsageError(f"{sources.get((*place, name), source)}: {key}", wrong, allowed)
     if len(place) == 1:
         return UsageError(source, f"{key} is not a section", f"write keys below `{key}:`")
     wrong = "is empty" if value is None else _wrong(details, value)

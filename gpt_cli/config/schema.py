@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
@@ -52,10 +53,22 @@ Few = Annotated[int, Field(ge=1, le=1024), _WHOLE]
 Source = Annotated[str, Field(min_length=1)]
 
 
+class Misfit(NamedTuple):
+    """Keys of a section whose values do not fit together; the first is the one to name."""
+
+    keys: tuple[str, ...]
+    wrong: str
+    allowed: str
+
+
 class Section(BaseModel):
     """What all parts of a config share: unknown keys are errors, and nothing changes after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def misfits(self) -> Iterator[Misfit]:
+        """How values that are valid by themselves do not fit together; `reading.validate` refuses them."""
+        return iter(())
 
 
 class ModelConfig(Section):
@@ -89,20 +102,20 @@ class ModelConfig(Section):
         """Width of one head's queries, keys and values."""
         return self.d_model // self.num_heads
 
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> ModelConfig:
+    def misfits(self) -> Iterator[Misfit]:
+        """How sizes that are valid by themselves do not fit together."""
         if self.d_model % self.num_heads:
             below = self.d_model - self.d_model % self.num_heads
             nearest = " or ".join(str(size) for size in (below, below + self.num_heads) if size)
-            raise ValueError(
-                f"d_model|{self.d_model} is not a multiple of num_heads {self.num_heads}|the nearest are {nearest}"
+            wrong = f"{self.d_model} is not a multiple of num_heads {self.num_heads}"
+            yield Misfit(("d_model", "num_heads"), wrong, f"the nearest are {nearest}")
+        elif self.positions == "rope" and self.head_size % 2:
+            wrong = (
+                f"rope needs an even head size, and d_model {self.d_model} / num_heads {self.num_heads} "
+                f"is {self.head_size}"
             )
-        if self.positions == "rope" and self.head_size % 2:
-            raise ValueError(
-                f"positions|rope needs an even head size, and d_model {self.d_model} / num_heads {self.num_heads} "
-                f"is {self.head_size}|change d_model or num_heads, or use learned or sinusoidal"
-            )
-        return self
+            allowed = "change d_model or num_heads, or use learned or sinusoidal"
+            yield Misfit(("positions", "d_model", "num_heads"), wrong, allowed)
 
 
 class DataConfig(Section):
@@ -171,15 +184,12 @@ class TrainConfig(Section):
         default=None, description="evaluations without a new best after which training stops; null for never"
     )
 
-    @model_validator(mode="after")
-    def _micro_batches_fit(self) -> TrainConfig:
+    def misfits(self) -> Iterator[Misfit]:
+        """How sizes that are valid by themselves do not fit together."""
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             divisors = [str(n) for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
-            raise ValueError(
-                f"micro_batch_size|{self.micro_batch_size} does not divide batch_size {self.batch_size}"
-                f"|use one of {', '.join(divisors[:20])}"
-            )
-        return self
+            wrong = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}"
+            yield Misfit(("micro_batch_size", "batch_size"), wrong, f"use one of {', '.join(divisors[:20])}")
 
 
 class Config(Section):

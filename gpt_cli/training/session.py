@@ -36,8 +36,6 @@ FREE_KEYS = (
     "train.keep_checkpoints",
     "train.patience",
 )
-
-
 _OTHER_CORPUS = "the corpus is not the one that this run began with"
 _RESTORE = "restore the text, or start anew with another --out"
 
@@ -118,7 +116,10 @@ def begin(
     try:
         ids = encode_documents(training.documents, tokenizer, progress)
         validation_ids = encode_documents(validation.documents, tokenizer, progress)
-    except DataError as error:  # a character that the run's own vocabulary lacks
+    except DataError as error:
+        if continued is None:
+            raise
+        # a character that the run's own vocabulary lacks
         raise CheckpointError("--resume", f"{_OTHER_CORPUS}, {error}", hint=_RESTORE) from error
     check_length(ids, validation_ids, config.model.context_length)
     device = torch.device(config.train.device)

@@ -108,6 +108,18 @@ def test_pruning_never_counts_later_files_that_were_passed_over(copied: Path) ->
     assert list(directory.steps()) == [12, 20]
 
 
+def test_rewinding_drops_a_best_that_is_later_or_damaged(copied: Path) -> None:
+    directory = RunDirectory(copied)
+    directory.rewind(20)
+    assert directory.best.exists()
+    content = directory.best.read_bytes()
+    directory.rewind(10)  # the best is of step 20
+    assert not directory.best.exists()
+    directory.best.write_bytes(content[:-1])
+    directory.rewind(20)
+    assert not directory.best.exists()
+
+
 def test_rewinding_drops_later_lines_and_repairs_the_last(here: Path) -> None:
     directory = RunDirectory(here)
     directory.metrics.write_text("".join(json.dumps({"step": step}) + "\n" for step in (1, 2, 3)) + '{"step": 4, "lo')

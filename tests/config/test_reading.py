@@ -117,6 +117,13 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
+def test_misfits_are_told_beside_mistakes_but_not_about_mistaken_keys() -> None:
+    text = "model: {d_model: 100, num_heads: 7, dropout: 2}\ntrain: {batch_size: 4, micro_batch_size: 3, max_steps: 0}"
+    keys = [line.split(": ")[2] for line in problems(text)]
+    assert sorted(keys) == ["model.d_model", "model.dropout", "train.max_steps", "train.micro_batch_size"]
+    assert len(problems("model: {d_model: 100, num_heads: x}")) == 1
+
+
 def test_all_wrong_settings_are_told_at_once() -> None:
     lines = problems("train:\n  seed: x", "train.foo=1", "seed=3", "model.bar")
     assert [line.split(";")[0] for line in lines if line.startswith("error")] == [
