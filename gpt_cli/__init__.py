@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpt_cli.checkpoints.run_directory import Loaded
+    from gpt_cli.checkpoints.discovery import Loaded
 
 __version__ = "0.1.0"
 
@@ -19,6 +19,6 @@ def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
     `checkpoint` is "best", "last" or a step, for a run directory.
     Raises CheckpointError for a missing, damaged or foreign one.
     """
-    from gpt_cli.checkpoints.run_directory import load as load_run
+    from gpt_cli.checkpoints.discovery import load as load_run
 
     return load_run(path, checkpoint)

@@ -17,9 +17,12 @@ class GptError(Exception):
     exit_code = EXIT_CODE_BUG
 
     def __init__(self, where: str, wrong: str, allowed: str | None = None, *, hint: str | None = None):
-        super().__init__(f"{where}: {wrong}" + (f"; {allowed}" if allowed else ""))
-        self.hint = hint
+        super().__init__(where, wrong, allowed)
+        self.where, self.wrong, self.allowed, self.hint = where, wrong, allowed, hint
         self.others: list[GptError] = []
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.wrong}" + (f"; {self.allowed}" if self.allowed else "")
 
     def lines(self) -> list[str]:
         """The text for stderr: an `error:` line for each problem, then the hints, each once."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpt_cli.errors import EnvironmentFailure, GptError, shown
 
 Buffer = bytes | bytearray | memoryview
 
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp")
 _REASONS = {
     errno.ENOSPC: "no space left on the filesystem",
     errno.EDQUOT: "the disk quota is used up",
@@ -42,45 +45,129 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     if path.exists() and not path.is_file():
         raise EnvironmentFailure(shown(path), "is not a regular file", "name a new or a regular file")
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-        with open(os.open(temporary, flags, 0o666), "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
+        with _opened(temporary, flags) as descriptor:
+            for chunk in chunks:
+                _write_all(descriptor, chunk)
+            os.fsync(descriptor)
         os.replace(temporary, path)
-        sync_directory(path.parent)
+        _sync(path.parent)
     except OSError as error:
         raise write_failure(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # after the rename there is none; where even this is refused, the next start removes it
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def append(path: Path, text: str) -> None:
+    """Add text to a file; it survives a power cut once `make_durable` was called. Raises EnvironmentFailure."""
+    try:
+        with _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
+            _write_all(descriptor, text.encode())
+    except OSError as error:
+        raise write_failure(path, error) from error
+
+
+def make_durable(path: Path) -> None:
+    """Let what was appended to a file, and its name, survive a power cut. Raises EnvironmentFailure."""
+    try:
+        _sync(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise write_failure(path, error) from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there. Raises EnvironmentFailure."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise EnvironmentFailure(f"removing {shown(path)}", _told(path, error)) from error
+
+
+def remove_temporaries(directory: Path, names: re.Pattern[str]) -> None:
+    """Remove what writers that were killed left of files with such names; nobody may be writing there now."""
+    for path in directory.iterdir() if directory.is_dir() else ():
+        match = _TEMPORARY.fullmatch(path.name)
+        if match and names.fullmatch(match["name"]):
+            remove(path)
+
+
+def require_writable(directory: Path) -> None:
+    """Try what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure when the system refuses."""
+    path = directory / f".probe.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        with _opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
+            _write_all(descriptor, b"?")
+            os.fsync(descriptor)
+        os.unlink(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise write_failure(directory, error) from error
+
+
+def make_directory(directory: Path) -> list[Path]:
+    """Make a directory and its parents durably; gives the new ones, outermost first. Raises EnvironmentFailure."""
+    made: list[Path] = []
+    path = directory
+    try:
+        for path in reversed([directory, *directory.parents]):
+            if not path.is_dir():
+                try:
+                    os.mkdir(path)
+                    made.append(path)
+                except FileExistsError:
+                    if not path.is_dir():  # true when another process has made it in this moment
+                        raise
+                _sync(path.parent)
+    except OSError as error:
+        raise EnvironmentFailure(f"making {shown(directory)}", _told(path, error)) from error
+    return made
 
 
 def write_failure(path: Path, error: OSError) -> EnvironmentFailure:
     """The error to raise for an OSError met while writing `path`."""
     hint = None
-    if error.errno == errno.ENOSPC:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and path.parent.is_dir():
         hint = f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB are free there; make room or choose another place"
     elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {path.parent}"
-    return EnvironmentFailure(f"writing {shown(path)}", reason(error), hint=hint)
+    return EnvironmentFailure(f"writing {shown(path)}", _told(path, error), hint=hint)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make renames and new names in `directory` survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _told(path: Path, error: OSError) -> str:
+    """What was refused; where it is a matter of permission, whose the place is and who asks."""
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return reason(error)
+    place = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
+    owner = f", {shown(place)} belongs to user {place.stat().st_uid} and this is user {os.geteuid()}" if place else ""
+    return reason(error) + owner
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o666)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def make_directory(directory: Path) -> None:
-    """Make a directory and its parents; raises EnvironmentFailure when the system refuses."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFailure(f"making {shown(directory)}", reason(error)) from error
+def _write_all(descriptor: int, content: Buffer) -> None:
+    """The system may take less than it is given."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _sync(path: Path) -> None:
+    with _opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
+        os.fsync(descriptor)
 
 
 def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> bytes:

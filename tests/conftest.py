@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,4 +57,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def smoke_run(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The trained smoke run, to be read; the working folder is the one that holds runs/."""
     monkeypatch.chdir(trained)
+    return Path("runs/smoke")
+
+
+@pytest.fixture
+def copied(smoke_run: Path, here: Path, trained: Path) -> Path:
+    """A copy of the trained run that may be damaged, in runs/ of the working folder."""
+    shutil.copytree(trained / "runs", here / "runs")
     return Path("runs/smoke")

@@ -61,3 +61,10 @@ def small_config(*settings: str) -> Config:
 
 
 CORPUS_TEXT = "".join(f"{i} squared is {i * i}, and doubled {2 * i}.\n" for i in range(200))
+
+
+def damage(path: Path) -> None:
+    """Flip a bit in the middle of a checkpoint."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1  # among the weights
+    path.write_bytes(content)

@@ -31,6 +31,10 @@ from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 FORMAT = "gpt-cli checkpoint"
 FORMAT_VERSION = 1
 OPTIMIZER_PREFIX = "optimizer."
+METADATA = (
+    "format", "format_version", "written_by", "step", "config", "tokenizer", "progress", "digest_rest",
+    "digest_weights",
+)  # fmt: skip
 MAX_HEADER = 64_000_000  # bytes; a published vocabulary takes a few million
 _BLANK = "0" * 64
 
@@ -42,12 +46,20 @@ class Progress:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     step: int
+    observed_step: int  # the last step whose evaluation, log line and sample are done: `step` or the one before
+    loss: float | None  # of the last step, in nats per token; None before the first
+    gradient_norm: float | None
     seconds: float  # of training steps
     best_loss: float | None  # nats per token on the evaluation's windows
     evaluations_without_best: int
     num_training_tokens: int  # of the corpus
     data_digest: str  # of training and validation ids
     environment: Mapping[str, str]  # what bit-exactness depends on: torch, processor, threads, ...
+
+    @property
+    def observed(self) -> bool:
+        """Whether nothing is left to do about the last step."""
+        return self.observed_step == self.step
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "digest_rest": _digest(_contents(moments)),
         "digest_weights": _BLANK,
     }
+    assert tuple(metadata) == METADATA
     tensors = weights | moments
     blank = _header(tensors, metadata)
     metadata["digest_weights"] = _digest([blank, *_contents(weights)])
@@ -128,6 +141,13 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
     return Checkpoint(config, tokenizer, progress, weights, moments)
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file begins as ours do; nothing is verified."""
+    beginning = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()
+    with open(path, "rb") as file:
+        return file.read(8 + len(beginning))[8:] == beginning
+
+
 def _read_header(content: bytes, where: str) -> tuple[bytes, dict[str, str], int]:
     """The header's bytes, its metadata, and how many bytes of data are weights."""
     if content[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
@@ -152,6 +172,8 @@ def _read_header(content: bytes, where: str) -> tuple[bytes, dict[str, str], int
                 raise foreign
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
         raise foreign from None
+    if version <= FORMAT_VERSION and set(metadata) != set(METADATA):
+        raise foreign
     if version > FORMAT_VERSION:
         raise CheckpointError(
             where,

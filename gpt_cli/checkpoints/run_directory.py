@@ -1,24 +1,30 @@
-"""A run directory: its files, its checkpoints, and which of them is meant."""
+"""A run directory: its files and its checkpoints."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
-from gpt_cli.errors import CheckpointError, DataError, UsageError, shown
-from gpt_cli.files import make_directory, read_bytes, write_durably, write_failure
-from gpt_cli.model import GPT
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
+from gpt_cli.files import (
+    make_directory,
+    make_durable,
+    read_bytes,
+    remove,
+    remove_temporaries,
+    require_writable,
+    write_durably,
+)
 
-RUNS = Path("runs")
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
+_OWN = re.compile(r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|config\.yaml")
 _SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 
 
@@ -67,15 +73,34 @@ class RunDirectory:
     def step_file(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08}.safetensors"
 
-    def begin(self, config: Config) -> None:
-        """Make the directory with its resolved config; raises EnvironmentFailure when the system refuses."""
+    def begin(self, config: Config, after: int | None = None) -> None:
+        """Make the directory ready for a run that starts anew, or continues `after` a step, with its resolved config.
+
+        Nothing but a run's own files is removed. Raises EnvironmentFailure when the system refuses.
+        """
         make_directory(self.checkpoints)
+        for directory in (self.path, self.checkpoints):
+            require_writable(directory)
+            remove_temporaries(directory, _OWN)
+        if after is None:
+            for path in self.files():
+                remove(path)
+        else:
+            self.rewind(after)
         write_durably(self.config, [write_config(config).encode()])
 
-    def clear(self) -> None:
-        """Remove what an earlier run left here, and nothing that is not a run's own."""
-        for path in self.files():
-            path.unlink()
+    def require_space(self, checkpoint: int, best: int, num_checkpoints: int) -> None:
+        """Raise EnvironmentFailure where the disk cannot hold the run: sizes in bytes, most checkpoints at once.
+
+        A new best is written while the old one is still there. What the directory holds now counts as free.
+        """
+        own = [path for path in (*self.steps().values(), self.best) if path.exists()]
+        free = shutil.disk_usage(self.path).free + sum(path.stat().st_size for path in own)
+        needed = num_checkpoints * checkpoint + 2 * best
+        if needed > free:
+            wrong = f"the run needs up to {needed / 1e6:,.0f} MB of disk and {free / 1e6:,.0f} MB are free"
+            hint = "make room, name another directory with --out, or try --set train.keep_checkpoints=1"
+            raise EnvironmentFailure(shown(self.path), wrong, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
         """The newest checkpoint that verifies, for resuming; damaged newer ones are told to `warn`.
@@ -99,20 +124,17 @@ class RunDirectory:
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.
 
-        Files of later steps are not counted: a resumed run may have passed over damaged ones.
+        Metrics and samples are made durable first, so that no checkpoint is ahead of them. Files of later steps
+        are not counted: a resumed run may have passed over damaged ones. Raises EnvironmentFailure.
         """
+        for path in (self.metrics, self.samples):
+            if path.exists():
+                make_durable(path)
         saved = checkpoint.progress.step
         save_checkpoint(self.step_file(saved), checkpoint)
         for path in [path for step, path in self.steps().items() if step <= saved][:-keep]:
-            path.unlink(missing_ok=True)
-
-    def append(self, path: Path, text: str) -> None:
-        """Add text to metrics or samples; raises EnvironmentFailure when the system refuses."""
-        try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise write_failure(path, error) from error
+            if is_checkpoint(path):
+                remove(path)
 
     def rewind(self, step: int) -> None:
         """Drop what was written after `step`: lines of metrics and samples, a line cut off, a later or damaged best."""
@@ -122,7 +144,7 @@ class RunDirectory:
             except CheckpointError:
                 later = True
             if later:
-                self.best.unlink()
+                remove(self.best)
         if self.metrics.exists():
             lines = read_bytes(self.metrics, DataError).decode("utf-8", "replace").split("\n")
             kept = [line for line in lines if 0 < _step_of(line) <= step]
@@ -139,61 +161,3 @@ def _step_of(line: str) -> int:
         return json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
         return 0
-
-
-def find_checkpoint(path: str | Path | None, checkpoint: str = "best") -> Path:
-    """The checkpoint file that a run directory or file and `best`, `last` or a step mean.
-
-    None takes the newest run under runs/. Without a best one the last is taken. Raises CheckpointError.
-    """
-    run = newest_run() if path is None else Path(path)
-    if os.path.isfile(run):  # false, not an error, for a name that is too long
-        return run
-    if not os.path.isdir(run):
-        raise CheckpointError(shown(run), "no such run or checkpoint", hint=_runs_hint())
-    directory = RunDirectory(run)
-    steps = directory.steps()
-    if checkpoint == "best" and directory.best.exists():
-        return directory.best
-    if checkpoint in ("best", "last"):
-        if not steps:
-            raise CheckpointError(shown(run), "has no checkpoint", hint=_runs_hint())
-        return steps[max(steps)]
-    if not checkpoint.isdecimal() or len(checkpoint) > 12:
-        raise UsageError("--checkpoint", f"{shown(checkpoint)} is not allowed", "use best | last | a step")
-    if int(checkpoint) not in steps:
-        known = ", ".join(map(str, steps)) or "none"
-        raise CheckpointError(shown(run), f"has no checkpoint of step {checkpoint}", f"its steps are {known}")
-    return steps[int(checkpoint)]
-
-
-def newest_run() -> Path:
-    """The run under runs/ that was written to last; raises CheckpointError when there is none."""
-    candidates = [RunDirectory(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
-    runs = [run for run in candidates if run.best.exists() or run.steps()]
-    if not runs:
-        raise CheckpointError("runs/", "no trained model there", hint="gpt train --config tiny, or name one with --run")
-    return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
-
-
-def _runs_hint() -> str:
-    names = [str(path) for path in sorted(RUNS.iterdir())] if RUNS.is_dir() else []
-    return f"runs here: {', '.join(names[:10])}" if names else "train one with gpt train --config tiny"
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A trained model with all that is needed to use it."""
-
-    model: GPT
-    tokenizer: Tokenizer
-    config: Config
-    step: int
-    path: Path
-
-
-def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
-    """See `gpt_cli.load`."""
-    file = find_checkpoint(path, checkpoint)
-    stored = read_checkpoint(file)
-    return Loaded(stored.build_model(), stored.tokenizer, stored.config, stored.progress.step, file)

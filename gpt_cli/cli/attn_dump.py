@@ -32,7 +32,7 @@ def attn_dump(
         ),
     ] = None,
     run: options.Run = None,
-    checkpoint: options.Checkpoint = "best",
+    checkpoint: options.Checkpoint = None,
     layers: Annotated[str | None, typer.Option(metavar="LIST", help="Layers, such as 0,3-5. Default: all.")] = None,
     heads: Annotated[str | None, typer.Option(metavar="LIST", help="Heads, such as 0-3. Default: all.")] = None,
     stage: Annotated[
@@ -60,7 +60,7 @@ def attn_dump(
     stages = ("weights", *(name for name in STAGES[1:] if name in (stage or [])))
     text = read_prompt(prompt, prompt_file)
 
-    from gpt_cli.checkpoints.run_directory import load
+    from gpt_cli.checkpoints.discovery import load
     from gpt_cli.inspecting.dump import dump_attention, parse_selection
     from gpt_cli.model.device import choose_device
 
@@ -69,7 +69,7 @@ def attn_dump(
 
         check_format(out, stages)
     where = choose_device(device or "auto")
-    loaded = load(run, checkpoint)
+    loaded = load(run, checkpoint, console.warn)
     sizes = loaded.config.model
     ids = loaded.tokenizer.encode(text) or [loaded.tokenizer.end_of_text]
     if len(ids) > sizes.context_length:

@@ -21,7 +21,7 @@ def info(
         str,
         typer.Argument(metavar="PATH", help="A config (file or shipped name), a run directory or a checkpoint."),
     ],
-    checkpoint: options.Checkpoint = "best",
+    checkpoint: options.Checkpoint = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -43,10 +43,11 @@ def info(
         console.result(_as_table(facts))
 
 
-def _of_run(path: Path, which: str, console: Console) -> dict[str, Any]:
+def _of_run(path: Path, which: str | None, console: Console) -> dict[str, Any]:
     """The facts of a checkpoint, every byte of which is verified; of a run also which checkpoints are intact."""
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
-    from gpt_cli.checkpoints.run_directory import RunDirectory, find_checkpoint
+    from gpt_cli.checkpoints.discovery import find_checkpoint
+    from gpt_cli.checkpoints.run_directory import RunDirectory
 
     chosen = find_checkpoint(path, which)
     stored = read_checkpoint(chosen, everything=True)

@@ -87,7 +87,10 @@ Run = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    str, typer.Option("--checkpoint", metavar="WHICH", help="best, last or a step, for a run directory.")
+    str | None,
+    typer.Option(
+        "--checkpoint", metavar="WHICH", help="best, last or a step of a run directory. Default: the best intact one."
+    ),
 ]
 Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")]
 PromptFile = Annotated[

@@ -22,7 +22,7 @@ def sample(
     prompt: options.Prompt = None,
     prompt_file: options.PromptFile = None,
     run: options.Run = None,
-    checkpoint: options.Checkpoint = "best",
+    checkpoint: options.Checkpoint = None,
     max_new_tokens: Annotated[
         int, typer.Option(parser=options.whole_number(1, 1_000_000), help="How many tokens to add.")
     ] = 200,
@@ -58,13 +58,13 @@ def sample(
     console = Console(quiet)
     text = read_prompt(prompt, prompt_file)
 
-    from gpt_cli.checkpoints.run_directory import load
+    from gpt_cli.checkpoints.discovery import load
     from gpt_cli.model.device import choose_device, choose_dtype
     from gpt_cli.sampling.generate import generate
     from gpt_cli.sampling.next_token import SamplingParameters
 
     where = choose_device(device or "auto")
-    loaded = load(run, checkpoint)
+    loaded = load(run, checkpoint, console.warn)
     tokenizer, context_length = loaded.tokenizer, loaded.config.model.context_length
     ids = tokenizer.encode(text) or [tokenizer.end_of_text]
     if len(ids) > context_length:

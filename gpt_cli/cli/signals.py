@@ -1,37 +1,70 @@
-"""Signals that ask a training to stop."""
+"""Signals that ask a training to stop or to save."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+HANGUP_SECONDS = 1.0
 
-class StopSignals:
-    """Remembers the first signal that asks to stop; the second one ends the process at once."""
 
-    def __init__(self) -> None:
+class Signals:
+    """What the user's signals ask for.
+
+    Until `saving` is set there is nothing to save, and INT, TERM or HUP ends the process at once after
+    `before_leaving`. From then on the first one is remembered and the second ends the process, whose files are
+    whole at any moment. USR1 asks for a checkpoint.
+    """
+
+    def __init__(self, before_leaving: Callable[[], object] = lambda: None) -> None:
+        self.before_leaving = before_leaving
+        self.saving = False
         self.received: int | None = None
+        self._received_at = 0.0
+        self._save_asked = False
 
-    def __call__(self) -> int | None:
-        """The number of the signal that arrived, or None."""
+    def stop(self) -> int | None:
+        """The number of the signal that asks to stop, or None."""
         return self.received
 
+    def save_asked(self) -> bool:
+        """Whether a checkpoint was asked for since this was last called."""
+        asked, self._save_asked = self._save_asked, False
+        return asked
+
     def handle(self, number: int, _: object) -> None:
-        if self.received is not None:
+        if number == signal.SIGUSR1:
+            self._save_asked = True
+        elif not self.saving:
+            try:
+                # not through a stream that this signal may have interrupted
+                os.write(2, f"warning: stopped by {signal_name(number)} before the first step\n".encode())
+                self.before_leaving()
+            finally:
+                os._exit(128 + number)
+        elif self.received is None:
+            self.received, self._received_at = number, time.monotonic()
+        elif number != signal.SIGHUP or time.monotonic() - self._received_at > HANGUP_SECONDS:
+            # a shell that goes away may send HUP twice, or TERM and HUP, which means one wish
             os._exit(128 + number)
-        self.received = number
 
 
 @contextmanager
-def stop_signals() -> Iterator[StopSignals]:
-    """Listen for INT, TERM and HUP; one that is ignored (HUP under nohup) stays ignored."""
-    signals = StopSignals()
-    listened = [s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+def listening(signals: Signals) -> Iterator[None]:
+    """Listen for INT, TERM, HUP and USR1; one that is ignored (HUP under nohup) stays ignored."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, signals.handle) for number in listened}
     try:
-        yield signals
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM for 15."""
+    return signal.Signals(number).name

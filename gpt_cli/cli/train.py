@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.signals import stop_signals
+from gpt_cli.cli.signals import Signals, listening, signal_name
 from gpt_cli.cli.terminal import Console, duration, size
 from gpt_cli.errors import UsageError, shown
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from gpt_cli.checkpoints.checkpoint import Checkpoint
     from gpt_cli.config import Config
     from gpt_cli.text.corpus import Corpus
-    from gpt_cli.training.loop import Finished, Report
+    from gpt_cli.training.reports import Finished, Report
     from gpt_cli.training.session import Session
 
 
@@ -74,19 +76,37 @@ def train(
     # a mistake in a config is told before torch is loaded
     asked = read_config(config or str(out / "config.yaml"), settings or (), flags)
 
+    if out.exists() and not out.is_dir():
+        raise UsageError(shown(out), "is not a directory", "--out names a directory")
+    from gpt_cli.checkpoints.lock import sole_trainer
+
+    with contextlib.ExitStack() as stack:
+        signals = Signals(before_leaving=stack.close)
+        stack.enter_context(listening(signals))
+        stack.enter_context(sole_trainer(out, console.warn))
+        session, continued = _prepare(console, asked, out, resume=resume, overwrite=overwrite)
+        signals.saving = True
+        session.directory.begin(session.config, continued)
+        finished = _follow(console, session, signals)
+    _conclude(console, finished, as_json=json)
+    return 0 if finished.signal is None else 128 + finished.signal
+
+
+def _prepare(
+    console: Console, asked: Config, out: Path, *, resume: bool, overwrite: bool
+) -> tuple[Session, int | None]:
+    """All that comes before the run directory is changed, and the step that a continued run stands after."""
     from gpt_cli.checkpoints.run_directory import RunDirectory
     from gpt_cli.text.corpus import read_corpus
-    from gpt_cli.training.loop import time_step
     from gpt_cli.training.session import begin
+    from gpt_cli.training.step import time_step
 
     directory = RunDirectory(out)
     if directory.exists() and not (resume or overwrite):
         raise UsageError(
             shown(directory.path), "a run is there already", "continue it with --resume or replace it with --overwrite",
-            hint=f"gpt train --out {directory.path} --resume",
+            hint=f"gpt train --out {shlex.quote(str(directory.path))} --resume",
         )  # fmt: skip
-    if directory.path.exists() and not directory.path.is_dir():
-        raise UsageError(shown(directory.path), "is not a directory", "--out names a directory")
     if not directory.exists() and (found := directory.files()):
         wrong = f"holds {found[0].name}, which no run of this program wrote"
         raise UsageError(shown(directory.path), wrong, "name an empty or a new directory with --out")
@@ -99,18 +119,23 @@ def train(
         console.notice(f"{corpus.num_skipped} files are no text and were left out")
     with console.counting("tokenizing", corpus.num_characters, "characters") as count:
         session = begin(resolved, corpus, directory, continued, count)
-    # a step is tried before a run is replaced, so that what does not fit into memory fails first
     seconds = time_step(session)
+    _require_space(session)
     _announce(console, session, corpus, seconds)
-    if continued:
-        directory.rewind(continued.progress.step)
-        console.notice(f"resuming {directory.path} at step {continued.progress.step}")
-    else:
-        directory.clear()
-    directory.begin(resolved)
-    finished = _follow(console, session)
-    _conclude(console, finished, as_json=json)
-    return 0 if finished.signal is None else 128 + finished.signal
+    if continued is None:
+        return session, None
+    console.notice(f"resuming {directory.path} at step {continued.progress.step}")
+    return session, continued.progress.observed_step
+
+
+def _require_space(session: Session) -> None:
+    """Refuse a run whose checkpoints the disk cannot hold."""
+    settings = session.config.train
+    weights = sum(4 * parameter.numel() for parameter in session.model.parameters())
+    num_saves = -(-(settings.max_steps - session.progress.step) // settings.save_every)
+    # the new one is written before the oldest is removed
+    at_once = min(num_saves, settings.keep_checkpoints + 1)
+    session.directory.require_space(3 * weights, weights, at_once)
 
 
 def _resolved(asked: Config, continued: Checkpoint | None, console: Console) -> Config:
@@ -158,11 +183,12 @@ def _announce(console: Console, session: Session, corpus: Corpus, step_seconds: 
         )
 
 
-def _follow(console: Console, session: Session) -> Finished:
+def _follow(console: Console, session: Session, signals: Signals) -> Finished:
     """Train, with a bar on a terminal and plain lines elsewhere; returns the closing report."""
     from tqdm import tqdm
 
-    from gpt_cli.training.loop import Finished, train
+    from gpt_cli.training.loop import train
+    from gpt_cli.training.reports import Finished
 
     settings = session.config.train
     interactive = sys.stderr.isatty() and not console.quiet
@@ -171,8 +197,8 @@ def _follow(console: Console, session: Session) -> Finished:
         leave=False, file=sys.stderr, disable=not interactive,
     )  # fmt: skip
     total = len(session.validation_ids) - 1
-    with stop_signals() as signals, bar, console.counting("closing evaluation", total, "tokens") as count:
-        for report in train(session, signals, count):
+    with bar, console.counting("closing evaluation", total, "tokens") as count:
+        for report in train(session, signals.stop, count, signals.save_asked):
             if isinstance(report, Finished):
                 return report
             _show(console, bar, report, interactive, session)
@@ -180,7 +206,7 @@ def _follow(console: Console, session: Session) -> Finished:
 
 
 def _show(console: Console, bar: Any, report: Report, interactive: bool, session: Session) -> None:
-    from gpt_cli.training.loop import Evaluated, Sampled, Stepped
+    from gpt_cli.training.reports import Evaluated, Sampled, Saved, Stepped
 
     settings = session.config.train
     if isinstance(report, Stepped):
@@ -200,6 +226,9 @@ def _show(console: Console, bar: Any, report: Report, interactive: bool, session
             f"step {report.step}: validation loss {found.loss:.4f} nats/token, "
             f"{found.bits_per_byte:.4f} bits/byte{best}"
         )
+    elif isinstance(report, Saved):
+        if report.asked:
+            console.notice(f"step {report.step}: saved as asked by SIGUSR1")
     elif isinstance(report, Sampled):
         from gpt_cli.sampling.streaming import printable
 
@@ -210,10 +239,9 @@ def _conclude(console: Console, finished: Finished, *, as_json: bool) -> None:
     """The result on stdout, and what to do next on stderr."""
     summary = finished.summary
     if finished.signal is not None:
-        console.warn(
-            f"stopped by signal {finished.signal} at step {summary['steps']}, which is saved; "
-            f"resume: gpt train --out {summary['run']} --resume"
-        )
+        at = f"at step {summary['steps']}, which is saved" if summary["steps"] else "before the first step"
+        command = f"gpt train --out {shlex.quote(summary['run'])} --resume"
+        console.warn(f"stopped by {signal_name(finished.signal)} {at}; resume: {command}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 
 import torch
 
@@ -38,6 +39,16 @@ def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
 def cpu_multiplies_bfloat16() -> bool:
     """Whether this processor has instructions for bfloat16 products."""
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def processor() -> str:
+    """The model name of this machine's processor, as far as the system tells it."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:

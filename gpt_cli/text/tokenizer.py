@@ -181,20 +181,22 @@ def train_byte_pairs(documents: Sequence[str], vocab_size: int) -> BytePairToken
 
 def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that `to_dict` described; raises CheckpointError for anything else."""
+    tokenizer: Tokenizer | None = None
     try:
         if stored["kind"] == "byte":
-            return ByteTokenizer()
-        if stored["kind"] == "char":
-            return CharTokenizer(stored["characters"])
-        if stored["kind"] in ("bpe", "tiktoken"):
+            tokenizer = ByteTokenizer()
+        elif stored["kind"] == "char":
+            tokenizer = CharTokenizer(stored["characters"])
+        elif stored["kind"] in ("bpe", "tiktoken"):
             tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
             if {bytes([byte]) for byte in range(256)} <= set(tokens) and len(set(tokens)) == len(tokens):
                 tokenizer = BytePairTokenizer(stored["kind"], stored["pattern"], tokens)
                 tokenizer.encode("")  # compiles the pattern
-                return tokenizer
     except (KeyError, TypeError, ValueError, AttributeError):
-        pass
-    raise CheckpointError("tokenizer", "is not one that this program writes")
+        tokenizer = None
+    if tokenizer is None or tokenizer.to_dict() != stored:
+        raise CheckpointError("tokenizer", "is not one that this program writes")
+    return tokenizer
 
 
 def _utf8(text: str) -> bytes:

@@ -15,7 +15,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.errors import CheckpointError, DataError, together
 from gpt_cli.model import GPT
-from gpt_cli.model.device import choose_device, choose_dtype
+from gpt_cli.model.device import choose_device, choose_dtype, processor
 from gpt_cli.streams import stream_key
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
@@ -123,7 +123,11 @@ def begin(
         raise CheckpointError("--resume", f"{_OTHER_CORPUS}, {error}", hint=_RESTORE) from error
     check_length(ids, validation_ids, config.model.context_length)
     device = torch.device(config.train.device)
-    state = Progress(0, 0.0, None, 0, len(ids), _digest(ids, validation_ids), environment(config))
+    state = Progress(
+        step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None,
+        evaluations_without_best=0, num_training_tokens=len(ids), data_digest=_digest(ids, validation_ids),
+        environment=environment(config),
+    )  # fmt: skip
     if continued:
         if continued.progress.data_digest != state.data_digest:
             raise CheckpointError(
@@ -149,7 +153,8 @@ def environment(config: Config) -> dict[str, str]:
     return {
         "torch": torch.__version__,
         "threads": str(torch.get_num_threads()),
-        "processor": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": config.train.device,
         "dtype": config.train.dtype,
     }

@@ -17,14 +17,14 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import CharTokenizer
 
-PROGRESS = json.dumps(asdict(Progress(7, 1.5, 2.25, 1, 1000, "digest", {})))
+PROGRESS = json.dumps(asdict(Progress(7, 7, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {})))
 
 
 def make(**changes: object) -> Checkpoint:
     config, tokenizer = small_config("model.d_model=4", "model.num_blocks=1"), CharTokenizer("ab今\0")
     model = GPT(config.model, tokenizer.vocab_size, torch.Generator().manual_seed(0))
     moments = {f"{name}.exp_avg": torch.full_like(p, 0.5) for name, p in model.state_dict().items()}
-    progress = Progress(7, 1.5, 2.25, 1, 1000, "digest", {"torch": "x"})
+    progress = Progress(7, 6, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {"torch": "x"})
     return replace(Checkpoint(config, tokenizer, progress, model.state_dict(), moments), **changes)  # type: ignore[arg-type]
 
 

@@ -5,53 +5,13 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from helpers import damage
 
-import gpt_cli
-from gpt_cli.checkpoints.run_directory import RunDirectory, find_checkpoint
-from gpt_cli.errors import CheckpointError, UsageError
-
-
-@pytest.fixture
-def copied(smoke_run: Path, here: Path, trained: Path) -> Path:
-    """A copy of the trained run that may be damaged, in runs/ of the working folder."""
-    shutil.copytree(trained / "runs", here / "runs")
-    return Path("runs/smoke")
-
-
-def damage(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 4] ^= 1  # among the weights
-    path.write_bytes(content)
-
-
-def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
-    folder = smoke_run / "checkpoints"
-    assert find_checkpoint(None) == find_checkpoint(smoke_run) == folder / "best.safetensors"
-    assert find_checkpoint(smoke_run, "last") == folder / "step-00000020.safetensors"
-    assert find_checkpoint(smoke_run, "10") == folder / "step-00000010.safetensors"
-    assert find_checkpoint(folder / "step-00000010.safetensors") == folder / "step-00000010.safetensors"
-
-
-def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
-    with pytest.raises(CheckpointError, match="has no checkpoint of step 5; its steps are 10, 20"):
-        find_checkpoint(smoke_run, "5")
-    with pytest.raises(UsageError, match=r'"first" is not allowed; use best \| last \| a step'):
-        find_checkpoint(smoke_run, "first")
-    with pytest.raises(CheckpointError, match="no such run") as raised:
-        find_checkpoint("runs/other")
-    assert raised.value.hint == "runs here: runs/smoke"
-
-
-def test_without_a_best_one_the_last_is_taken(copied: Path) -> None:
-    (copied / "checkpoints" / "best.safetensors").unlink()
-    assert find_checkpoint(copied).name == "step-00000020.safetensors"
-
-
-def test_an_empty_folder_has_no_runs(here: Path) -> None:
-    with pytest.raises(CheckpointError, match="no trained model there"):
-        find_checkpoint(None)
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.errors import CheckpointError, EnvironmentFailure
 
 
 def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_used(copied: Path) -> None:
@@ -65,12 +25,6 @@ def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_used(copied: Pat
     assert "trying the one before" in said[0]
 
 
-def test_a_file_named_explicitly_never_falls_back(copied: Path) -> None:
-    damage(copied / "checkpoints" / "step-00000020.safetensors")
-    with pytest.raises(CheckpointError, match="damaged"):
-        gpt_cli.load(copied, "last")
-
-
 def test_when_none_verifies_it_is_an_error(copied: Path) -> None:
     for step in (10, 20):
         damage(copied / "checkpoints" / f"step-{step:08}.safetensors")
@@ -78,24 +32,50 @@ def test_when_none_verifies_it_is_an_error(copied: Path) -> None:
         RunDirectory(copied).newest(lambda _: None)
 
 
-def test_pruning_and_clearing_touch_only_what_is_ours(copied: Path) -> None:
+STRANGERS = ["notes.txt", "old-step-00000005.safetensors", "step-00000005.safetensors.bak", "step-5.safetensors"]
+
+
+def test_pruning_and_starting_anew_touch_only_what_is_ours(copied: Path) -> None:
     folder = copied / "checkpoints"
-    for name in (
-        "old-step-00000005.safetensors",
-        "step-5.safetensors",
-        "step-00000005.safetensors.bak",
-        "notes.txt",
-    ):
+    for name in STRANGERS:
         (folder / name).write_text("mine")
     directory = RunDirectory(copied)
     stored = directory.newest(print)
     assert stored is not None
     directory.save(stored, keep=1)
     assert list(directory.steps()) == [20]
-    directory.clear()
-    assert not directory.exists() or sorted(os.listdir(folder)) == [
-        "notes.txt", "old-step-00000005.safetensors", "step-00000005.safetensors.bak", "step-5.safetensors",
-    ]  # fmt: skip
+    directory.begin(stored.config)
+    assert sorted(os.listdir(folder)) == STRANGERS
+    assert sorted(os.listdir(copied)) == ["checkpoints", "config.yaml"]
+
+
+def test_pruning_spares_a_file_of_our_name_with_another_content(copied: Path) -> None:
+    (copied / "checkpoints" / "step-00000001.safetensors").write_text("mine")
+    directory = RunDirectory(copied)
+    stored = directory.newest(print)
+    assert stored is not None
+    directory.save(stored, keep=1)
+    assert list(directory.steps()) == [1, 20]
+
+
+def test_what_killed_writers_left_is_removed_at_the_next_start(copied: Path) -> None:
+    left = copied / "checkpoints" / ".step-00000030.safetensors.123.0a1b2c3d.tmp"
+    others = [copied / ".notes.txt.123.0a1b2c3d.tmp", copied / "checkpoints" / ".step-30.safetensors.tmp"]
+    for path in (left, *others):
+        path.write_text("half")
+    stored = RunDirectory(copied).newest(print)
+    assert stored is not None
+    RunDirectory(copied).begin(stored.config, after=20)
+    assert [path.exists() for path in (left, *others)] == [False, True, True]
+
+
+def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = RunDirectory(copied)
+    held = sum(path.stat().st_size for path in (*directory.steps().values(), directory.best))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000 - held))
+    directory.require_space(200_000, 100_000, 4)
+    with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk and 1 MB are free"):
+        directory.require_space(200_001, 100_000, 4)
 
 
 def test_pruning_never_counts_later_files_that_were_passed_over(copied: Path) -> None:
@@ -127,14 +107,3 @@ def test_rewinding_drops_later_lines_and_repairs_the_last(here: Path) -> None:
     directory.rewind(2)
     assert directory.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
     assert directory.samples.read_text() == "=== step 1 ===\none\n"
-
-
-def test_loading_gives_model_tokenizer_and_config(smoke_run: Path) -> None:
-    loaded = gpt_cli.load("runs/smoke")
-    ids = loaded.tokenizer.encode("The value")
-    import torch
-
-    logits = loaded.model(torch.tensor([ids]))
-    assert logits.shape == (1, len(ids), loaded.tokenizer.vocab_size)
-    assert loaded.config.model.d_model == 32
-    assert loaded.model.attention_weights(torch.tensor([ids])).shape == (2, 1, 2, len(ids), len(ids))

@@ -5,33 +5,74 @@ import signal
 import subprocess
 import sys
 
-from gpt_cli.cli.signals import stop_signals
+import pytest
+
+from gpt_cli.cli.signals import Signals, listening, signal_name
+
+
+def saving() -> Signals:
+    signals = Signals()
+    signals.saving = True
+    return signals
 
 
 def test_the_first_signal_is_remembered_and_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with stop_signals() as signals:
-        assert signals() is None
+    signals = saving()
+    with listening(signals):
+        assert signals.stop() is None
         os.kill(os.getpid(), signal.SIGTERM)
-        assert signals() == signal.SIGTERM
+        assert signals.stop() == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """As HUP is under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals = saving()
     try:
-        with stop_signals() as signals:
+        with listening(signals):
             os.kill(os.getpid(), signal.SIGHUP)
-            assert signals() is None
+            assert signals.stop() is None
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_the_second_signal_ends_the_process_at_once() -> None:
+def test_usr1_asks_once_for_a_checkpoint() -> None:
+    signals = saving()
+    with listening(signals):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert [signals.save_asked(), signals.save_asked(), signals.stop()] == [True, False, None]
+
+
+def test_one_hang_up_may_arrive_twice() -> None:
+    """The kernel and the shell both send HUP when a terminal goes away; a service manager sends TERM and HUP."""
+    signals = saving()
+    with listening(signals):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signals.stop() == signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("before", "then", "code", "err"),
+    [
+        ("", ["SIGHUP"], 129, "warning: stopped by SIGHUP before the first step\nleft\n"),
+        ("signals.saving = True", ["SIGINT", "SIGTERM"], 143, ""),
+        ("signals.saving = True", ["SIGHUP", "SIGHUP"], 129, ""),
+    ],
+    ids=["nothing-to-save", "second", "second-hang-up-later"],
+)
+def test_a_signal_ends_the_process_at_once(before: str, then: list[str], code: int, err: str) -> None:
+    sends = "\n    ".join(f"os.kill(os.getpid(), signal.{name}); time.sleep(1.2)" for name in then)
     script = (
-        "import os, signal, time\nfrom gpt_cli.cli.signals import stop_signals\n"
-        "with stop_signals():\n"
-        "    os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+        "import os, signal, time\nfrom gpt_cli.cli.signals import Signals, listening\n"
+        f"signals = Signals(lambda: os.write(2, b'left\\n'))\n{before}\n"
+        f"with listening(signals):\n    {sends}\n    time.sleep(60)"
     )
-    assert subprocess.run([sys.executable, "-c", script], timeout=30).returncode == 143
+    done = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, err)
+
+
+def test_signals_have_names() -> None:
+    assert signal_name(15) == "SIGTERM"

@@ -1,0 +1,82 @@
+"""One trainer per run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.files import make_directory, write_failure
+
+NAME = ".lock"
+_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+@contextlib.contextmanager
+def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of a run directory, which is made when it is missing; readers need none.
+
+    The kernel frees it when the process ends, however it ends. Afterwards the lock file, and directories made
+    here that are still empty, are gone. Raises EnvironmentFailure when another process holds it or the
+    directory cannot be written; where the filesystem knows no locks, `warn` is told.
+    """
+    made: list[Path] = []
+    path = directory / NAME
+    descriptor = None
+    try:
+        while descriptor is None:
+            made += make_directory(directory)
+            descriptor = _try_to_lock(path, warn)
+        yield
+    finally:
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            os.close(descriptor)
+        for empty in reversed(made):
+            with contextlib.suppress(OSError):
+                os.rmdir(empty)
+
+
+def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
+    """A descriptor that holds the lock; None where its last holder has removed the file meanwhile."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except FileNotFoundError:
+        return None  # the directory was removed after a failed start
+    except OSError as error:
+        raise write_failure(path.parent, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 300).decode("utf-8", "replace").strip() or "another process"
+        os.close(descriptor)
+        raise EnvironmentFailure(
+            shown(path.parent), f"is being trained by {shown(holder)[1:-1]}", "a run has one trainer",
+            hint="wait for it, stop it, or name another directory with --out",
+        ) from None  # fmt: skip
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            os.close(descriptor)
+            raise write_failure(path, error) from error
+        warn(f"the filesystem of {path.parent} has no locks, so nothing keeps a second trainer away")
+        return descriptor
+    try:
+        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            now = datetime.now().astimezone().isoformat(" ", "seconds")
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
+            return descriptor
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        os.close(descriptor)
+        raise write_failure(path, error) from error
+    os.close(descriptor)
+    return None

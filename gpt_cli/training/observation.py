@@ -1,0 +1,146 @@
+"""What is due after a step besides saving: evaluation, a line of metrics, a sample.
+
+All is computed first, and only then written and counted, so that a stop in between leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpt_cli.checkpoints.checkpoint import save_checkpoint
+from gpt_cli.errors import DivergedError
+from gpt_cli.files import append
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training.evaluation import Evaluation, evaluate
+from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
+from gpt_cli.training.schedule import learning_rate
+from gpt_cli.training.session import Session
+from gpt_cli.training.stopping import intact, lower
+
+SAMPLE_PROMPT_TOKENS = 16
+SAMPLE_NEW_TOKENS = 64
+
+
+@dataclass
+class Pace:
+    """Training tokens and seconds since the last line of metrics."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda *_: None) -> Iterator[Report]:
+    """Do what is due after the session's last step; reports what was done, after all of it is written.
+
+    `watch` is called between batches and tokens; when it raises, nothing has changed. Raises DivergedError when
+    the validation loss is not finite.
+    """
+    settings, before = session.config.train, session.progress
+    step = before.step
+    evaluation = sampled = None
+    last = step == settings.max_steps
+    progress = replace(before, observed_step=step)
+    if last or step % settings.eval_every == 0:
+        evaluation = _evaluate(session, watch)
+        best = before.best_loss is None or evaluation.loss < before.best_loss
+        progress = replace(
+            progress,
+            best_loss=evaluation.loss if best else before.best_loss,
+            evaluations_without_best=0 if best else before.evaluations_without_best + 1,
+        )
+    last = last or out_of_patience(session, progress.evaluations_without_best)
+    if last or (settings.sample_every and step % settings.sample_every == 0):
+        sampled = _sample(session, watch)
+
+    session.progress = progress
+    logged = last or evaluation is not None or step % settings.log_every == 0
+    stepped = _stepped(session, pace, logged)
+    if logged:
+        append(session.directory.metrics, _metrics_line(session, stepped, evaluation))
+        pace.tokens, pace.seconds = 0, 0.0
+    if sampled:
+        append(session.directory.samples, f"=== step {step} ===\n{sampled.prompt}{sampled.text}\n")
+    if evaluation and progress.evaluations_without_best == 0:
+        save_checkpoint(session.directory.best, session.checkpoint(with_moments=False))
+
+    if evaluation:
+        yield Evaluated(step, evaluation, progress.evaluations_without_best == 0)
+    yield stepped
+    if sampled:
+        yield sampled
+
+
+def _stepped(session: Session, pace: Pace, logged: bool) -> Stepped:
+    progress = session.progress
+    assert progress.loss is not None
+    assert progress.gradient_norm is not None
+    # a run that continues at a step whose evaluation was cut short has trained nothing yet
+    tokens, seconds = pace.tokens, pace.seconds
+    if not tokens:
+        tokens, seconds = progress.step * session.tokens_per_step, progress.seconds
+    rate = learning_rate(progress.step - 1, session.config.train)
+    return Stepped(progress.step, progress.loss, rate, progress.gradient_norm, tokens / seconds, logged)
+
+
+def out_of_patience(session: Session, evaluations_without_best: int) -> bool:
+    """Whether as many evaluations as `train.patience` allows have brought no new best."""
+    patience = session.config.train.patience
+    return patience is not None and evaluations_without_best >= patience
+
+
+def _evaluate(session: Session, watch: Callable[..., object]) -> Evaluation:
+    """The validation loss on evenly spaced windows."""
+    settings = session.config.train
+    windows = validation_windows(len(session.validation_ids), session.config.model.context_length, settings.eval_tokens)
+    try:
+        evaluation = evaluate(
+            session.model, session.tokenizer, session.validation_ids, windows,
+            batch_size=settings.batch_size, dtype=settings.dtype, progress=watch,
+        )  # fmt: skip
+    finally:
+        session.model.train()
+    if not math.isfinite(evaluation.loss):
+        wrong = f"the validation loss is {evaluation.loss:g}"
+        raise DivergedError(f"step {session.progress.step}", wrong, intact(session), hint=lower(session))
+    return evaluation
+
+
+def _sample(session: Session, watch: Callable[..., object]) -> Sampled:
+    """Continue the beginning of the validation text."""
+    tokenizer = session.tokenizer
+    prompt = session.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
+    session.model.eval()
+    tokens = []
+    try:
+        for (token,) in generate(
+            session.model, prompt, SamplingParameters(), max_new_tokens=SAMPLE_NEW_TOKENS,
+            seed=session.config.train.seed, end_of_text=tokenizer.end_of_text, dtype=session.config.train.dtype,
+        ):  # fmt: skip
+            watch()
+            tokens.append(token)
+    finally:
+        session.model.train()
+    return Sampled(session.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
+
+
+def _metrics_line(session: Session, stepped: Stepped, evaluation: Evaluation | None) -> str:
+    line: dict[str, Any] = {
+        "step": stepped.step,
+        "tokens": stepped.step * session.tokens_per_step,
+        "seconds": round(session.progress.seconds, 3),
+        "loss": stepped.loss,
+        "learning_rate": stepped.learning_rate,
+        "gradient_norm": stepped.gradient_norm,
+        "tokens_per_second": round(stepped.tokens_per_second, 1),
+    }
+    if evaluation:
+        line["validation_loss"] = evaluation.loss
+        line["validation_tokens"] = evaluation.num_tokens
+        line["bits_per_byte"] = evaluation.bits_per_byte
+    return json.dumps(line) + "\n"

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import RunCommand, damage
+
+import gpt_cli
+from gpt_cli.checkpoints import discovery
+from gpt_cli.checkpoints.discovery import find_checkpoint, load
+from gpt_cli.errors import CheckpointError, UsageError
+
+
+def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
+    folder = smoke_run / "checkpoints"
+    assert find_checkpoint(None) == find_checkpoint(smoke_run) == folder / "best.safetensors"
+    assert find_checkpoint(smoke_run, "last") == folder / "step-00000020.safetensors"
+    assert find_checkpoint(smoke_run, "10") == folder / "step-00000010.safetensors"
+    assert find_checkpoint(folder / "step-00000010.safetensors") == folder / "step-00000010.safetensors"
+
+
+def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
+    with pytest.raises(CheckpointError, match="has no checkpoint of step 5; its steps are 10, 20"):
+        find_checkpoint(smoke_run, "5")
+    with pytest.raises(UsageError, match=r'"first" is not allowed; use best \| last \| a step'):
+        find_checkpoint(smoke_run, "first")
+    with pytest.raises(CheckpointError, match="no such run") as raised:
+        find_checkpoint("runs/other")
+    assert raised.value.hint == "runs here: runs/smoke"
+
+
+def test_without_a_best_one_the_last_is_taken(copied: Path) -> None:
+    (copied / "checkpoints" / "best.safetensors").unlink()
+    assert find_checkpoint(copied).name == "step-00000020.safetensors"
+
+
+def test_an_empty_folder_has_no_runs(here: Path) -> None:
+    with pytest.raises(CheckpointError, match="no trained model there"):
+        find_checkpoint(None)
+
+
+def test_a_file_named_explicitly_never_falls_back(copied: Path) -> None:
+    damage(copied / "checkpoints" / "step-00000020.safetensors")
+    with pytest.raises(CheckpointError, match="damaged"):
+        gpt_cli.load(copied, "last")
+
+
+def test_loading_gives_model_tokenizer_and_config(smoke_run: Path) -> None:
+    loaded = gpt_cli.load("runs/smoke")
+    ids = loaded.tokenizer.encode("The value")
+    import torch
+
+    logits = loaded.model(torch.tensor([ids]))
+    assert logits.shape == (1, len(ids), loaded.tokenizer.vocab_size)
+    assert loaded.config.model.d_model == 32
+    assert loaded.model.attention_weights(torch.tensor([ids])).shape == (2, 1, 2, len(ids), len(ids))
+
+
+def test_a_damaged_best_is_said_and_the_last_one_taken(copied: Path, run: RunCommand) -> None:
+    damage(copied / "checkpoints" / "best.safetensors")
+    said: list[str] = []
+    assert load(copied, warn=said.append).path.name == "step-00000020.safetensors"
+    assert said == [
+        '"runs/smoke/checkpoints/best.safetensors": damaged: its content does not match its digest; '
+        "trying another one of the run"
+    ]
+    outcome = run("sample", "--prompt", "The ", "--greedy", "--max-new-tokens", "3", "--quiet")
+    assert (outcome.code, outcome.err) == (0, f"warning: {said[0]}\n")
+    assert run("sample", "--prompt", "The ", "--checkpoint", "best", "--quiet").code == 4
+    with pytest.raises(CheckpointError, match="damaged"):
+        gpt_cli.load(copied)
+
+
+def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = discovery.read_checkpoint
+
+    def prune_first(path: Path):
+        (copied / "checkpoints" / "step-00000020.safetensors").unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(discovery, "read_checkpoint", prune_first)
+    assert load(copied, "last").path.name == "step-00000010.safetensors"

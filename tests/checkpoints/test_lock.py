@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpt_cli.checkpoints.lock import NAME, sole_trainer
+from gpt_cli.errors import EnvironmentFailure
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from gpt_cli.checkpoints.lock import sole_trainer\n"
+    "with sole_trainer(Path(sys.argv[1]), print): print('held', flush=True); time.sleep(60)"
+)
+
+
+def no_warning(text: str) -> None:
+    raise AssertionError(text)
+
+
+def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
+    with (
+        sole_trainer(tmp_path, no_warning),
+        pytest.raises(EnvironmentFailure) as raised,
+        sole_trainer(tmp_path, no_warning),
+    ):
+        pass
+    who = f"process {os.getpid()} on {socket.gethostname()} since 20"
+    assert f'"{tmp_path}": is being trained by {who}' in str(raised.value)
+    assert raised.value.hint == "wait for it, stop it, or name another directory with --out"
+
+
+def test_the_lock_leaves_nothing_where_nothing_was_made(tmp_path: Path) -> None:
+    with sole_trainer(tmp_path / "runs" / "a", no_warning):
+        assert (tmp_path / "runs" / "a" / NAME).exists()
+    assert os.listdir(tmp_path) == []
+    with sole_trainer(tmp_path / "runs" / "a", no_warning):
+        (tmp_path / "runs" / "a" / "config.yaml").touch()
+    assert os.listdir(tmp_path / "runs" / "a") == ["config.yaml"]
+
+
+def test_a_killed_trainer_frees_its_lock(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, no_warning):
+            pass
+        process.kill()
+    with sole_trainer(tmp_path, no_warning):
+        pass
+
+
+def test_a_lock_file_that_its_holder_removes_meanwhile_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last holder leaves between our opening of the file and our locking it."""
+    lock, removed = fcntl.flock, []
+
+    def remove_first(descriptor: int, operation: int) -> None:
+        if not removed:
+            removed.append(os.unlink(tmp_path / NAME))
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with sole_trainer(tmp_path, no_warning):
+        assert os.listdir(tmp_path) == [NAME]
+        with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, no_warning):
+            pass
+
+
+def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said: list[str] = []
+    with sole_trainer(tmp_path, said.append):
+        pass
+    assert said == [f"the filesystem of {tmp_path} has no locks, so nothing keeps a second trainer away"]
