@@ -24,7 +24,7 @@ from gpt_cli.files import (
 )
 
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
-_OWN = re.compile(r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|config\.yaml")
+_OWN = re.compile(r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|config\.yaml|probe")
 _SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 
 
@@ -117,24 +117,31 @@ class RunDirectory:
         if damaged:
             raise damaged
         if self.best.exists():
-            wrong = "has no checkpoint of a step, and best.safetensors holds no optimizer state to continue from"
-            raise CheckpointError(shown(self.path), wrong, hint="replace the run with --overwrite")
+            stored = read_checkpoint(self.best)
+            # before the first checkpoint was due, a kill leaves a best alone; then nothing but time is lost
+            if stored.progress.step >= stored.config.train.save_every:
+                wrong = "has no checkpoint of a step, and best.safetensors holds no optimizer state to continue from"
+                raise CheckpointError(shown(self.path), wrong, hint="replace the run with --overwrite")
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.
 
-        Metrics and samples are made durable first, so that no checkpoint is ahead of them. Files of later steps
-        are not counted: a resumed run may have passed over damaged ones. Raises EnvironmentFailure.
+        Metrics are made durable first, so that no checkpoint is ahead of them. Files of later steps are not
+        counted: a resumed run may have passed over damaged ones. Raises EnvironmentFailure.
         """
-        for path in (self.metrics, self.samples):
-            if path.exists():
-                make_durable(path)
+        if self.metrics.exists():
+            make_durable(self.metrics)
         saved = checkpoint.progress.step
         save_checkpoint(self.step_file(saved), checkpoint)
         for path in [path for step, path in self.steps().items() if step <= saved][:-keep]:
             if is_checkpoint(path):
                 remove(path)
+
+    def add_sample(self, step: int, text: str) -> None:
+        """Add a sample, durably: unlike a line of metrics, half of one could not be told. Raises EnvironmentFailure."""
+        before = read_bytes(self.samples, DataError) if self.samples.exists() else b""
+        write_durably(self.samples, [before, f"=== step {step} ===\n{text}\n".encode()])
 
     def rewind(self, step: int) -> None:
         """Drop what was written after `step`: lines of metrics and samples, a line cut off, a later or damaged best."""

@@ -65,7 +65,7 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
         append(session.directory.metrics, _metrics_line(session, stepped, evaluation))
         pace.tokens, pace.seconds = 0, 0.0
     if sampled:
-        append(session.directory.samples, f"=== step {step} ===\n{sampled.prompt}{sampled.text}\n")
+        session.directory.add_sample(step, sampled.prompt + sampled.text)
     if evaluation and progress.evaluations_without_best == 0:
         save_checkpoint(session.directory.best, session.checkpoint(with_moments=False))
 

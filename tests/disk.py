@@ -1,0 +1,110 @@
+"""What a disk may hold after a power cut, given the file operations of a program up to then.
+
+What was not yet fsynced may be lost: of a file's content all, a part, or all but its length (zeros); of a
+directory any of the changes to its names. What was fsynced is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Tree = dict[str, bytes | None]  # None for a directory
+CUTS = 8
+
+
+@dataclass
+class _File:
+    content: bytes = b""
+    durable: bytes = b""
+
+    def versions(self) -> list[bytes]:
+        """What may be found of it: what is new whole, cut at some places, or as zeros."""
+        new = self.content[len(self.durable) :]
+        cut = [new[: len(new) * i // CUTS] for i in range(CUTS + 1)]
+        return list(dict.fromkeys(self.durable + part for part in [*cut, b"\0" * len(new)]))
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One name of a directory that now means a file, a directory (None), or nothing (missing)."""
+
+    directory: str
+    name: str
+    meaning: int | None
+    removed: bool = False
+
+
+@dataclass
+class Disk:
+    """Follows operations; `states` gives what may be left if the power fails now. Paths are relative to one folder."""
+
+    files: list[_File] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)  # path -> file, as the program sees it
+    durable: list[_Change] = field(default_factory=list)
+    pending: list[_Change] = field(default_factory=list)
+
+    def create(self, path: str) -> int:
+        """Open for writing: the file of that path, made when it is missing."""
+        if path not in self.names:
+            self.files.append(_File())
+            self.names[path] = len(self.files) - 1
+            self._change(path, self.names[path])
+        return self.names[path]
+
+    def write(self, file: int, content: bytes) -> None:
+        self.files[file].content += content
+
+    def fsync(self, path: str) -> None:
+        """Of a file by its path, or of a directory."""
+        if path in self.names:
+            self.fsync_file(self.names[path])
+        else:
+            self.durable += [change for change in self.pending if change.directory == path]
+            self.pending = [change for change in self.pending if change.directory != path]
+
+    def fsync_file(self, file: int) -> None:
+        self.files[file].durable = self.files[file].content
+
+    def replace(self, source: str, target: str) -> None:
+        self.names[target] = self.names.pop(source)
+        self._change(target, self.names[target])
+        self._change(source, None, removed=True)
+
+    def unlink(self, path: str) -> None:
+        del self.names[path]
+        self._change(path, None, removed=True)
+
+    def mkdir(self, path: str) -> None:
+        self._change(path, None)
+
+    def states(self, matters: Callable[[str], bool]) -> Iterator[Tree]:
+        """Every tree of the files that matter that may be found, as contents by path."""
+        for kept in itertools.product((True, False), repeat=len(self.pending)):
+            changes = [*self.durable, *itertools.compress(self.pending, kept)]
+            found: dict[str, int] = {}
+            directories = {""}
+            for change in changes:
+                path = f"{change.directory}/{change.name}".lstrip("/")
+                if change.removed:
+                    found.pop(path, None)
+                elif change.meaning is None:
+                    directories.add(path)
+                else:
+                    found[path] = change.meaning
+            found = {path: file for path, file in found.items() if matters(path) and _reachable(path, directories)}
+            versions = [self.files[file].versions() for file in found.values()]
+            for contents in itertools.product(*versions):
+                made = {path: None for path in directories if path and _reachable(path, directories)}
+                yield made | dict(zip(found, contents, strict=True))
+
+    def _change(self, path: str, meaning: int | None, *, removed: bool = False) -> None:
+        parent = str(Path(path).parent)
+        self.pending.append(_Change("" if parent == "." else parent, Path(path).name, meaning, removed))
+
+
+def _reachable(path: str, directories: set[str]) -> bool:
+    parents = [str(parent) for parent in Path(path).parents]
+    return all(parent in directories for parent in parents if parent != ".")
