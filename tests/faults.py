@@ -41,6 +41,8 @@ NUM_WORKERS = 2
 TIMEOUT = 120.0  # seconds; a case takes less than one
 CHANGING = ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir", "ftruncate")
 
+# what to wait for, seconds or a file, and then the number of the signal
+Signals = Sequence[tuple[float | Path, int]]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -129,8 +131,8 @@ class Server:
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
-    def run(self, request: dict[str, Any], number: int, after: float) -> tuple[int, float, float]:
-        """Exit code, seconds from the start, and from the signal."""
+    def run(self, request: dict[str, Any], signals: Signals) -> tuple[int, float, float]:
+        """Exit code, seconds from the start, and from the last signal."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -138,8 +140,12 @@ class Server:
         started = time.monotonic()
         watchdog = threading.Timer(TIMEOUT, os.kill, (pid, signal.SIGKILL))
         watchdog.start()
-        if number:
-            time.sleep(after)
+        for awaited, number in signals:
+            if isinstance(awaited, Path):
+                while not awaited.exists() and time.monotonic() - started < TIMEOUT:
+                    time.sleep(0.01)
+            else:
+                time.sleep(awaited)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         signalled = time.monotonic()
@@ -165,11 +171,10 @@ class Servers:
         folder: Path,
         *arguments: str,
         fault: Fault | None = None,
-        number: int = 0,
-        after: float = 0.0,
+        signals: Signals = (),
         terminal: bool = False,
     ) -> Ended:
-        """Run `gpt` in a forked process in `folder`; signal `number` is sent `after` seconds from its start."""
+        """Run `gpt` in a forked process in `folder`; each signal is sent when what it waits for has come."""
         try:
             server = self.idle.get_nowait()
         except queue.Empty:
@@ -178,7 +183,7 @@ class Servers:
         request = {
             "folder": str(folder), "arguments": arguments, "fault": fault and asdict(fault), "terminal": terminal,
         }  # fmt: skip
-        code, seconds, since = server.run(request, number, after)
+        code, seconds, since = server.run(request, signals)
         self.idle.put(server)
         return Ended(code, (folder / "stderr").read_text(), seconds, since)
 
@@ -215,8 +220,10 @@ def _child(request: dict[str, Any], started: int) -> None:
         os.dup2(slave, 2)
         threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(master, 4096), b"")], daemon=True).start()
     sys.stdin, sys.stdout, sys.stderr = open(os.devnull), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
+    # until the command listens
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: os._exit(128 + number))  # until the command listens
+        signal.signal(number, lambda number, _: os._exit(128 + number))
+    signal.signal(signal.SIGUSR1, lambda *_: None)
     operations = Operations(Fault(**request["fault"]) if request["fault"] else lambda *_: None)
     operations.install()
     os.write(started, b"!")
@@ -242,6 +249,13 @@ def new_folder(folder: Path, *settings: str) -> Path:
 START = ("train", "--config", "c.yaml", "--out", "run")
 # continues whatever is there, from nothing at all to a finished run
 RESUME = (*START, "--resume")
+
+
+def weights(checkpoint: Path) -> str:
+    """A digest of the weights alone."""
+    stored = read_checkpoint(checkpoint)
+    tensors = (name.encode() + stored.weights[name].numpy().tobytes() for name in sorted(stored.weights))
+    return hashlib.sha256(b"".join(tensors)).hexdigest()
 
 
 def fingerprint(run: Path) -> str:

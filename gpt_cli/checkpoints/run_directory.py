@@ -118,8 +118,8 @@ class RunDirectory:
             raise damaged
         if self.best.exists():
             stored = read_checkpoint(self.best)
-            # before the first checkpoint was due, a kill leaves a best alone; then nothing but time is lost
-            if stored.progress.step >= stored.config.train.save_every:
+            # a kill before the first checkpoint leaves a best alone; then nothing but time is lost
+            if stored.progress.step > stored.config.train.save_every:
                 wrong = "has no checkpoint of a step, and best.safetensors holds no optimizer state to continue from"
                 raise CheckpointError(shown(self.path), wrong, hint="replace the run with --overwrite")
         return None

@@ -45,8 +45,8 @@ def train(
                     pace.tokens += session.tokens_per_step
                     pace.seconds += session.progress.seconds - seconds
                 yield from observe(session, pace, watch)
-            except StopAsked:
-                signal = stop()
+            except StopAsked as asked_to_stop:
+                signal = asked_to_stop.signal
             asked = save_asked()
             due = asked or session.progress.step % session.config.train.save_every == 0 or _finished(session)
             if session.progress != saved and (due or signal is not None):
@@ -92,8 +92,8 @@ def _closing_evaluation(
             model, session.tokenizer, session.validation_ids, windows,
             batch_size=settings.batch_size, dtype=settings.dtype, progress=count,
         )  # fmt: skip
-    except StopAsked:
-        return None, stop()
+    except StopAsked as asked_to_stop:
+        return None, asked_to_stop.signal
     return closing, None
 
 

@@ -13,13 +13,17 @@ Stop = Callable[[], int | None]
 class StopAsked(Exception):  # noqa: N818 - no error
     """A signal arrived; what was being computed is dropped, and nothing was changed by it."""
 
+    def __init__(self, signal: int):
+        super().__init__(signal)
+        self.signal = signal
+
 
 def watcher(stop: Stop) -> Callable[..., None]:
     """A function to call between pieces of work, with whatever arguments: raises StopAsked once `stop` has a signal."""
 
     def watch(*_: object) -> None:
-        if stop() is not None:
-            raise StopAsked
+        if (signal := stop()) is not None:
+            raise StopAsked(signal)
 
     return watch
 

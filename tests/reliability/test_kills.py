@@ -61,7 +61,7 @@ def test_killed_at_any_time(servers: Servers, folder: Path, tally) -> None:
         shutil.copytree(template, case)
         # twice, the second time while it continues
         for after in times[number]:
-            assert servers.gpt(case, *RESUME, number=9, after=after).code in (0, 137)
+            assert servers.gpt(case, *RESUME, signals=[(after, 9)]).code in (0, 137)
         ended = servers.gpt(case, *RESUME)
         assert ended.code == 0, ended.err
         assert fingerprint(case / "run") == expected, times[number]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError, DivergedError
+from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
@@ -232,6 +233,63 @@ def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str)
     assert isinstance(finished, Finished)
     assert (finished.signal, finished.summary["stopped_by"], finished.summary["validation_loss"]) == (2, "signal", None)
     assert 8 in session.directory.steps()
+
+
+def test_what_a_signal_cuts_short_is_left_for_the_run_that_continues(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config("train.eval_tokens=640", "train.batch_size=1"))
+    asked_in_step_4 = 0
+
+    def stop() -> int | None:
+        nonlocal asked_in_step_4
+        asked_in_step_4 += session.progress.step == 4 and not session.progress.observed
+        return 15 if asked_in_step_4 == 3 else None  # in the third of forty batches
+
+    list(train(session, stop))
+    stored = session.directory.newest(print)
+    assert stored is not None
+    assert (stored.progress.step, stored.progress.observed_step, stored.progress.best_loss) == (4, 3, None)
+    assert [line["step"] for line in metrics(session)] == [2]
+    assert session.model.training
+    again = start(tmp_path, session.config, stored)
+    assert isinstance(next(train(again)), Evaluated)
+    assert [line["step"] for line in metrics(again)] == [2, 4]
+
+
+def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config("train.micro_batch_size=1", "train.eval_every=100"))
+    before = state(session)
+    asked = iter([None, None, None, 2, 2])  # before the step, and between its four micro-batches
+    list(train(session, lambda: next(asked)))
+    assert session.progress.step == 0
+    assert_same(state(session), before)
+    assert all(parameter.grad is None for parameter in session.model.parameters())
+
+
+def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config())
+    reports = list(train(session, save_asked=lambda: session.progress.step == 3))
+    assert [(report.step, report.asked) for report in reports if isinstance(report, Saved)] == [
+        (3, True), (4, False), (8, False),
+    ]  # fmt: skip
+
+
+def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
+    session = start(tmp_path / "a b", small_config("train.log_every=1"))
+    reports = train(session)
+    until_saved(reports, 4)
+    shutil.rmtree(tmp_path / "a b" / "checkpoints")
+    (tmp_path / "a b" / "metrics.jsonl").unlink()
+    (tmp_path / "a b" / "metrics.jsonl").mkdir()
+    with pytest.raises(EnvironmentFailure) as raised:
+        list(reports)
+    assert raised.value.lines() == [
+        f'error: writing "{tmp_path}/a b/metrics.jsonl": is a directory; nothing was saved yet',
+        f"hint: continue with gpt train --out '{tmp_path}/a b' --resume",
+    ]
+    shutil.rmtree(tmp_path / "a b")
+    with pytest.raises(EnvironmentFailure, match=r"no such directory; the run directory is gone"):
+        list(train(session))
+    assert not (tmp_path / "a b").exists()
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""A run stopped anywhere, any number of times, ends as if it had never been; and watching it changes nothing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from faults import START, Servers, fingerprint, in_parallel, new_folder, scaled, some_of, weights
+from helpers import CORPUS_TEXT, small_config
+
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.training.loop import train
+from gpt_cli.training.session import begin
+from gpt_cli.training.stopping import Stop
+
+# 40 steps of 16 windows: 6,740 tokens make 421 windows of 16, so the second epoch begins at step 27
+STEPS = (
+    "train.max_steps=40",
+    "train.batch_size=16",
+    "train.log_every=3",
+    "train.save_every=7",
+    "train.sample_every=null",
+)
+KINDS = {
+    "dropout": ("model.dropout=0.3", "train.eval_every=40"),
+    "accumulation": ("train.micro_batch_size=4", "model.dropout=0.1", "train.eval_every=40"),
+    "evaluation": ("train.eval_every=3", "train.sample_every=10", "train.patience=100"),
+    "bfloat16": ("train.dtype=bfloat16", "train.micro_batch_size=8", "train.eval_every=10"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two threads cost more than they give at this size; the threads themselves are tested in test_loop.py."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class StopAt:
+    """Asks to stop when it is asked for the time of that number, and counts how often it is asked."""
+
+    def __init__(self, number: int | None = None):
+        self.number = number
+        self.asked = 0
+
+    def __call__(self) -> int | None:
+        self.asked += 1
+        return 15 if self.number is not None and self.asked >= self.number else None
+
+
+def run(path: Path, config: Config, stop: Stop) -> None:
+    """Begin or continue a run, until it is stopped or done."""
+    directory = RunDirectory(path)
+    continued = directory.newest(lambda text: pytest.fail(text))
+    session = begin(config, Corpus((CORPUS_TEXT,)), directory, continued)
+    directory.begin(config, continued.progress.observed_step if continued else None)
+    for _ in train(session, stop):
+        pass
+
+
+def whole(path: Path, config: Config) -> tuple[str, int]:
+    """What the uninterrupted run leaves, and how often it asks whether to stop."""
+    stop = StopAt()
+    run(path, config, stop)
+    return fingerprint(path), stop.asked
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
+    """Between any two micro-batches, batches of an evaluation or sampled tokens."""
+    places = 0
+    for seed in range(scaled(3, 1)):
+        config = small_config(*STEPS, *KINDS[kind], f"train.seed={seed}")
+        expected, asked = whole(tmp_path / f"{seed}", config)
+        for number in some_of(range(1, asked + 1), 5):
+            path = tmp_path / f"{seed}-{number}"
+            run(path, config, StopAt(number))
+            run(path, config, StopAt())
+            assert fingerprint(path) == expected, f"seed {seed}, stopped when asked for the time {number} of {asked}"
+            shutil.rmtree(path)
+            places += 1
+    tally(f"places to stop in 40 steps over two epochs, {kind}: bit for bit", places)
+
+
+def test_stopped_five_times(tmp_path: Path, tally) -> None:
+    draw = random.Random(0)
+    count = scaled(60, 3)
+    for number in range(count):
+        config = small_config(*STEPS, *list(KINDS.values())[number % len(KINDS)], f"train.seed={number}")
+        expected, asked = whole(tmp_path / f"{number}-whole", config)
+        path = tmp_path / f"{number}"
+        for _ in range(5):
+            run(path, config, StopAt(draw.randint(1, asked // 5)))
+        run(path, config, StopAt())
+        assert fingerprint(path) == expected
+        for finished in (path, tmp_path / f"{number}-whole"):
+            shutil.rmtree(finished)
+    tally("chains of five stops: bit for bit", count)
+
+
+def test_a_second_epoch_is_reached() -> None:
+    windows = (len(CORPUS_TEXT) * 9 // 10 - 1) // 16
+    assert 40 * 16 > windows > 20 * 16
+
+
+OBSERVERS = {
+    "plain": (),
+    "never logged": ("--set", "train.log_every=1000"),
+    "evaluated each step": ("--set", "train.eval_every=1"),
+    "never evaluated": ("--set", "train.eval_every=1000"),
+    "evaluated on more": ("--set", "train.eval_tokens=640"),
+    "saved each step": ("--set", "train.save_every=1"),
+    "saved at the end": ("--set", "train.save_every=1000"),
+    "one checkpoint": ("--set", "train.keep_checkpoints=1"),
+    "sampled each step": ("--set", "train.sample_every=1"),
+    "never sampled": ("--set", "train.sample_every=null"),
+    "patient": ("--set", "train.patience=1000"),
+    "quiet": ("--quiet",),
+    "json": ("--json",),
+    "on a terminal": (),
+    "asked to save": (),
+    "suspended": (),
+}
+
+
+SIGNALLED = {
+    "asked to save": [(0.05, signal.SIGUSR1), (0.02, signal.SIGUSR1)],
+    "suspended": [(0.05, signal.SIGSTOP), (0.5, signal.SIGCONT)],
+}
+
+
+def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> None:
+    def watched(name: str) -> str:
+        folder = new_folder(tmp_path / name)
+        ended = servers.gpt(
+            folder, *START, *OBSERVERS[name], terminal=name == "on a terminal", signals=SIGNALLED.get(name, ())
+        )
+        assert ended.code == 0, ended.err
+        return weights(RunDirectory(folder / "run").step_file(12))
+
+    names = list(OBSERVERS)
+    found = dict(zip(names, in_parallel(watched, names), strict=True))
+    assert len(set(found.values())) == 1, found
+    tally("ways to watch a run: same weights", len(names))
