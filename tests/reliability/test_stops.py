@@ -17,8 +17,7 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.training.loop import train
-from gpt_cli.training.session import begin
-from gpt_cli.training.stopping import Stop
+from gpt_cli.training.session import Session, begin
 
 # 40 steps of 16 windows: 6,740 tokens make 421 windows of 16, so the second epoch begins at step 27
 STEPS = (
@@ -46,24 +45,26 @@ def _one_thread() -> Iterator[None]:
 
 
 class StopAt:
-    """Asks to stop when it is asked for the time of that number, and counts how often it is asked."""
+    """Asks to stop when it is asked for the time of that number, or at a step, and counts how often it is asked."""
 
-    def __init__(self, number: int | None = None):
+    def __init__(self, number: int | None = None, step: int | None = None):
         self.number = number
+        self.step = step
         self.asked = 0
 
-    def __call__(self) -> int | None:
+    def __call__(self, session: Session) -> int | None:
         self.asked += 1
-        return 15 if self.number is not None and self.asked >= self.number else None
+        at_number = self.number is not None and self.asked >= self.number
+        return 15 if at_number or (self.step is not None and session.progress.step >= self.step) else None
 
 
-def run(path: Path, config: Config, stop: Stop) -> None:
+def run(path: Path, config: Config, stop: StopAt) -> None:
     """Begin or continue a run, until it is stopped or done."""
     directory = RunDirectory(path)
-    continued = directory.newest(lambda text: pytest.fail(text))
+    continued = directory.newest(pytest.fail)
     session = begin(config, Corpus((CORPUS_TEXT,)), directory, continued)
     directory.begin(config, continued.progress.observed_step if continued else None)
-    for _ in train(session, stop):
+    for _ in train(session, lambda: stop(session)):
         pass
 
 
@@ -76,16 +77,20 @@ def whole(path: Path, config: Config) -> tuple[str, int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
-    """Between any two micro-batches, batches of an evaluation or sampled tokens."""
+    """With the first seed between any two micro-batches, evaluated batches or sampled tokens, then after any step."""
     places = 0
     for seed in range(scaled(3, 1)):
         config = small_config(*STEPS, *KINDS[kind], f"train.seed={seed}")
         expected, asked = whole(tmp_path / f"{seed}", config)
-        for number in some_of(range(1, asked + 1), 5):
+        anywhere = [StopAt(number=number) for number in range(1, asked + 1)]
+        after_a_step = [StopAt(step=step) for step in range(1, 41)]
+        for number, stop in enumerate(some_of(after_a_step if seed else anywhere, 5)):
             path = tmp_path / f"{seed}-{number}"
-            run(path, config, StopAt(number))
+            run(path, config, stop)
             run(path, config, StopAt())
-            assert fingerprint(path) == expected, f"seed {seed}, stopped when asked for the time {number} of {asked}"
+            assert fingerprint(path) == expected, (
+                f"seed {seed}, stopped when asked for the time {stop.asked} of {asked}"
+            )
             shutil.rmtree(path)
             places += 1
     tally(f"places to stop in 40 steps over two epochs, {kind}: bit for bit", places)

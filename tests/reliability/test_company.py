@@ -1,0 +1,116 @@
+"""Others in the same directory: trainers are kept out, readers never see half of anything."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from faults import START, Servers, new_folder, scaled
+
+from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.lock import NAME
+
+STARTERS = 20
+STARTER = """
+import os, sys, time
+from pathlib import Path
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.errors import GptError
+
+folder = Path(sys.argv[1])
+print("ready", flush=True)
+while not (folder / "go").exists():
+    time.sleep(0.0001)
+try:
+    with sole_trainer(folder / "runs" / "a", print):
+        print("won", flush=True)
+        time.sleep(600)
+except GptError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def line(starter: subprocess.Popen[str]) -> str:
+    assert starter.stdout is not None
+    return starter.stdout.readline()
+
+
+def test_one_of_many_starters_wins(tmp_path: Path, tally) -> None:
+    """The winner is killed when all others have ended, and the next race is for the same directory."""
+    count = scaled(20)
+    for race in range(count):
+        (tmp_path / "go").unlink(missing_ok=True)
+        with contextlib.ExitStack() as stack:
+            command = [sys.executable, "-c", STARTER, tmp_path]
+            starters = [
+                stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+                for _ in range(STARTERS)
+            ]
+            for starter in starters:
+                stack.callback(starter.kill)
+            assert [line(starter) for starter in starters] == ["ready\n"] * STARTERS
+            (tmp_path / "go").touch()
+            said = {starter.pid: line(starter) for starter in starters}
+            (winner,) = (starter for starter in starters if said[starter.pid] == "won\n")
+            assert [starter.wait(30) for starter in starters if starter is not winner] == [5] * (STARTERS - 1), (
+                f"race {race}"
+            )
+    assert (tmp_path / "runs" / "a" / NAME).exists()  # left by a killed trainer, and no hindrance
+    tally(f"races of {STARTERS} starters for one directory: one winner, killed, and its lock is free", count)
+
+
+def test_a_second_trainer_is_refused(tmp_path: Path, servers: Servers) -> None:
+    folder = new_folder(
+        tmp_path / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null"
+    )
+    (folder / "b").mkdir()
+    enough = folder / "enough"
+    with ThreadPoolExecutor(1) as pool:
+        trainer = pool.submit(servers.gpt, folder, *START, signals=[(enough, signal.SIGTERM)])
+        try:
+            while not (folder / "run" / "metrics.jsonl").exists():
+                assert not trainer.done(), trainer.result().err
+            before = sorted(os.listdir(folder / "run"))
+            for flags in ((), ("--resume",), ("--overwrite",)):
+                ended = servers.gpt(folder / "b", "train", "--config", "../c.yaml", "--out", "../run", *flags)
+                assert ended.code == 5
+                assert re.fullmatch(
+                    r'error: "../run": is being trained by process \d+ on \S+ since [\d:+ -]+; a run has one trainer\n'
+                    "hint: wait for it, stop it, or name another directory with --out\n",
+                    ended.err,
+                ), ended.err
+                assert ended.seconds < 1
+            assert sorted(os.listdir(folder / "run")) == before
+        finally:
+            enough.touch()
+        assert trainer.result().code == 143
+
+
+def test_readers_meet_whole_files_while_a_trainer_saves_each_step(tmp_path: Path, servers: Servers, tally) -> None:
+    folder = new_folder(
+        tmp_path / "a", "train.max_steps=1000000", "train.save_every=1", "train.eval_every=7", "train.keep_checkpoints=1",
+        "train.sample_every=null",
+    )  # fmt: skip
+    enough = folder / "enough"
+    with ThreadPoolExecutor(1) as pool:
+        trainer = pool.submit(servers.gpt, folder, *START, signals=[(enough, signal.SIGTERM)])
+        while not (folder / "run" / "checkpoints" / "best.safetensors").exists():
+            assert not trainer.done(), trainer.result().err
+        steps = set()
+        count = scaled(300, 30)
+        try:
+            for number in range(count):
+                steps.add(load(folder / "run", ("last", "best", None)[number % 3], pytest.fail).step)
+        finally:
+            enough.touch()
+        assert trainer.result().code == 143
+    assert len(steps) > 5  # it did train on
+    tally("reads while a trainer saved each step: none failed", count)

@@ -1,0 +1,64 @@
+"""Damage to a checkpoint is noticed, wherever it is."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from faults import START, new_folder, scaled, some_of
+from helpers import run_command
+
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.errors import CheckpointError
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkpoint of a training with learned byte pairs, to be damaged."""
+    monkeypatch.chdir(
+        new_folder(
+            tmp_path / "a", "tokenizer.kind=bpe", "tokenizer.vocab_size=300", "model.d_model=8", "train.max_steps=2"
+        )
+    )
+    assert run_command(*START, "--quiet").code == 0
+    return RunDirectory(tmp_path / "a" / "run").step_file(2)
+
+
+def split(path: Path) -> tuple[bytes, int]:
+    """The content, and where the tensors begin."""
+    content = path.read_bytes()
+    return content, 8 + struct.unpack("<Q", content[:8])[0]
+
+
+def test_every_truncation_is_noticed(damaged: Path, tally) -> None:
+    content, begin = split(damaged)
+    draw = random.Random(0)
+    lengths = [
+        *some_of(range(begin), 50),
+        *(draw.randrange(begin, len(content)) for _ in range(scaled(1000, 20))),
+        len(content) - 1,
+    ]
+    for length in lengths:
+        damaged.write_bytes(content[:length])
+        with pytest.raises(CheckpointError, match=r"truncated|not a checkpoint"):
+            read_checkpoint(damaged)
+    tally(f"truncations, at every byte of the {begin:,} of the header and at random beyond: noticed", len(lengths))
+
+
+def test_every_flipped_bit_is_noticed(damaged: Path, tally) -> None:
+    content, begin = split(damaged)
+    draw = random.Random(0)
+    header = some_of(range(8 * begin), 300)
+    beyond = [draw.randrange(8 * begin, 8 * len(content)) for _ in range(scaled(10_000, 100))]
+    read_checkpoint(damaged, everything=True)
+    for bit in [*header, *beyond]:
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.write_bytes(flipped)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(damaged, everything=True)
+    tally("flipped bits of the header: noticed", len(header))
+    tally("flipped bits of tensors: noticed", len(beyond))
