@@ -24,6 +24,9 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 test: .venv/developing  ## run the tests
 	.venv/bin/python -m pytest
 
+test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults (25 minutes)
+	GPT_TEST_SCALE=1 .venv/bin/python -m pytest
+
 check: .venv/developing smoke  ## format, lint, types, tests, and a run without the development tools
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
@@ -50,5 +53,5 @@ format: .venv/developing  ## format the code and mend what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-.PHONY: help demo test check smoke bench data format
+.PHONY: help demo test test-long check smoke bench data format
 .DEFAULT_GOAL := help

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+from faults import RESUME, START, fingerprint, new_folder
+from helpers import run_command
 
 from gpt_cli.cli.signals import Signals, listening, signal_name
 
@@ -76,3 +81,48 @@ def test_a_signal_ends_the_process_at_once(before: str, then: list[str], code: i
 
 def test_signals_have_names() -> None:
     assert signal_name(15) == "SIGTERM"
+
+
+PLACES = {
+    "the optimizer's step": "torch.optim.AdamW.step",
+    "a forward pass": "gpt_cli.model.gpt.GPT.forward",
+    "an evaluation": "gpt_cli.training.observation.evaluate",
+    "a sample": "gpt_cli.training.observation.generate",
+    "a line of metrics": "gpt_cli.training.observation.append",
+    "a save": "gpt_cli.checkpoints.run_directory.save_checkpoint",
+    "a removal": "gpt_cli.checkpoints.run_directory.remove",
+    "the clearing of an old run": "gpt_cli.checkpoints.run_directory.require_writable",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_signal_that_arrives_within_something_is_heeded_after_it(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, in the seventh call or so; then the run continues to the same end."""
+    whole = new_folder(tmp_path / "whole", "train.save_every=2")
+    monkeypatch.chdir(whole)
+    assert run_command(*START, "--quiet").code == 0
+    folder = new_folder(tmp_path / "a", "train.save_every=2")
+    monkeypatch.chdir(folder)
+    calls = 0
+    module, name = PLACES[place].rsplit(".", 1)
+    owner = pkgutil.resolve_name(module)
+    real = getattr(owner, name)
+
+    def signalled(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*arguments, **named)
+
+    at = {"an evaluation": 2, "a sample": 2, "a save": 4, "a removal": 3, "the clearing of an old run": 1}.get(place, 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, signalled)
+        outcome = run_command(*START)
+    assert calls >= at
+    assert outcome.code == 143, outcome.err
+    assert "stopped by SIGTERM" in outcome.err.splitlines()[-1]
+    assert run_command(*RESUME, "--quiet").code == 0
+    assert fingerprint(folder / "run") == fingerprint(whole / "run")

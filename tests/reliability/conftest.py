@@ -20,12 +20,21 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Call it last in a test, with what held and in how many cases."""
+    """Call it last in a test, with what held and in how many more cases."""
 
     def count(what: str, cases: int) -> None:
-        request.config.stash.setdefault(_COUNTS, {})[what] = cases
+        counts = request.config.stash.setdefault(_COUNTS, {})
+        counts[what] = counts.get(what, 0) + cases
 
     return count
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that cannot be made shorter run at full scale alone."""
+    if SCALE < 1:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
