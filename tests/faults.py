@@ -6,12 +6,14 @@ The heavy imports happen once, in a server from which each case is forked; so th
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import importlib
 import json
 import os
 import queue
+import resource
 import signal
 import subprocess
 import sys
@@ -173,8 +175,13 @@ class Servers:
         fault: Fault | None = None,
         signals: Signals = (),
         terminal: bool = False,
+        unprivileged: bool = False,
+        largest_file: int | None = None,
     ) -> Ended:
-        """Run `gpt` in a forked process in `folder`; each signal is sent when what it waits for has come."""
+        """Run `gpt` in a forked process in `folder`; each signal is sent when what it waits for has come.
+
+        `unprivileged` means that permission bits bind root too, `largest_file` limits what may be written, in bytes.
+        """
         try:
             server = self.idle.get_nowait()
         except queue.Empty:
@@ -182,6 +189,7 @@ class Servers:
             self.all.append(server)
         request = {
             "folder": str(folder), "arguments": arguments, "fault": fault and asdict(fault), "terminal": terminal,
+            "unprivileged": unprivileged, "largest_file": largest_file,
         }  # fmt: skip
         code, seconds, since = server.run(request, signals)
         self.idle.put(server)
@@ -220,6 +228,10 @@ def _child(request: dict[str, Any], started: int) -> None:
         os.dup2(slave, 2)
         threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(master, 4096), b"")], daemon=True).start()
     sys.stdin, sys.stdout, sys.stderr = open(os.devnull), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
+    if request["largest_file"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
+    if request["unprivileged"]:
+        _drop_capabilities()
     # until the command listens
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os._exit(128 + number))
@@ -232,6 +244,14 @@ def _child(request: dict[str, Any], started: int) -> None:
     sys.stdout.flush()
     Path("operations").write_text(str(operations.count))
     os._exit(code)
+
+
+def _drop_capabilities() -> None:
+    """Let permission bits bind this process even where it is root's; see capset(2)."""
+    version_3, process = 0x20080522, 0
+    header, none = (ctypes.c_uint32 * 2)(version_3, process), (ctypes.c_uint32 * 6)()
+    if ctypes.CDLL(None, use_errno=True).capset(header, none) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def new_folder(folder: Path, *settings: str) -> Path:

@@ -1,9 +1,10 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks import training
+from benchmarks import saving, training
 
 
 def test_the_benchmark_runs_and_prints_every_form(
@@ -14,3 +15,16 @@ def test_the_benchmark_runs_and_prints_every_form(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["separate", "plain", "trained"]
     assert set(json.loads(lines[-1])) == {"separate", "plain", "trained"}
+
+
+def test_the_benchmark_of_saving_gives_its_share(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["saving", "--config", "smoke", "--rounds", "1"])
+    saving.main()
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["share"] == pytest.approx(
+        (found["checkpoint"] + found["best"]) / (10 * found["step"] + found["checkpoint"] + found["best"])
+    )
+    assert 1 < found["bytes_per_tensor_byte"] < 1.2
+    assert list(here.iterdir()) == []

@@ -161,6 +161,45 @@ def test_a_reader_that_closes_stderr_does_not_stop_a_training(corpus: Path) -> N
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("how", ["closed by its reader", "closed from the start"])
+def test_a_closed_stdout_does_not_stop_a_training(corpus: Path, how: str) -> None:
+    command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json"]
+    if how == "closed from the start":
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
+        code, err = done.returncode, done.stderr
+    else:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            err = process.stderr.read()
+        code = process.returncode
+    assert "Traceback" not in err
+    assert code == (0 if how == "closed from the start" else 141)
+    assert json.loads(Path("runs/smoke/metrics.jsonl").read_text().splitlines()[-1])["step"] == 20
+    assert Path("runs/smoke/checkpoints/step-00000020.safetensors").exists()
+
+
+def test_a_full_device_as_stdout_is_told(corpus: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json", "--quiet"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (5, "error: output: no space left on the filesystem\n")
+
+
+def test_under_nohup_a_hang_up_is_ignored(corpus: Path) -> None:
+    command = ["nohup", sys.executable, "-m", "gpt_cli", "train", *FAST, "--max-steps", "200", "--quiet", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        metrics = Path("runs/smoke/metrics.jsonl")
+        deadline = time.monotonic() + 60
+        while not metrics.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout is not None
+        summary = json.loads(process.stdout.read().splitlines()[-1])
+    assert (process.returncode, summary["steps"], summary["stopped_by"]) == (0, 200, "steps")
+
+
 def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: RunCommand) -> None:
     (here / "texts").mkdir()
     (here / "texts" / "a.txt").write_text("春眠不觉晓，处处闻啼鸟。\n" * 60)

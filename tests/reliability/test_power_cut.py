@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,7 @@ def matters(path: str) -> bool:
 
 
 @pytest.fixture(name="recorded")
-def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """A whole run, from the making of its directory, with every state on the way."""
     recorder, save = Recorder(), RunDirectory.save
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from faults import RESUME, Fault, Servers, fingerprint, in_parallel, new_folder, some_of, strays
+from faults import RESUME, START, Fault, Servers, fingerprint, in_parallel, new_folder, some_of, strays
+from helpers import RunCommand
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
@@ -56,3 +60,61 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
         f"{kind} at a file operation{' and ever after' * ever_after} of {num_operations}: exit 5, continues",
         len(numbers),
     )
+
+
+@pytest.mark.parametrize("place", ["run", "run/checkpoints"])
+def test_a_directory_without_permission_is_refused_before_the_first_step(
+    tmp_path: Path, servers: Servers, place: str
+) -> None:
+    folder = new_folder(tmp_path / "a")
+    assert servers.gpt(folder, *RESUME, "--max-steps", "8").code == 0
+    before = fingerprint(folder / "run")
+    (folder / place).chmod(0o555)
+    ended = servers.gpt(folder, *RESUME, unprivileged=True)
+    assert ended.code == 5, ended.err
+    user = os.geteuid()
+    error = f'error: writing "{place}": no permission, "{place}" belongs to user {user} and this is user {user}\n'
+    assert ended.err.endswith(error), ended.err
+    assert "step 9/12" not in ended.err
+    (folder / place).chmod(0o755)
+    assert fingerprint(folder / "run") == before
+
+
+def test_a_file_that_the_system_cuts_off_leaves_the_old_ones(tmp_path: Path, servers: Servers) -> None:
+    """The system itself refuses here, in the middle of the first checkpoint."""
+    folder = new_folder(tmp_path / "a")
+    ended = servers.gpt(folder, *RESUME, largest_file=100_000)
+    assert ended.code == 5
+    assert ended.err.splitlines()[-2:] == [
+        'error: writing "run/checkpoints/step-00000004.safetensors": the file would be larger than this process may write; '
+        "nothing was saved yet",
+        "hint: continue with gpt train --out run --resume",
+    ]
+    assert strays(folder / "run") == []
+
+
+def test_a_run_directory_that_vanishes_is_told_and_not_made_anew(tmp_path: Path, servers: Servers) -> None:
+    folder = new_folder(
+        tmp_path / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        trainer = pool.submit(servers.gpt, folder, *RESUME)
+        while not (folder / "run" / "metrics.jsonl").exists():
+            assert not trainer.done(), trainer.result().err
+        (folder / "run").rename(folder / "elsewhere")
+        ended = trainer.result()
+    assert ended.code == 5
+    assert "no such directory; the run directory is gone" in ended.err
+    assert not (folder / "run").exists()
+
+
+def test_a_disk_that_is_too_small_is_told_before_the_first_step(tmp_path: Path, run: RunCommand, monkeypatch) -> None:
+    monkeypatch.chdir(new_folder(tmp_path / "a"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
+    outcome = run(*START)
+    assert outcome.code == 5
+    assert outcome.err.splitlines() == [
+        'error: "run": the run needs up to 1 MB of disk and 0 MB are free',
+        "hint: make room, name another directory with --out, or try --set train.keep_checkpoints=1",
+    ]
+    assert not Path("run").exists()

@@ -24,13 +24,14 @@ STEPS = (
     "train.max_steps=40",
     "train.batch_size=16",
     "train.log_every=3",
-    "train.save_every=7",
+    "train.save_every=13",
+    "model.num_blocks=1",
     "train.sample_every=null",
 )
 KINDS = {
     "dropout": ("model.dropout=0.3", "train.eval_every=40"),
     "accumulation": ("train.micro_batch_size=4", "model.dropout=0.1", "train.eval_every=40"),
-    "evaluation": ("train.eval_every=3", "train.sample_every=10", "train.patience=100"),
+    "evaluation": ("train.eval_every=3", "train.patience=100"),
     "bfloat16": ("train.dtype=bfloat16", "train.micro_batch_size=8", "train.eval_every=10"),
 }
 
