@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
@@ -70,11 +71,15 @@ def append(path: Path, text: str) -> None:
         raise write_failure(path, error) from error
 
 
-def make_durable(path: Path) -> None:
-    """Let what was appended to a file, and its name, survive a power cut. Raises EnvironmentFailure."""
+def make_durable(*paths: Path) -> None:
+    """Let what was appended to files, or changed in the names of directories, survive a power cut.
+
+    Raises EnvironmentFailure.
+    """
+    path = Path()
     try:
-        _sync(path)
-        _sync(path.parent)
+        for path in paths:
+            _sync(path)
     except OSError as error:
         raise write_failure(path, error) from error
 
@@ -89,12 +94,10 @@ def remove(path: Path) -> None:
         raise EnvironmentFailure(f"removing {shown(path)}", _told(path, error)) from error
 
 
-def remove_temporaries(directory: Path, names: re.Pattern[str]) -> None:
-    """Remove what writers that were killed left of files with such names; nobody may be writing there now."""
-    for path in directory.iterdir() if directory.is_dir() else ():
-        match = _TEMPORARY.fullmatch(path.name)
-        if match and names.fullmatch(match["name"]):
-            remove(path)
+def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
+    """What writers of files with such names are writing now, or left when they were killed."""
+    found = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
+    return [path for match, path in found if match and names.fullmatch(match["name"])]
 
 
 def require_writable(directory: Path) -> None:
@@ -136,7 +139,7 @@ def write_failure(path: Path, error: OSError) -> EnvironmentFailure:
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and path.parent.is_dir():
         hint = f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB are free there; make room or choose another place"
     elif error.errno == errno.ENOENT:
-        hint = f"mkdir -p {path.parent}"
+        hint = f"mkdir -p {shlex.quote(str(path.parent))}"
     return EnvironmentFailure(f"writing {shown(path)}", _told(path, error), hint=hint)
 
 
@@ -189,7 +192,10 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> 
         os.close(descriptor)
         raise kind(shown(path), "is not a regular file", hint=hint)
     with open(descriptor, "rb") as file:
-        content = file.read()
+        try:
+            content = file.read()
+        except OSError as error:  # a broken disk
+            raise kind(shown(path), reason(error), hint=hint) from error
         if len(content) != before.st_size or os.fstat(descriptor).st_mtime_ns != before.st_mtime_ns:
             raise kind(shown(path), "changed while it was read", hint="try again when nothing writes to it")
     return content

@@ -13,6 +13,7 @@ from pathlib import Path
 
 Tree = dict[str, bytes | None]  # None for a directory
 CUTS = 8
+MAX_PENDING = 6
 
 
 @dataclass
@@ -68,6 +69,11 @@ class Disk:
     def fsync_file(self, file: int) -> None:
         self.files[file].durable = self.files[file].content
 
+    def fsync_all(self) -> None:
+        self.durable, self.pending = [*self.durable, *self.pending], []
+        for file in self.files:
+            file.durable = file.content
+
     def replace(self, source: str, target: str) -> None:
         self.names[target] = self.names.pop(source)
         self._change(target, self.names[target])
@@ -82,7 +88,7 @@ class Disk:
 
     def states(self, matters: Callable[[str], bool]) -> Iterator[Tree]:
         """Every tree of the files that matter that may be found, as contents by path."""
-        for kept in itertools.product((True, False), repeat=len(self.pending)):
+        for kept in _kept(len(self.pending)):
             changes = [*self.durable, *itertools.compress(self.pending, kept)]
             found: dict[str, int] = {}
             directories = {""}
@@ -108,3 +114,12 @@ class Disk:
 def _reachable(path: str, directories: set[str]) -> bool:
     parents = [str(parent) for parent in Path(path).parents]
     return all(parent in directories for parent in parents if parent != ".")
+
+
+def _kept(count: int) -> Iterator[tuple[bool, ...]]:
+    """Which of some changes are found: every subset, or of many the first ones and all but one."""
+    if count <= MAX_PENDING:
+        yield from itertools.product((True, False), repeat=count)
+        return
+    yield from (tuple(number < length for number in range(count)) for length in range(count + 1))
+    yield from (tuple(number != lost for number in range(count)) for lost in range(count))

@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "metrics are behind the checkpoint", "checkpoints/run_directory.py",
-        "            make_durable(self.metrics)", "            pass", POWER_CUT,
+        "            make_durable(self.metrics, self.path)", "            pass", POWER_CUT,
     ),
     Mutant(
         "old checkpoints are removed before the new one is there", "checkpoints/run_directory.py",
@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "what killed writers left stays", "checkpoints/run_directory.py",
-        "            remove_temporaries(directory, _OWN)", "            pass", KILLS,
+        "        for path in self._temporaries():", "        for path in ():", KILLS,
     ),
     Mutant(
         "lines of metrics after the checkpoint stay", "checkpoints/run_directory.py",
@@ -81,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         "a lock file that was removed is taken", "checkpoints/lock.py",
-        "        if os.path.samestat(os.fstat(descriptor), os.stat(path)):", "        if True:",
+        "    if not _is_at(descriptor, path):", "    if not path:",
         ("tests/checkpoints/test_lock.py",),
     ),
     Mutant(
@@ -105,16 +105,16 @@ MUTANTS = (
         "        if not (math.isfinite(loss) and math.isfinite(norm)):", "        if settings is None:", LOOP,
     ),
     Mutant(
-        "the signal handler ends the process itself", "cli/signals.py",
+        "the first signal ends the process", "cli/signals.py",
         "            self.received, self._received_at = number, time.monotonic()", "            os._exit(128 + number)", SIGNALS,
     ),
     Mutant(
         "the signal handler saves", "cli/train.py",
-        "        finished = _follow(console, session, signals)",
-        "        def save(number, _):\n            session.directory.save(session.checkpoint(with_moments=True), 2)\n"
-        "            console.warn('stopped by SIGTERM')\n            raise typer.Exit(128 + number)\n"
-        "        import signal\n        signal.signal(signal.SIGTERM, save)\n"
-        "        finished = _follow(console, session, signals)", SIGNALS,
+        "            finished = _follow(console, session, stop, signals.save_asked)",
+        "            def save(number, _):\n                session.directory.save(session.checkpoint(with_moments=True), 2)\n"
+        "                console.warn('stopped by SIGTERM')\n                raise typer.Exit(128 + number)\n"
+        "            import signal\n            signal.signal(signal.SIGTERM, save)\n"
+        "            finished = _follow(console, session, stop, signals.save_asked)", SIGNALS,
     ),
     Mutant(
         "a second signal is not heeded", "cli/signals.py",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -221,7 +222,7 @@ def _canonical(content: Any) -> str:
 
 
 def _strict_json(text: str) -> Any:
-    """JSON without repeated keys and without NaN or Infinity; raises ValueError."""
+    """JSON without repeated keys and with finite numbers alone; raises ValueError."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
@@ -232,4 +233,9 @@ def _strict_json(text: str) -> Any:
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is no JSON")
 
-    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    def finite(number: str) -> float:
+        if math.isinf(float(number)):
+            refuse(number)
+        return float(number)
+
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)

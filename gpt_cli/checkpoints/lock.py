@@ -19,11 +19,12 @@ _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextlib.contextmanager
-def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[None]:
+def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Callable[[], None]]:
     """Hold the lock of a run directory, which is made when it is missing; readers need none.
 
-    The kernel frees it when the process ends, however it ends. Afterwards the lock file, and directories made
-    here that are still empty, are gone. Raises EnvironmentFailure when another process holds it or the
+    Gives a function that raises EnvironmentFailure once the directory was moved away or replaced.
+    The kernel frees the lock when the process ends, however it ends. Afterwards the lock file, and directories
+    made here that are still empty, are gone. Raises EnvironmentFailure when another process holds it or the
     directory cannot be written; where the filesystem knows no locks, `warn` is told.
     """
     made: list[Path] = []
@@ -33,11 +34,18 @@ def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Non
         while descriptor is None:
             made += make_directory(directory)
             descriptor = _try_to_lock(path, warn)
-        yield
+        held = descriptor
+
+        def require_held() -> None:
+            if not _is_at(held, path):
+                raise EnvironmentFailure(shown(directory), "was moved away or replaced while it was being trained")
+
+        yield require_held
     finally:
         if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+            if _is_at(descriptor, path):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
             os.close(descriptor)
         for empty in reversed(made):
             with contextlib.suppress(OSError):
@@ -67,16 +75,22 @@ def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
             raise write_failure(path, error) from error
         warn(f"the filesystem of {path.parent} has no locks, so nothing keeps a second trainer away")
         return descriptor
+    if not _is_at(descriptor, path):
+        os.close(descriptor)
+        return None
     try:
-        if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-            now = datetime.now().astimezone().isoformat(" ", "seconds")
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
-            return descriptor
-    except FileNotFoundError:
-        pass
+        now = datetime.now().astimezone().isoformat(" ", "seconds")
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     except OSError as error:
         os.close(descriptor)
         raise write_failure(path, error) from error
-    os.close(descriptor)
-    return None
+    return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False

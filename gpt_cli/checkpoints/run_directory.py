@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,15 +12,15 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
-from gpt_cli.config.reading import write_config
+from gpt_cli.config.reading import read_config, write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
 from gpt_cli.files import (
     make_directory,
     make_durable,
     read_bytes,
     remove,
-    remove_temporaries,
     require_writable,
+    temporaries,
     write_durably,
 )
 
@@ -54,6 +55,11 @@ class RunDirectory:
     def config(self) -> Path:
         return self.path / "config.yaml"
 
+    @property
+    def resume_command(self) -> str:
+        """What to type to continue."""
+        return f"gpt train --out {shlex.quote(str(self.path))} --resume"
+
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.config.is_file() and self.checkpoints.is_dir()
@@ -79,12 +85,16 @@ class RunDirectory:
         Nothing but a run's own files is removed. Raises EnvironmentFailure when the system refuses.
         """
         make_directory(self.checkpoints)
+        for path in self._temporaries():
+            remove(path)
         for directory in (self.path, self.checkpoints):
             require_writable(directory)
-            remove_temporaries(directory, _OWN)
         if after is None:
             for path in self.files():
-                remove(path)
+                if path != self.config:
+                    remove(path)
+            # a power cut may not bring them back beside the new config
+            make_durable(self.checkpoints, self.path)
         else:
             self.rewind(after)
         write_durably(self.config, [write_config(config).encode()])
@@ -94,7 +104,7 @@ class RunDirectory:
 
         A new best is written while the old one is still there. What the directory holds now counts as free.
         """
-        own = [path for path in (*self.steps().values(), self.best) if path.exists()]
+        own = [path for path in (*self.steps().values(), self.best, *self._temporaries()) if path.exists()]
         free = shutil.disk_usage(self.path).free + sum(path.stat().st_size for path in own)
         needed = num_checkpoints * checkpoint + 2 * best
         if needed > free:
@@ -116,13 +126,28 @@ class RunDirectory:
                 warn(f"{error}; trying the one before")
         if damaged:
             raise damaged
-        if self.best.exists():
-            stored = read_checkpoint(self.best)
-            # a kill before the first checkpoint leaves a best alone; then nothing but time is lost
-            if stored.progress.step > stored.config.train.save_every:
-                wrong = "has no checkpoint of a step, and best.safetensors holds no optimizer state to continue from"
-                raise CheckpointError(shown(self.path), wrong, hint="replace the run with --overwrite")
+        if self.config.is_file():
+            lost, every = self._newest_trace(), read_config(str(self.config)).train.save_every
+            # a kill before the first checkpoint leaves no trace beyond it
+            if lost > every:
+                wrong = f"was trained to step {lost}, and has no checkpoint of a step to continue from"
+                hint = "put one back, or replace the run with --overwrite"
+                raise CheckpointError(shown(self.path), wrong, f"the first was due at step {every}", hint=hint)
         return None
+
+    def _newest_trace(self) -> int:
+        """The last step that metrics and best.safetensors tell of."""
+        steps = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
+        return max([0, *steps, *map(_step_of, self._lines())])
+
+    def _lines(self) -> list[str]:
+        """The lines of metrics; the last may be cut off."""
+        if not self.metrics.exists():
+            return []
+        return read_bytes(self.metrics, DataError).decode("utf-8", "replace").split("\n")
+
+    def _temporaries(self) -> list[Path]:
+        return [path for directory in (self.path, self.checkpoints) for path in temporaries(directory, _OWN)]
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.
@@ -131,7 +156,7 @@ class RunDirectory:
         counted: a resumed run may have passed over damaged ones. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
-            make_durable(self.metrics)
+            make_durable(self.metrics, self.path)
         saved = checkpoint.progress.step
         save_checkpoint(self.step_file(saved), checkpoint)
         for path in [path for step, path in self.steps().items() if step <= saved][:-keep]:
@@ -153,8 +178,7 @@ class RunDirectory:
             if later:
                 remove(self.best)
         if self.metrics.exists():
-            lines = read_bytes(self.metrics, DataError).decode("utf-8", "replace").split("\n")
-            kept = [line for line in lines if 0 < _step_of(line) <= step]
+            kept = [line for line in self._lines() if 0 < _step_of(line) <= step]
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
             text = read_bytes(self.samples, DataError).decode("utf-8", "replace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from gpt_cli.cli import attn_dump, config, data, info, sample, train
-from gpt_cli.cli.terminal import prepare_streams
+from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.errors import (
     EXIT_CODE_BUG,
     EXIT_CODE_STDOUT_CLOSED,
@@ -71,8 +70,7 @@ def _run(arguments: list[str], state: dict[str, bool]) -> int:
         print("stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # whoever reads our output has closed it; nothing more may be flushed there at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()  # whoever reads our output has closed it
         return EXIT_CODE_STDOUT_CLOSED
     return code
 

@@ -1,9 +1,14 @@
-"""Signals that ask a training to stop or to save."""
+"""Signals that ask a training to stop or to save.
+
+A thread hears them, because Python's own handlers wait until the main thread is back from whatever it computes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,13 +40,14 @@ class Signals:
         asked, self._save_asked = self._save_asked, False
         return asked
 
-    def handle(self, number: int, _: object) -> None:
+    def hear(self, number: int) -> None:
+        """Take note of a signal; may end the process."""
         if number == signal.SIGUSR1:
             self._save_asked = True
         elif not self.saving:
             try:
-                # not through a stream that this signal may have interrupted
-                os.write(2, f"warning: stopped by {signal_name(number)} before the first step\n".encode())
+                with contextlib.suppress(OSError):  # the terminal may have gone away
+                    os.write(2, f"warning: stopped by {signal_name(number)} before the first step\n".encode())
                 self.before_leaving()
             finally:
                 os._exit(128 + number)
@@ -57,12 +63,27 @@ def listening(signals: Signals) -> Iterator[None]:
     """Listen for INT, TERM, HUP and USR1; one that is ignored (HUP under nohup) stays ignored."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
     listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, signals.handle) for number in listened}
+    heard, tell = os.pipe()
+    os.set_blocking(tell, False)
+
+    def hear() -> None:
+        while number := os.read(heard, 1):
+            if number[0] in listened:
+                signals.hear(number[0])
+
+    thread = threading.Thread(target=hear, daemon=True)
+    thread.start()
+    before_tell = signal.set_wakeup_fd(tell)
+    before = {number: signal.signal(number, lambda *_: None) for number in listened}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(before_tell)
+        os.close(tell)
+        thread.join()
+        os.close(heard)
 
 
 def signal_name(number: int) -> str:

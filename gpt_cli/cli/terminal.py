@@ -26,6 +26,11 @@ def prepare_streams() -> None:
     sys.stderr = _Forgiving(sys.stderr)
 
 
+def abandon_stdout() -> None:
+    """Let nothing more be written to a stdout that is gone, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class _Forgiving:
     """A stream whose reader may go away or whose disk may fill: what is written then is lost, and nothing else."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +12,17 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.signals import Signals, listening, signal_name
-from gpt_cli.cli.terminal import Console, duration, size
+from gpt_cli.cli.terminal import Console, abandon_stdout, duration, size
 from gpt_cli.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.checkpoint import Checkpoint
+    from gpt_cli.checkpoints.run_directory import RunDirectory
     from gpt_cli.config import Config
     from gpt_cli.text.corpus import Corpus
     from gpt_cli.training.reports import Finished, Report
     from gpt_cli.training.session import Session
+    from gpt_cli.training.stopping import Stop
 
 
 def train(
@@ -82,13 +84,24 @@ def train(
 
     with contextlib.ExitStack() as stack:
         signals = Signals(before_leaving=stack.close)
-        stack.enter_context(listening(signals))
-        stack.enter_context(sole_trainer(out, console.warn))
-        session, continued = _prepare(console, asked, out, resume=resume, overwrite=overwrite)
-        signals.saving = True
-        session.directory.begin(session.config, continued)
-        finished = _follow(console, session, signals)
-    _conclude(console, finished, as_json=json)
+        with listening(signals):
+            require_held = stack.enter_context(sole_trainer(out, console.warn))
+            session, continued = _prepare(console, asked, out, resume=resume, overwrite=overwrite)
+            signals.saving = True
+            session.directory.begin(session.config, continued)
+
+            def stop() -> int | None:
+                require_held()
+                return signals.stop()
+
+            finished = _follow(console, session, stop, signals.save_asked)
+    try:
+        _conclude(console, finished, session.directory, as_json=json)
+    except OSError:
+        # whoever stopped it may have taken its stdout away too, as a closed terminal does
+        if finished.signal is None:
+            raise
+        abandon_stdout()
     return 0 if finished.signal is None else 128 + finished.signal
 
 
@@ -105,7 +118,7 @@ def _prepare(
     if directory.exists() and not (resume or overwrite):
         raise UsageError(
             shown(directory.path), "a run is there already", "continue it with --resume or replace it with --overwrite",
-            hint=f"gpt train --out {shlex.quote(str(directory.path))} --resume",
+            hint=directory.resume_command,
         )  # fmt: skip
     if not directory.exists() and (found := directory.files()):
         wrong = f"holds {found[0].name}, which no run of this program wrote"
@@ -133,8 +146,9 @@ def _require_space(session: Session) -> None:
     settings = session.config.train
     weights = sum(4 * parameter.numel() for parameter in session.model.parameters())
     num_saves = -(-(settings.max_steps - session.progress.step) // settings.save_every)
+    num_kept = len(session.directory.steps()) if session.progress.step else 0
     # the new one is written before the oldest is removed
-    at_once = min(num_saves, settings.keep_checkpoints + 1)
+    at_once = min(num_kept + num_saves, settings.keep_checkpoints + 1)
     session.directory.require_space(3 * weights, weights, at_once)
 
 
@@ -183,7 +197,7 @@ def _announce(console: Console, session: Session, corpus: Corpus, step_seconds: 
         )
 
 
-def _follow(console: Console, session: Session, signals: Signals) -> Finished:
+def _follow(console: Console, session: Session, stop: Stop, save_asked: Callable[[], bool]) -> Finished:
     """Train, with a bar on a terminal and plain lines elsewhere; returns the closing report."""
     from tqdm import tqdm
 
@@ -198,7 +212,7 @@ def _follow(console: Console, session: Session, signals: Signals) -> Finished:
     )  # fmt: skip
     total = len(session.validation_ids) - 1
     with bar, console.counting("closing evaluation", total, "tokens") as count:
-        for report in train(session, signals.stop, count, signals.save_asked):
+        for report in train(session, stop, count, save_asked):
             if isinstance(report, Finished):
                 return report
             _show(console, bar, report, interactive, session)
@@ -235,13 +249,12 @@ def _show(console: Console, bar: Any, report: Report, interactive: bool, session
         console.notice(f"step {report.step}: {printable(' '.join((report.prompt + report.text).split()))}")
 
 
-def _conclude(console: Console, finished: Finished, *, as_json: bool) -> None:
+def _conclude(console: Console, finished: Finished, directory: RunDirectory, *, as_json: bool) -> None:
     """The result on stdout, and what to do next on stderr."""
     summary = finished.summary
     if finished.signal is not None:
         at = f"at step {summary['steps']}, which is saved" if summary["steps"] else "before the first step"
-        command = f"gpt train --out {shlex.quote(summary['run'])} --resume"
-        console.warn(f"stopped by {signal_name(finished.signal)} {at}; resume: {command}")
+        console.warn(f"stopped by {signal_name(finished.signal)} {at}; resume: {directory.resume_command}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")
     if as_json:

@@ -13,7 +13,7 @@ from gpt_cli.training.observation import Pace, observe, out_of_patience
 from gpt_cli.training.reports import Finished, Report, Saved
 from gpt_cli.training.session import Session
 from gpt_cli.training.step import take_step
-from gpt_cli.training.stopping import Stop, StopAsked, intact, resume_command, watcher
+from gpt_cli.training.stopping import Stop, StopAsked, intact, watcher
 
 
 def train(
@@ -33,7 +33,6 @@ def train(
     """
     watch = watcher(stop)
     pace = Pace()
-    saved = session.progress
     signal = None
     try:
         while signal is None and not _finished(session):
@@ -49,13 +48,15 @@ def train(
                 signal = asked_to_stop.signal
             asked = save_asked()
             due = asked or session.progress.step % session.config.train.save_every == 0 or _finished(session)
-            if session.progress != saved and (due or signal is not None):
+            step = session.progress.step
+            if step and session.progress != session.saved and (due or signal is not None):
                 session.directory.save(session.checkpoint(with_moments=True), session.config.train.keep_checkpoints)
-                saved = session.progress
-                yield Saved(saved.step, session.directory.step_file(saved.step), asked)
+                session.saved = session.progress
+                yield Saved(step, session.directory.step_file(step), asked)
     except EnvironmentFailure as error:
         error.allowed = intact(session)
-        error.hint = "; then ".join(filter(None, [error.hint, f"continue with {resume_command(session)}"]))
+        first = error.hint if session.directory.checkpoints.is_dir() else "put the directory back"
+        error.hint = "; then ".join(filter(None, [first, f"continue with {session.directory.resume_command}"]))
         raise
     closing = None
     if signal is None:

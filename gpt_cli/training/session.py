@@ -52,6 +52,7 @@ class Session:
     model: GPT
     optimizer: torch.optim.AdamW
     progress: Progress
+    saved: Progress | None = None  # what the newest checkpoint of this run holds
 
     @property
     def device(self) -> torch.device:
@@ -145,7 +146,8 @@ def begin(
     if continued:
         restore_moments(model, optimizer, continued.moments, state.step)
     batches = Batches(ids, config.model.context_length, config.train.batch_size, config.train.seed)
-    return Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state)
+    saved = state if continued else None
+    return Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state, saved)
 
 
 def environment(config: Config) -> dict[str, str]:
@@ -162,7 +164,8 @@ def environment(config: Config) -> dict[str, str]:
 
 def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     """What differs from the environment in which a checkpoint was written, such as "threads 2 -> 4"."""
-    then, now = continued.progress.environment, environment(config)
+    then = {**continued.progress.environment, "micro_batch_size": continued.config.train.micro_batch_size}
+    now = {**environment(config), "micro_batch_size": config.train.micro_batch_size}
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 
 from gpt_cli.training.session import Session
@@ -30,15 +29,11 @@ def watcher(stop: Stop) -> Callable[..., None]:
 
 def intact(session: Session) -> str:
     """Which checkpoint stands, for the message of an error."""
-    if not session.directory.path.is_dir():
-        return "the run directory is gone"
-    saved = session.directory.steps()
-    return f"the checkpoint of step {max(saved)} is intact" if saved else "nothing was saved yet"
-
-
-def resume_command(session: Session) -> str:
-    """What to type to continue."""
-    return f"gpt train --out {shlex.quote(str(session.directory.path))} --resume"
+    if session.saved is None:
+        return "nothing was saved yet"
+    if not session.directory.step_file(session.saved.step).exists():
+        return f"the checkpoint of step {session.saved.step} is gone with its directory"
+    return f"the checkpoint of step {session.saved.step} is intact"
 
 
 def lower(session: Session) -> str:

@@ -120,6 +120,16 @@ def test_missing_and_special_files_are_errors_at_once(tmp_path: Path) -> None:
             read_checkpoint(tmp_path / name)
 
 
+@pytest.mark.parametrize("number", ["1e400", "NaN", "-Infinity"])
+def test_numbers_that_are_not_finite_are_no_json_of_ours(saved: Path, number: str) -> None:
+    content = saved.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = content[8 : 8 + length].replace(b'"data_offsets":[0,', f'"data_offsets":[{number},'.encode(), 1)
+    saved.write_bytes(struct.pack("<Q", len(header)) + header + content[8 + length :])
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        read_checkpoint(saved)
+
+
 def test_a_newer_format_is_told_with_its_writer(saved: Path) -> None:
     edit_header(saved, format_version="2", written_by="gpt-cli 9.0")
     with pytest.raises(

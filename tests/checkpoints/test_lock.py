@@ -73,6 +73,19 @@ def test_a_lock_file_that_its_holder_removes_meanwhile_is_not_taken(
             pass
 
 
+def test_a_directory_that_is_replaced_meanwhile_is_noticed_and_left_alone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with sole_trainer(run, no_warning) as require_held:
+        require_held()
+        run.rename(tmp_path / "old")
+        with sole_trainer(run, no_warning):
+            with pytest.raises(EnvironmentFailure, match="was moved away or replaced while it was being trained"):
+                require_held()
+            (run / "config.yaml").touch()
+        (run / NAME).touch()  # of a third trainer
+    assert sorted(os.listdir(run)) == [NAME, "config.yaml"]
+
+
 def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from helpers import damage
 
+import gpt_cli.files
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, EnvironmentFailure
 
@@ -30,6 +33,43 @@ def test_when_none_verifies_it_is_an_error(copied: Path) -> None:
         damage(copied / "checkpoints" / f"step-{step:08}.safetensors")
     with pytest.raises(CheckpointError, match="damaged"):
         RunDirectory(copied).newest(lambda _: None)
+
+
+class BrokenFile(io.FileIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("left", ["best and metrics", "metrics"])
+def test_a_run_that_lost_its_checkpoints_is_not_started_over(copied: Path, left: str) -> None:
+    directory = RunDirectory(copied)
+    for path in (*directory.steps().values(), *([] if "best" in left else [directory.best])):
+        path.unlink()
+    with pytest.raises(CheckpointError) as raised:
+        directory.newest(print)
+    assert raised.value.lines() == [
+        'error: "runs/smoke": was trained to step 20, and has no checkpoint of a step to continue from; the first was due at step 10',
+        "hint: put one back, or replace the run with --overwrite",
+    ]
+    # what a kill before the first checkpoint leaves, with its last line cut off
+    directory.best.unlink(missing_ok=True)
+    directory.metrics.write_text('{"step": 10}\n{"st')
+    assert directory.newest(print) is None
+
+
+def test_a_checkpoint_on_a_broken_disk_is_passed_over(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = (copied / "checkpoints" / "step-00000020.safetensors").stat().st_ino
+
+    def opened(descriptor: int, mode: str) -> io.FileIO:
+        broken = os.fstat(descriptor).st_ino == newest
+        return (BrokenFile if broken else io.FileIO)(descriptor, mode)
+
+    monkeypatch.setattr(gpt_cli.files, "open", opened, raising=False)
+    said: list[str] = []
+    stored = RunDirectory(copied).newest(said.append)
+    assert stored is not None
+    assert stored.progress.step == 10
+    assert said == ['"runs/smoke/checkpoints/step-00000020.safetensors": input/output error; trying the one before']
 
 
 STRANGERS = ["notes.txt", "old-step-00000005.safetensors", "step-00000005.safetensors.bak", "step-5.safetensors"]

@@ -73,8 +73,10 @@ def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: Run
     Path("runs/smoke/checkpoints/step-00000020.safetensors").unlink()
     refused = run("train", "--out", "runs/smoke", "--resume")
     assert refused.code == 4
-    assert refused.err.splitlines()[1] == "hint: replace the run with --overwrite"
+    assert refused.err.splitlines()[1] == "hint: put one back, or replace the run with --overwrite"
+    # nothing left that was ever trained
     Path("runs/smoke/checkpoints/best.safetensors").unlink()
+    Path("runs/smoke/metrics.jsonl").unlink()
     outcome = run("train", "--out", "runs/smoke", "--resume")
     assert "no checkpoint in runs/smoke yet; starting at step 0" in outcome.err
     assert outcome.code == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from faults import SCALE, Servers
+from faults import SCALE
+from forks import Servers
 
 Tally = Callable[[str, int], None]
 _COUNTS = pytest.StashKey[dict[str, int]]()

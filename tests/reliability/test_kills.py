@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from faults import RESUME, START, Fault, Servers, fingerprint, in_parallel, new_folder, scaled, some_of, strays
+from faults import RESUME, START, Fault, Operations, fingerprint, in_parallel, new_folder, scaled, some_of, strays
+from forks import Servers
 
+import gpt_cli.files
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
 FRESH = ()
@@ -72,8 +77,32 @@ def test_killed_at_any_time(servers: Servers, folder: Path, tally) -> None:
     tally("kill -9 at random times, twice each: same weights in the end", count)
 
 
-def test_a_half_written_checkpoint_is_never_taken(servers: Servers, folder: Path, tally) -> None:
-    """Every length at which a kill can cut the temporary file, by making that file."""
+class KilledError(BaseException):
+    """The process ends here; nothing of it runs any more."""
+
+
+class DieAfter:
+    """Lets a number of bytes be written, and nothing more be done to the disk."""
+
+    def __init__(self, num_bytes: int):
+        self.left = num_bytes
+        self.dead = False
+
+    def __call__(self, _: int, name: str, arguments: tuple[Any, ...]) -> None:
+        if name == "write" and not self.dead and len(arguments[1]) <= self.left:
+            self.left -= len(arguments[1])
+            return
+        if name == "write" and not self.dead:
+            os.write(arguments[0], arguments[1][: self.left])
+            self.dead = True
+        if self.dead:
+            raise KilledError
+
+
+def test_killed_after_any_byte_of_a_checkpoint(
+    servers: Servers, folder: Path, tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real writer dies in this process; what it leaves is what a killed one leaves."""
     case = new_folder(
         folder / "lengths",
         "model.d_model=4",
@@ -83,17 +112,21 @@ def test_a_half_written_checkpoint_is_never_taken(servers: Servers, folder: Path
     )
     assert servers.gpt(case, *START).code == 0
     directory = RunDirectory(case / "run")
-    content = directory.step_file(12).read_bytes()
-    directory.step_file(12).unlink()
-    half = directory.checkpoints / ".step-00000012.safetensors.77.01234567.tmp"
-    lengths = some_of(range(len(content)), 40)
+    path = directory.step_file(12)
+    checkpoint = read_checkpoint(path, everything=True)
+    save_checkpoint(path, checkpoint)  # with its tensors in the order in which they were read
+    size = path.stat().st_size
+    path.unlink()
+    lengths = some_of(range(size), 40)
     for length in lengths:
-        half.write_bytes(content[:length])
-        stored = directory.newest(lambda text: pytest.fail(text))
+        with monkeypatch.context() as patch:
+            patch.setattr(gpt_cli.files, "os", Operations(DieAfter(length)))
+            with pytest.raises(KilledError):
+                save_checkpoint(path, checkpoint)
+        (left,) = directory.checkpoints.glob(".*")
+        assert left.stat().st_size == length
+        stored = directory.newest(pytest.fail)
         assert stored is not None
         assert stored.progress.step == 8
-    stored = directory.newest(print)
-    assert stored is not None
-    directory.begin(stored.config, after=8)
-    assert not half.exists()
-    tally(f"lengths of a half written checkpoint of {len(content):,} bytes: the one before is used", len(lengths))
+        left.unlink()
+    tally(f"kills after a byte of a checkpoint of {size:,}: the one before is used", len(lengths))

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from disk import Disk, Tree
-from faults import RESUME, START, Servers, fingerprint, in_parallel, new_folder, some_of
+from faults import RESUME, START, fingerprint, in_parallel, new_folder, some_of
+from forks import Servers
 from helpers import run_command
 
 import gpt_cli.files
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config.reading import read_config
 
 CONFIG = ("model.d_model=4", "train.keep_checkpoints=1")
 
@@ -89,25 +91,31 @@ def matters(path: str) -> bool:
     return not Path(path).name.startswith(".")
 
 
-@pytest.fixture(name="recorded")
-def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """A whole run, from the making of its directory, with every state on the way."""
-    recorder, save = Recorder(), RunDirectory.save
+def record(recorder: Recorder, *arguments: str) -> None:
+    """Run a command in this process, on one thread, and keep every state on the way."""
+    save = RunDirectory.save
 
     def told(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
         recorder.saving = checkpoint.progress.step
         save(directory, checkpoint, keep)
         recorder.saved, recorder.saving = recorder.saving, None
 
-    monkeypatch.chdir(new_folder(tmp_path / "recorded", *CONFIG))
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpt_cli.files, "os", recorder)
         patch.setattr(RunDirectory, "save", told)
-        outcome = run_command(*START)
+        outcome = run_command(*arguments)
     torch.set_num_threads(num_threads)
     assert outcome.code == 0, outcome.err
+
+
+@pytest.fixture(name="recorded")
+def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """A whole run, from the making of its directory."""
+    monkeypatch.chdir(new_folder(tmp_path / "recorded", *CONFIG))
+    recorder = Recorder()
+    record(recorder, *START)
     return recorder
 
 
@@ -153,6 +161,33 @@ def test_the_power_fails_at_any_moment(recorded: Recorder, tmp_path: Path, serve
     numbers = some_of(range(len(states)), 6)
     in_parallel(continued, numbers)
     tally("of these states continued to the end: same weights", len(numbers))
+
+
+def test_the_power_fails_while_a_run_is_replaced(recorded: Recorder, tmp_path: Path, tally) -> None:
+    """Before the new config stands the old run is there, or what is left of it; after it nothing of the old one."""
+    recorded.disk.fsync_all()
+    recorded.states.clear()
+    record(recorded, *START, "--overwrite", "--seed", "5")
+    states = list(recorded.states.values())
+    old = new = 0
+    for number, (tree, _) in enumerate(states):
+        directory = build(tree, tmp_path / str(number))
+        seed = read_config(str(directory.config)).train.seed
+        stored = directory.newest(pytest.fail) if seed == 5 or directory.steps() else None
+        assert stored is None or stored.config.train.seed == seed
+        if seed == 5:
+            new += 1
+            assert (
+                stored is not None
+                or not directory.best.exists()
+                or read_checkpoint(directory.best).config.train.seed == 5
+            )
+        else:
+            old += 1
+        shutil.rmtree(tmp_path / str(number))
+    assert old
+    assert new
+    tally("states that a power cut may leave while a run is replaced: the old run or the new one", len(states))
 
 
 def test_the_disk_of_these_tests_loses_what_was_not_fsynced() -> None:

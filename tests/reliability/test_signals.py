@@ -7,7 +7,11 @@ import shutil
 import signal
 from pathlib import Path
 
-from faults import RESUME, START, Servers, fingerprint, in_parallel, new_folder, scaled, strays
+import pytest
+from faults import RESUME, START, fingerprint, in_parallel, new_folder, scaled, strays
+from forks import Ended, Servers
+
+from gpt_cli.checkpoints.run_directory import RunDirectory
 
 NAMES = {130: "SIGINT", 143: "SIGTERM", 129: "SIGHUP"}
 
@@ -31,8 +35,9 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
         assert "ignored" not in ended.err
         if ended.code in NAMES and not twice:
             latencies.append(ended.seconds_after_signal)
-            # empty where the command had not yet begun to listen
-            assert ended.err == "" or f"stopped by {NAMES[ended.code]} " in ended.err.splitlines()[-1], ended.err
+            # nothing is said where the command did not listen yet, or no longer because it was done
+            said = f"stopped by {NAMES[ended.code]} " in ended.err
+            assert said or ended.err == "" or "next: gpt sample" in ended.err, ended.err
         ended = servers.gpt(folder, *RESUME)
         assert ended.code == 0, ended.err
         assert fingerprint(folder / "run") == expected
@@ -45,44 +50,68 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
 
 
 def test_the_line_that_resumes_does(tmp_path: Path, servers: Servers) -> None:
-    folder = new_folder(tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000")
+    folder = new_folder(tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000", "train.sample_every=null")
+    directory = RunDirectory(folder / "my run")
     ended = servers.gpt(
-        folder,
-        "train",
-        "--config",
-        "c.yaml",
-        "--out",
-        "my run",
-        signals=[(folder / "my run/metrics.jsonl", signal.SIGHUP)],
+        folder, "train", "--config", "c.yaml", "--out", "my run", signals=[(directory.metrics.exists, signal.SIGHUP)]
     )
     assert ended.code == 129
     line = ended.err.splitlines()[-1]
     assert line.startswith("warning: stopped by SIGHUP at step ")
     assert line.endswith("which is saved; resume: gpt train --out 'my run' --resume")
     step = int(line.split()[6].rstrip(","))
-    ended = servers.gpt(folder, "train", "--out", "my run", "--resume", signals=[(0.5, signal.SIGTERM)])
+    ended = servers.gpt(
+        folder, "train", "--out", "my run", "--resume", "--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999",
+        signals=[(directory.step_file(step + 1).exists, signal.SIGTERM)],
+    )  # fmt: skip
     assert (ended.code, f"resuming my run at step {step}" in ended.err) == (143, True)
 
 
-def test_a_second_signal_leaves_the_old_checkpoint(tmp_path: Path, servers: Servers) -> None:
-    """The first is remembered in a step that takes long; the second does not wait for it."""
-    folder = new_folder(
-        tmp_path / "a", "train.max_steps=100000", "train.batch_size=4096", "train.micro_batch_size=4096",
-        "train.eval_every=100000", "train.save_every=1",
-    )  # fmt: skip
-    first = folder / "run/checkpoints/step-00000001.safetensors"
-    ended = servers.gpt(folder, *START, signals=[(first, signal.SIGINT), (0.05, signal.SIGINT)])
-    assert ended.code == 130
-    assert ended.seconds_after_signal < 0.5
-    ended = servers.gpt(folder, "info", "run")
-    assert ended.code == 0, ended.err
+def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Servers) -> None:
+    """A step takes long here, most of it in one call of torch; the old checkpoint is left."""
+
+    def signalled(name: str, *more: tuple[float, int]) -> tuple[Ended, RunDirectory]:
+        folder = new_folder(
+            tmp_path / name, "train.max_steps=100000", "train.batch_size=8192", "train.micro_batch_size=8192",
+            "train.eval_every=100000", "train.save_every=1", "model.num_blocks=3",
+        )  # fmt: skip
+        directory = RunDirectory(folder / "run")
+        in_second_step = [(directory.step_file(1).exists, 0), (0.3, signal.SIGINT)]
+        return servers.gpt(folder, *START, signals=[*in_second_step, *more]), directory
+
+    slow, finished = signalled("slow")
+    fast, aborted = signalled("fast", (0.01, signal.SIGINT))
+    assert (slow.code, fast.code) == (130, 130)
+    assert ("resume:" in slow.err, "resume:" in fast.err) == (True, False)
+    assert (list(finished.steps()), list(aborted.steps())) == ([1, 2], [1])
+    assert fast.seconds_after_signal < slow.seconds_after_signal / 2
+    assert aborted.newest(pytest.fail) is not None
 
 
 def test_usr1_saves_and_goes_on(tmp_path: Path, servers: Servers) -> None:
-    folder = new_folder(tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000", "train.save_every=100000")
-    ended = servers.gpt(folder, *START, signals=[(folder / "run/metrics.jsonl", signal.SIGUSR1), (0.5, signal.SIGTERM)])
+    folder = new_folder(
+        tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000", "train.save_every=100000",
+        "train.sample_every=null",
+    )  # fmt: skip
+    directory = RunDirectory(folder / "run")
+
+    def goes_on() -> bool:
+        return bool(directory.steps()) and f'"step": {max(directory.steps()) + 2},' in directory.metrics.read_text()
+
+    ended = servers.gpt(folder, *START, signals=[(directory.metrics.exists, signal.SIGUSR1), (goes_on, signal.SIGTERM)])
     assert ended.code == 143
-    (line,) = (line for line in ended.err.splitlines() if "SIGUSR1" in line)
-    steps = [int(path.stem.split("-")[1]) for path in sorted((folder / "run" / "checkpoints").glob("step-*"))]
-    assert line == f"step {steps[0]}: saved as asked by SIGUSR1"
-    assert steps[0] < steps[1]
+    first, last = directory.steps()
+    assert [line for line in ended.err.splitlines() if "SIGUSR1" in line] == [
+        f"step {first}: saved as asked by SIGUSR1"
+    ]
+    assert f"stopped by SIGTERM at step {last}" in ended.err
+
+
+def test_a_stop_is_told_by_the_exit_code_although_stdout_is_gone(tmp_path: Path, servers: Servers) -> None:
+    """As when a terminal is closed, or Ctrl-C ends the reader of a pipe too."""
+    folder = new_folder(tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000")
+    ended = servers.gpt(
+        folder, *START, signals=[(RunDirectory(folder / "run").metrics.exists, signal.SIGHUP)], stdout="/dev/full"
+    )
+    assert ended.code == 129
+    assert "resume: gpt train --out run --resume" in ended.err

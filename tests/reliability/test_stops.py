@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults import START, Servers, fingerprint, in_parallel, new_folder, scaled, some_of, weights
+from faults import START, fingerprint, in_parallel, new_folder, scaled, some_of, weights
+from forks import Servers
 from helpers import CORPUS_TEXT, small_config
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -127,7 +128,7 @@ OBSERVERS = {
     "saved each step": ("--set", "train.save_every=1"),
     "saved at the end": ("--set", "train.save_every=1000"),
     "one checkpoint": ("--set", "train.keep_checkpoints=1"),
-    "sampled each step": ("--set", "train.sample_every=1"),
+    "sampled often": ("--set", "train.sample_every=10"),
     "never sampled": ("--set", "train.sample_every=null"),
     "patient": ("--set", "train.patience=1000"),
     "quiet": ("--quiet",),
@@ -138,20 +139,19 @@ OBSERVERS = {
 }
 
 
-SIGNALLED = {
-    "asked to save": [(0.05, signal.SIGUSR1), (0.02, signal.SIGUSR1)],
-    "suspended": [(0.05, signal.SIGSTOP), (0.5, signal.SIGCONT)],
-}
+SIGNALS = {"asked to save": [signal.SIGUSR1], "suspended": [signal.SIGSTOP, signal.SIGCONT]}
 
 
 def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> None:
     def watched(name: str) -> str:
-        folder = new_folder(tmp_path / name)
-        ended = servers.gpt(
-            folder, *START, *OBSERVERS[name], terminal=name == "on a terminal", signals=SIGNALLED.get(name, ())
-        )
+        folder = new_folder(tmp_path / name, "train.max_steps=100")
+        directory = RunDirectory(folder / "run")
+        first, *later = SIGNALS.get(name, [0])
+        signals = [(directory.metrics.exists, first), *((0.3, number) for number in later)] if first else ()
+        ended = servers.gpt(folder, *START, *OBSERVERS[name], terminal=name == "on a terminal", signals=signals)
         assert ended.code == 0, ended.err
-        return weights(RunDirectory(folder / "run").step_file(12))
+        assert ("saved as asked" in ended.err) == (name == "asked to save")
+        return weights(directory.step_file(100))
 
     names = list(OBSERVERS)
     found = dict(zip(names, in_parallel(watched, names), strict=True))

@@ -18,13 +18,14 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
+from gpt_cli.model.device import processor
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
 from gpt_cli.training.schedule import learning_rate
-from gpt_cli.training.session import Session, begin, config_to_resume, resolve
+from gpt_cli.training.session import Session, begin, config_to_resume, environment_changes, resolve
 from gpt_cli.training.step import compute_gradient, time_step
 
 CORPUS = Corpus((CORPUS_TEXT,))
@@ -274,22 +275,30 @@ def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) 
 
 
 def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
-    session = start(tmp_path / "a b", small_config("train.log_every=1"))
+    folder = tmp_path / "a b"
+    session = start(folder, small_config("train.log_every=1"))
+    (folder / "metrics.jsonl").mkdir()
+    with pytest.raises(EnvironmentFailure) as raised:
+        list(train(session))
+    assert raised.value.lines() == [
+        f'error: writing "{folder}/metrics.jsonl": is a directory; nothing was saved yet',
+        f"hint: continue with gpt train --out '{folder}' --resume",
+    ]
+    (folder / "metrics.jsonl").rmdir()
     reports = train(session)
     until_saved(reports, 4)
-    shutil.rmtree(tmp_path / "a b" / "checkpoints")
-    (tmp_path / "a b" / "metrics.jsonl").unlink()
-    (tmp_path / "a b" / "metrics.jsonl").mkdir()
-    with pytest.raises(EnvironmentFailure) as raised:
+    (folder / "metrics.jsonl").unlink()
+    (folder / "metrics.jsonl").mkdir()
+    with pytest.raises(EnvironmentFailure, match="is a directory; the checkpoint of step 4 is intact"):
         list(reports)
-    assert raised.value.lines() == [
-        f'error: writing "{tmp_path}/a b/metrics.jsonl": is a directory; nothing was saved yet',
-        f"hint: continue with gpt train --out '{tmp_path}/a b' --resume",
-    ]
-    shutil.rmtree(tmp_path / "a b")
-    with pytest.raises(EnvironmentFailure, match=r"no such directory; the run directory is gone"):
+    shutil.rmtree(folder)
+    with pytest.raises(EnvironmentFailure) as raised:
         list(train(session))
-    assert not (tmp_path / "a b").exists()
+    assert raised.value.lines() == [
+        f'error: writing "{folder}/metrics.jsonl": no such directory; the checkpoint of step 4 is gone with its directory',
+        f"hint: put the directory back; then continue with gpt train --out '{folder}' --resume",
+    ]
+    assert not folder.exists()
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
@@ -363,4 +372,18 @@ def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
     assert said == [
         "warm-up of 8 steps shortened to 4, half of the run",
         "tokenizer.vocab_size is not used by tokenizer.kind byte",
+    ]
+
+
+def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config())
+    stored = session.checkpoint(with_moments=True)
+    assert environment_changes(stored, session.config) == []
+    other = {**stored.progress.environment, "torch": "2.9.0", "threads": "96", "processor": "another"}
+    stored = replace(stored, progress=replace(stored.progress, environment=other))
+    assert environment_changes(stored, small_config("train.micro_batch_size=2")) == [
+        f"torch 2.9.0 -> {torch.__version__}",
+        f"threads 96 -> {torch.get_num_threads()}",
+        f"processor another -> {processor()}",
+        "micro_batch_size None -> 2",
     ]

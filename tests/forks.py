@@ -1,0 +1,181 @@
+"""`gpt` in forked processes that are killed, refused or signalled at a chosen moment.
+
+The heavy imports happen once, in a server from which each case is forked; so thousands of cases are cheap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import queue
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from faults import Fault, Operations
+
+from gpt_cli.cli.app import main
+
+# imported so that no case spends its time on it
+PRELOADED = (
+    "torch._dynamo", "gpt_cli.cli.train", "gpt_cli.training.loop", "gpt_cli.training.step", "gpt_cli.checkpoints.discovery",
+)  # fmt: skip
+TIMEOUT = 120.0  # seconds; a case takes less than one
+# what to wait for, seconds or that something has come true, and then the number of the signal
+Signals = Sequence[tuple[float | Callable[[], bool], int]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit code (as a shell tells it), stderr, seconds from its start and from the signal."""
+
+    code: int
+    err: str
+    seconds: float
+    seconds_after_signal: float
+
+
+class Server:
+    """A process that has imported everything, and forks once for each command; one command at a time."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def run(self, request: dict[str, Any], signals: Signals) -> tuple[int, float, float]:
+        """Exit code, seconds from the start, and from the last signal."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        pid = int(self.process.stdout.readline())
+        started = time.monotonic()
+        watchdog = threading.Timer(TIMEOUT, os.kill, (pid, signal.SIGKILL))
+        watchdog.start()
+        for awaited, number in signals:
+            if callable(awaited):
+                while not awaited() and time.monotonic() - started < TIMEOUT:
+                    time.sleep(0.005)
+            else:
+                time.sleep(awaited)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        signalled = time.monotonic()
+        code = int(self.process.stdout.readline())
+        ended = time.monotonic()
+        watchdog.cancel()
+        assert ended - started < TIMEOUT, f"hangs: {request}"
+        return code, ended - started, ended - signalled
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+class Servers:
+    """As many servers as run at once; started when first needed."""
+
+    def __init__(self) -> None:
+        self.idle: queue.SimpleQueue[Server] = queue.SimpleQueue()
+        self.all: list[Server] = []
+
+    def gpt(
+        self,
+        folder: Path,
+        *arguments: str,
+        fault: Fault | None = None,
+        signals: Signals = (),
+        terminal: bool = False,
+        unprivileged: bool = False,
+        largest_file: int | None = None,
+        stdout: str = "stdout",
+    ) -> Ended:
+        """Run `gpt` in a forked process in `folder`; each signal is sent when what it waits for has come.
+
+        `unprivileged` means that permission bits bind root too, `largest_file` limits what may be written, in bytes;
+        `stdout` is a file.
+        """
+        try:
+            server = self.idle.get_nowait()
+        except queue.Empty:
+            server = Server()
+            self.all.append(server)
+        request = {
+            "folder": str(folder), "arguments": arguments, "fault": fault and asdict(fault), "terminal": terminal,
+            "unprivileged": unprivileged, "largest_file": largest_file, "stdout": stdout,
+        }  # fmt: skip
+        code, seconds, since = server.run(request, signals)
+        self.idle.put(server)
+        return Ended(code, (folder / "stderr").read_text(), seconds, since)
+
+    def close(self) -> None:
+        for server in self.all:
+            server.close()
+
+
+def serve() -> None:
+    """Answer each request on stdin with the pid of a fork that runs it, then with its exit code as a shell tells it."""
+    for module in PRELOADED:
+        importlib.import_module(module)
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        ready, started = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(ready)
+            _child(json.loads(line), started)
+        os.close(started)
+        os.read(ready, 1)
+        os.close(ready)
+        print(pid, flush=True)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        print(status if status >= 0 else 128 - status, flush=True)
+
+
+def _child(request: dict[str, Any], started: int) -> None:
+    os.chdir(request["folder"])
+    for name, descriptor in ((request["stdout"], 1), ("stderr", 2)):
+        os.dup2(os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o666), descriptor)
+    if request["terminal"]:
+        master, slave = os.openpty()
+        os.dup2(slave, 2)
+        threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(master, 4096), b"")], daemon=True).start()
+    sys.stdin, sys.stdout, sys.stderr = open(os.devnull), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
+    if request["largest_file"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
+    if request["unprivileged"]:
+        _drop_capabilities()
+    # until the command listens
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os._exit(128 + number))
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    operations = Operations(Fault(**request["fault"]) if request["fault"] else lambda *_: None)
+    operations.install()
+    os.write(started, b"!")
+    os.close(started)
+    code = main(list(request["arguments"]))
+    sys.stdout.flush()
+    Path("operations").write_text(str(operations.count))
+    os._exit(code)
+
+
+def _drop_capabilities() -> None:
+    """Let permission bits bind this process even where it is root's; see capset(2)."""
+    version_3, process = 0x20080522, 0
+    header, none = (ctypes.c_uint32 * 2)(version_3, process), (ctypes.c_uint32 * 6)()
+    if ctypes.CDLL(None, use_errno=True).capset(header, none) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+if __name__ == "__main__":
+    serve()
