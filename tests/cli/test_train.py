@@ -137,6 +137,8 @@ def test_a_signal_saves_the_step_and_names_the_command_that_resumes(corpus: Path
         "1000000",
         "--set",
         "train.log_every=1",
+        "--set",
+        "train.eval_every=1000000",
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         metrics = Path("runs/smoke/metrics.jsonl")
