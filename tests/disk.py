@@ -7,13 +7,16 @@ directory any of the changes to its names. What was fsynced is there.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 Tree = dict[str, bytes | None]  # None for a directory
 CUTS = 8
+# a correct writer leaves less open; of more than this not every combination is tried
 MAX_PENDING = 6
+MAX_CONTENTS = 400
 
 
 @dataclass
@@ -22,10 +25,10 @@ class _File:
     durable: bytes = b""
 
     def versions(self) -> list[bytes]:
-        """What may be found of it: what is new whole, cut at some places, or as zeros."""
+        """What may be found of it: what is new as zeros, cut at some places, or whole."""
         new = self.content[len(self.durable) :]
-        cut = [new[: len(new) * i // CUTS] for i in range(CUTS + 1)]
-        return list(dict.fromkeys(self.durable + part for part in [*cut, b"\0" * len(new)]))
+        cut = [new[: len(new) * i // CUTS] for i in range(CUTS)]
+        return list(dict.fromkeys(self.durable + part for part in [b"\0" * len(new), *cut, new]))
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Disk:
                     found[path] = change.meaning
             found = {path: file for path, file in found.items() if matters(path) and _reachable(path, directories)}
             versions = [self.files[file].versions() for file in found.values()]
-            for contents in itertools.product(*versions):
+            for contents in _contents(versions):
                 made = {path: None for path in directories if path and _reachable(path, directories)}
                 yield made | dict(zip(found, contents, strict=True))
 
@@ -114,6 +117,16 @@ class Disk:
 def _reachable(path: str, directories: set[str]) -> bool:
     parents = [str(parent) for parent in Path(path).parents]
     return all(parent in directories for parent in parents if parent != ".")
+
+
+def _contents(versions: list[list[bytes]]) -> Iterator[tuple[bytes, ...]]:
+    """Which content is found of each file: every combination, or of many those in which one file is not whole."""
+    if math.prod(map(len, versions)) <= MAX_CONTENTS:
+        yield from itertools.product(*versions)
+        return
+    whole = [found[-1] for found in versions]
+    for number, found in enumerate(versions):
+        yield from ((*whole[:number], version, *whole[number + 1 :]) for version in found)
 
 
 def _kept(count: int) -> Iterator[tuple[bool, ...]]:

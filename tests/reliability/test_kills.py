@@ -45,6 +45,7 @@ def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how
         case = folder / how / f"{kind}-{number}"
         shutil.copytree(template, case)
         assert servers.gpt(case, *RESUME, fault=Fault(number, how)).code == 137
+        RunDirectory(case / "run").newest(pytest.fail)  # no file is ever to be seen damaged
         ended = servers.gpt(case, *RESUME)
         assert ended.code == 0, f"operation {number}: {ended.err}"
         assert fingerprint(case / "run") == expected, f"operation {number}"

@@ -13,7 +13,7 @@ from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 # enough cases to notice each of them
-MUTANT_SCALE = "0.2"
+MUTANT_SCALE = "0.05"
 
 
 def source(mutant: Mutant) -> str:
