@@ -25,10 +25,13 @@ class _File:
     durable: bytes = b""
 
     def versions(self) -> list[bytes]:
-        """What may be found of it: what is new as zeros, cut at some places, or whole."""
-        new = self.content[len(self.durable) :]
+        """What may be found of it: what is new as zeros, cut at some places, or whole; or what was overwritten."""
+        appended = self.content.startswith(self.durable)
+        kept = self.durable if appended else b""
+        new = self.content[len(kept) :]
         cut = [new[: len(new) * i // CUTS] for i in range(CUTS)]
-        return list(dict.fromkeys(self.durable + part for part in [b"\0" * len(new), *cut, new]))
+        found = [kept + part for part in [b"\0" * len(new), *cut, new]]
+        return list(dict.fromkeys(found if appended else [self.durable, *found]))
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,10 @@ class Disk:
     durable: list[_Change] = field(default_factory=list)
     pending: list[_Change] = field(default_factory=list)
 
-    def create(self, path: str) -> int:
+    def create(self, path: str, *, truncate: bool = False) -> int:
         """Open for writing: the file of that path, made when it is missing."""
+        if truncate and path in self.names:
+            self.files[self.names[path]].content = b""
         if path not in self.names:
             self.files.append(_File())
             self.names[path] = len(self.files) - 1

@@ -42,7 +42,7 @@ MUTANTS = (
         "a file is written in place", "files.py",
         "        os.replace(temporary, path)\n        _sync(path.parent)",
         "        with _opened(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY) as descriptor:\n"
-        "            _write_all(descriptor, temporary.read_bytes())\n            os.fsync(descriptor)", KILLS,
+        "            _write_all(descriptor, temporary.read_bytes())\n            os.fsync(descriptor)", POWER_CUT,
     ),
     Mutant(
         "a new directory is not made durable", "files.py",

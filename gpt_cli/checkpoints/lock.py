@@ -83,6 +83,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
         os.close(descriptor)
         raise write_failure(path, error) from error
     return descriptor

@@ -42,7 +42,8 @@ class Recorder:
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         descriptor = os.open(path, flags, mode)
         writes = flags & (os.O_WRONLY | os.O_RDWR)
-        self.opened[descriptor] = self.disk.create(str(path)) if writes else str(path)
+        truncate = bool(flags & os.O_TRUNC)
+        self.opened[descriptor] = self.disk.create(str(path), truncate=truncate) if writes else str(path)
         self.keep()
         return descriptor
 
