@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt_cli.cli import options
+from gpt_cli.cli.interactive import Settings, converse
 from gpt_cli.cli.prompts import read_prompts
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from gpt_cli.sampling.decoder import Decoder
     from gpt_cli.sampling.generate import Draw
     from gpt_cli.sampling.streaming import TextStream
     from gpt_cli.text.tokenizer import Tokenizer
@@ -76,49 +78,110 @@ def sample(
 ) -> None:
     """Continue prompts. stdout gets the continuations alone; several are separated by lines of ---.
 
-    An empty prompt starts a new document. Past the context length the model sees the last tokens.
+    An empty prompt starts a new document. On a terminal without a prompt lines are read and continued.
     """
     console = Console(quiet)
     if not all(stop or []):
         raise UsageError("--stop", "is empty", "name the text before which to end")
-    prompts = read_prompts(prompt, prompt_file)
+    interactive = prompt is None and prompt_file is None and sys.stdin.isatty() and sys.stdout.isatty()
+    prompts = [] if interactive else read_prompts(prompt, prompt_file)
 
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.model.device import choose_device, choose_dtype, product_dtype
     from gpt_cli.sampling.decoder import Decoder
-    from gpt_cli.sampling.generate import generate
-    from gpt_cli.sampling.next_token import SamplingParameters
-    from gpt_cli.sampling.streaming import TextStream
 
     where = choose_device(device or "auto")
     loaded = load(run, checkpoint, console.warn)
-    tokenizer, sizes = loaded.tokenizer, loaded.config.model
-    if seed is None and not greedy:
+    if seed is None and not greedy and not interactive:
         seed = secrets.randbelow(2**31)
         console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
-    rows = [_Row(TextStream(tokenizer, stop or ())) for _ in range(len(prompts) * num_samples)]
-    steps = generate(
-        Decoder(loaded.model.to(where), product_dtype(choose_dtype(dtype or "float32", where, sizes.d_model))),
-        [_encoded(text, tokenizer, sizes.context_length, console) for text in prompts],
-        SamplingParameters(0.0 if greedy else temperature, top_k, top_p, min_p, repetition_penalty),
-        max_new_tokens=max_new_tokens, num_samples=num_samples, seed=seed or 0, end_of_text=tokenizer.end_of_text,
-        done=lambda number: rows[number].stream.stopped,
-    )  # fmt: skip
-    if len(rows) == 1 and stream and not json:
+    settings = Settings({
+        "seed": seed, "temperature": 0.0 if greedy else temperature, "top-k": top_k, "top-p": top_p, "min-p": min_p,
+        "repetition-penalty": repetition_penalty, "max-new-tokens": max_new_tokens,
+    })  # fmt: skip
+    dtype = choose_dtype(dtype or "float32", where, loaded.config.model.d_model)
+    sampling = _Sampling(
+        console, loaded.tokenizer, Decoder(loaded.model.to(where), product_dtype(dtype)), tuple(stop or ()), num_samples
+    )
+    if interactive:
+        converse(console, settings, lambda line, settings: sampling.show([line], settings))
+    elif len(prompts) * num_samples == 1 and stream and not json:
         _echo_prompt(prompts[0], quiet)
-        _collect(steps, rows, lambda text: print(_for_stdout(text), end="", flush=True))
-        print(flush=True)
-        return
-    with console.counting("sampling", max_new_tokens, "tokens") as count:
-        _collect(_counted(steps, count), rows)
-    if json:
-        samples = [row.as_dict() for row in rows]
-        for number, found in enumerate(samples if len(prompts) > 1 else []):
-            found["prompt"] = prompts[number // num_samples]
-        about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
-        console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
+        sampling.show(prompts, settings)
     else:
-        console.result("\n---\n".join(_for_stdout(row.text) for row in rows))
+        with console.counting("sampling", max_new_tokens, "tokens") as count:
+            rows = sampling.rows(prompts, settings, count=count)
+        if json:
+            samples = [row.as_dict() for row in rows]
+            for number, found in enumerate(samples if len(prompts) > 1 else []):
+                found["prompt"] = prompts[number // num_samples]
+            about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
+            console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
+        else:
+            console.result(_together(rows))
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """What stays the same from answer to answer."""
+
+    console: Console
+    tokenizer: Tokenizer
+    decoder: Decoder
+    stops: tuple[str, ...]
+    num_samples: int
+
+    def rows(
+        self,
+        prompts: list[str],
+        settings: Settings,
+        *,
+        show: Callable[[str], object] = lambda _: None,
+        count: Callable[[int], object] = lambda _: None,
+    ) -> list[_Row]:
+        """Draw the samples of all prompts in one batch; `show` is told the text as it comes, `count` each step."""
+        from gpt_cli.sampling.generate import generate
+        from gpt_cli.sampling.next_token import SamplingParameters
+        from gpt_cli.sampling.streaming import TextStream
+
+        rows = [_Row(TextStream(self.tokenizer, self.stops)) for _ in range(len(prompts) * self.num_samples)]
+        values = settings.values
+        steps = generate(
+            self.decoder,
+            [self._encoded(text) for text in prompts],
+            SamplingParameters(
+                values["temperature"], values["top-k"], values["top-p"], values["min-p"], values["repetition-penalty"]
+            ),
+            max_new_tokens=values["max-new-tokens"],
+            num_samples=self.num_samples,
+            seed=settings.seed(),
+            end_of_text=self.tokenizer.end_of_text,
+            done=lambda number: rows[number].stream.stopped,
+        )
+        for draws in steps:
+            count(1)
+            for row, draw in zip(rows, draws, strict=True):
+                if draw is not None:
+                    row.draws.append(draw)
+                    show(row.add(row.stream.feed(draw.token)))
+        for row in rows:
+            show(row.add(row.stream.finish()))
+        return rows
+
+    def show(self, prompts: list[str], settings: Settings) -> None:
+        """Print continuations: one while it comes, several when they are complete."""
+        if self.num_samples == 1:
+            self.rows(prompts, settings, show=lambda text: print(_for_stdout(text), end="", flush=True))
+            print(flush=True)
+        else:
+            self.console.result(_together(self.rows(prompts, settings)))
+
+    def _encoded(self, text: str) -> list[int]:
+        """The ids that the model sees of a prompt; those of an empty one start a document."""
+        ids, context_length = self.tokenizer.encode(text), self.decoder.config.context_length
+        if len(ids) > context_length:
+            self.console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
+        return ids[-context_length:] or [self.tokenizer.end_of_text]
 
 
 @dataclass
@@ -129,40 +192,17 @@ class _Row:
     text: str = ""
     draws: list[Draw] = field(default_factory=list)
 
+    def add(self, text: str) -> str:
+        self.text += text
+        return text
+
     def as_dict(self) -> dict[str, Any]:
         tokens = [draw.token for draw in self.draws]
         return {"text": self.text, "tokens": tokens, "log_probabilities": [draw.log_probability for draw in self.draws]}
 
 
-def _encoded(text: str, tokenizer: Tokenizer, context_length: int, console: Console) -> list[int]:
-    """The ids that the model sees of a prompt; those of an empty one start a document."""
-    ids = tokenizer.encode(text) or [tokenizer.end_of_text]
-    if len(ids) > context_length:
-        console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
-    return ids[-context_length:]
-
-
-def _collect(
-    steps: Iterator[list[Draw | None]], rows: list[_Row], show: Callable[[str], object] = lambda _: None
-) -> None:
-    """Take all draws; `show` is told the text as it comes."""
-    for draws in steps:
-        for row, draw in zip(rows, draws, strict=True):
-            if draw is not None:
-                row.draws.append(draw)
-                text = row.stream.feed(draw.token)
-                row.text += text
-                show(text)
-    for row in rows:
-        text = row.stream.finish()
-        row.text += text
-        show(text)
-
-
-def _counted(steps: Iterator[list[Draw | None]], count: Callable[[int], object]) -> Iterator[list[Draw | None]]:
-    for draws in steps:
-        count(1)
-        yield draws
+def _together(rows: list[_Row]) -> str:
+    return "\n---\n".join(_for_stdout(row.text) for row in rows)
 
 
 def _echo_prompt(text: str, quiet: bool) -> None:

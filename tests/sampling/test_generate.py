@@ -65,8 +65,9 @@ def test_a_penalty_makes_what_was_seen_less_likely() -> None:
     """In the prompt and since: greedy circles without it."""
     free, penalised = (columns([[1, 2]], SamplingParameters(0, repetition_penalty=p), 12)[0] for p in (1.0, 2.0))
     assert len(set(penalised)) > len(set(free))
-    first = columns([[1, 2]], SamplingParameters(0), 1)[0]
-    assert columns([[*first, 1, 2]], SamplingParameters(0, repetition_penalty=1e6), 1)[0] != first
+    (first,) = columns([[1, 2]], SamplingParameters(0), 1)[0]
+    assert first is not None
+    assert columns([[first, 1, 2]], SamplingParameters(0, repetition_penalty=1e6), 1)[0] != [first]
 
 
 def test_a_sample_does_not_depend_on_the_batch_it_is_in() -> None:
