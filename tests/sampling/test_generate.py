@@ -21,7 +21,7 @@ def columns(
     prompts: list[list[int]], parameters: SamplingParameters, count: int, **options: Any
 ) -> list[list[int | None]]:
     steps = generate(Decoder(MODEL, torch.float64), prompts, parameters, max_new_tokens=count, **options)
-    return [[draw and draw.token for draw in row] for row in zip(*steps, strict=True)]
+    return [[draw.token if draw else None for draw in row] for row in zip(*steps, strict=True)]
 
 
 def test_greedy_takes_the_likeliest_and_ignores_the_seed() -> None:
