@@ -42,7 +42,8 @@ class Settings:
         return replace(self, values={**self.values, name: READERS[name](value.strip())})
 
     def seed(self) -> int:
-        return self.values.get("seed") if self.values.get("seed") is not None else secrets.randbelow(2**31)
+        seed: int | None = self.values.get("seed")
+        return secrets.randbelow(2**31) if seed is None else seed
 
 
 def converse(console: Console, settings: Settings, answer: Callable[[str, Settings], object]) -> None:
