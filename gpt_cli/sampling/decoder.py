@@ -35,14 +35,17 @@ class Decoder:
     The residual stream and the norms stay in the model's dtype, products and cache are in `dtype`. Prompts of
     different length share a batch; the padding before the shorter ones is masked, its weights are exactly zero.
 
+    With `int8` each row of a weight is rounded to 255 levels, products and cache are in bfloat16; embeddings stay.
+
     Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which begin at position 0 again; with rotary positions each token sees the C - 1 before it, whose
     keys and values stay as they were computed.
     """
 
-    def __init__(self, model: GPT, dtype: torch.dtype = torch.float32):
+    def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False):
         self.config = model.config
-        self.dtype = dtype
+        self.dtype = torch.bfloat16 if int8 else dtype
+        self.int8 = int8
         self.rotary = model.rotary
         self.token_embedding = model.token_embedding.weight.detach().clone()
         self.device = self.token_embedding.device
@@ -58,7 +61,7 @@ class Decoder:
         self.num_slots = 2 * self.config.context_length
         self.keys = self.values = torch.empty(0)
         self.tokens: list[list[int]] = []  # of each row, since the beginning of its window
-        self.begins = torch.empty(0)  # the slot where each row's window begins
+        self.begins: list[int] = []  # the slot where each row's window begins
         self.end = 0  # the next free slot, of all rows
 
     @torch.inference_mode()
@@ -70,10 +73,9 @@ class Decoder:
         shape = (len(self.layers), B, H, self.num_slots, K)
         self.keys, self.values = (torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2))
         self.tokens = [list(prompt) for prompt in prompts]
-        self.begins = torch.tensor([length - len(prompt) for prompt in prompts], device=self.device)
+        self.begins = [length - len(prompt) for prompt in prompts]
         self.end = length
-        ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], device=self.device)
-        return self._run(ids, torch.arange(B, device=self.device))
+        return self._run([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], list(range(B)))
 
     @torch.inference_mode()
     def decode(self, ids: Sequence[int]) -> Tensor:
@@ -86,7 +88,7 @@ class Decoder:
         C = self.config.context_length
         full = [number for number, row in enumerate(self.tokens) if len(row) > C]
         if self.rotary is not None or not full:
-            return self._run(torch.tensor(ids, device=self.device)[:, None], torch.arange(len(ids), device=self.device))
+            return self._run([[token] for token in ids], list(range(len(ids))))
         return self._refill(full, ids)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
@@ -96,11 +98,9 @@ class Decoder:
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.begins[number] = self.end - half
-        rows = torch.tensor(full, device=self.device)
-        logits[rows] = self._run(torch.tensor([self.tokens[number] for number in full], device=self.device), rows)
+        logits[full] = self._run([self.tokens[number] for number in full], full)
         if others := [number for number in range(len(ids)) if number not in full]:
-            rows = torch.tensor(others, device=self.device)
-            logits[rows] = self._run(torch.tensor([[ids[number]] for number in others], device=self.device), rows)
+            logits[others] = self._run([[ids[number]] for number in others], others)
         return logits
 
     def _drop_old_slots(self) -> None:
@@ -110,43 +110,41 @@ class Decoder:
         for cache in (self.keys, self.values):
             cache[..., :C, :] = cache[..., dropped : self.end, :].clone()
         # a window that has rolled begins before the slots that are left
-        self.begins -= dropped
+        self.begins = [begin - dropped for begin in self.begins]
         self.end = C
 
-    def _run(self, ids: Tensor, rows: Tensor) -> Tensor:
+    def _run(self, ids: list[list[int]], rows: list[int]) -> Tensor:
         """The tokens [R, T] of some rows into the last T slots; gives the logits [R, V] after the last one."""
-        num_rows, T = ids.shape
-        C, D = self.config.context_length, self.config.d_model
-        H, K = self.config.num_heads, self.config.head_size
-        slots = torch.arange(self.end - T, self.end, device=self.device)
-        # of padding too, which begins before position 0
-        positions = (slots - self.begins[rows, None]).clamp(min=0)  # [R, T]
-        x = self.token_embedding[ids].view(num_rows * T, D)
+        R, T = len(ids), len(ids[0])
+        D, H, K = self.config.d_model, self.config.num_heads, self.config.head_size
+        begin = self.end - T
+        # no slot before the first is seen
+        first = max(0, begin + 1 - self.config.context_length)
+        of_rows = slice(None) if len(self.tokens) == R else torch.tensor(rows, device=self.device)
+        begins = torch.tensor([self.begins[row] for row in rows], device=self.device)[:, None]
+        slots = torch.arange(begin, self.end, device=self.device)
+        positions = (slots - begins).clamp(min=0)  # [R, T]; padding stands before position 0
+        x = self.token_embedding[torch.tensor(ids, device=self.device)].view(R * T, D)
         if self.positions is not None:
-            x = x + self.positions[positions].view(num_rows * T, D)
+            x = x + self.positions[positions].view(R * T, D)
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
-        first = max(0, self.end - T + 1 - C)  # no slot before it is seen
-        mask = self._mask(slots, rows, first)
-        all_rows = num_rows == len(self.tokens)
+        mask = None
+        if T > 1 or any(self.begins[row] > first for row in rows):
+            mask = self._mask(slots, begins, first)
         for number, layer in enumerate(self.layers):
             normed = layer.norm_1(x) if self.config.norm_position == "pre" else x
             projections = layer.queries_keys_values(normed.to(self.dtype))
-            queries, keys, values = projections.view(num_rows, T, 3, H, K).permute(2, 0, 3, 1, 4)  # [R, H, T, K]
+            queries, keys, values = projections.view(R, T, 3, H, K).permute(2, 0, 3, 1, 4)  # [R, H, T, K]
             if rotation is not None:
                 queries, keys = (rotate(part.to(x.dtype), rotation).to(self.dtype) for part in (queries, keys))
             cached_keys, cached_values = self.keys[number], self.values[number]
-            if all_rows:
-                cached_keys[:, :, slots[0] : self.end] = keys
-                cached_values[:, :, slots[0] : self.end] = values
-                keys, values = cached_keys[:, :, first : self.end], cached_values[:, :, first : self.end]
-            else:
-                cached_keys[rows, :, slots[0] : self.end] = keys
-                cached_values[rows, :, slots[0] : self.end] = values
-                keys, values = cached_keys[rows, :, first : self.end], cached_values[rows, :, first : self.end]
-            scores = queries @ keys.transpose(2, 3) * K**-0.5 + mask  # [R, H, T, slots]
-            mixed = (scores.softmax(dim=-1) @ values).transpose(1, 2).reshape(num_rows * T, D)
+            cached_keys[of_rows, :, begin : self.end] = keys
+            cached_values[of_rows, :, begin : self.end] = values
+            scores = queries * K**-0.5 @ cached_keys[of_rows, :, first : self.end].transpose(2, 3)  # [R, H, T, slots]
+            weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+            mixed = (weights @ cached_values[of_rows, :, first : self.end]).transpose(1, 2).reshape(R * T, D)
             x = self._after_attention(layer, x, mixed)
-        return self.output_layer(self.final_norm(x.view(num_rows, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
+        return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
     def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
         x = x + layer.projection_layer(mixed)
@@ -158,15 +156,14 @@ class Decoder:
     def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
         return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
 
-    def _mask(self, slots: Tensor, rows: Tensor, first: int) -> Tensor:
+    def _mask(self, slots: Tensor, begins: Tensor, first: int) -> Tensor:
         """-inf where a query may not look, 0 elsewhere: [R, 1, T, end - first].
 
         Padding looks at itself, since softmax needs something to look at.
         """
         seen = torch.arange(first, self.end, device=self.device)
-        begins = self.begins[rows, None, None]
         query = slots[:, None]
-        oldest = torch.maximum(begins, query - self.config.context_length + 1)  # [R, T, 1]
+        oldest = torch.maximum(begins[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
         return torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill(hidden, -torch.inf)[:, None]
 
@@ -186,11 +183,27 @@ class Decoder:
 
     def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """x [N, in] -> [N, out], with the weight transposed in memory, which is read faster for few rows."""
+        if self.int8:
+            return _int8_product(weight.detach(), bias)
         transposed = weight.detach().to(self.dtype).t().contiguous()
         if bias is None:
             return lambda x: x @ transposed
         added = bias.detach().to(self.dtype, copy=True)
         return lambda x: torch.addmm(added, x, transposed)
+
+
+def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
+    """A product in bfloat16 with a weight [out, in] that is stored as whole numbers from -127 to 127, scaled by row."""
+    scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-12)
+    rounded = (weight / scales[:, None]).round().to(torch.int8)
+    scales = scales.to(torch.bfloat16)
+    added = None if bias is None else bias.detach().to(torch.bfloat16)
+
+    def product(x: Tensor) -> Tensor:
+        found = torch._weight_int8pack_mm(x.contiguous(), rounded, scales)
+        return found if added is None else found + added
+
+    return product
 
 
 def _frozen(norm: nn.Module) -> nn.Module:
