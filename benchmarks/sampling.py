@@ -11,11 +11,13 @@ machines. Weights are random: speed does not depend on them. Drawing is part of 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -54,15 +56,14 @@ def transformers_forms(sizes: ModelConfig, num_tokens: int, device: torch.device
     """GPT-2 in the shape of the config, sampled as its users do."""
     if importlib.util.find_spec("transformers") is None:
         return {}
-    from transformers import GPT2Config, GPT2LMHeadModel  # type: ignore[import-not-found]
-
-    shape = GPT2Config(
+    transformers: Any = importlib.import_module("transformers")
+    shape = transformers.GPT2Config(
         vocab_size=VOCAB_SIZE, n_positions=sizes.context_length, n_embd=sizes.d_model, n_layer=sizes.num_blocks,
         n_head=sizes.num_heads, bos_token_id=0, eos_token_id=0, pad_token_id=0,
     )  # fmt: skip
 
     def form(dtype: torch.dtype, num_samples: int) -> Callable[[], None]:
-        model = GPT2LMHeadModel(shape).to(device, dtype).eval()
+        model = transformers.GPT2LMHeadModel(shape).to(device, dtype).eval()
         ids = torch.tensor([PROMPT] * num_samples, device=device)
         mask = torch.ones_like(ids)
         options = {

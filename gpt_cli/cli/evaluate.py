@@ -54,6 +54,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(parser=options.whole_number(0), help="For --memorised.")] = 0,
     device: options.Device = None,
     dtype: options.Dtype = None,
+    quantize: options.Quantize = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -66,6 +67,7 @@ def evaluate(
 
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.model.device import choose_device, choose_dtype
+    from gpt_cli.sampling.quantise import round_weights
     from gpt_cli.sampling.scoring import score, surprisals
     from gpt_cli.text.corpus import read_corpus
     from gpt_cli.text.tokens import encode_documents
@@ -86,7 +88,8 @@ def evaluate(
             raise DataError("--data", "is one token long", "nothing can be predicted")
         number_type = choose_dtype(dtype or "float32", where, sizes.d_model)
         with console.counting("evaluating", len(ids) - 1, "tokens") as count:
-            nats = surprisals(loaded.model.to(where), ids, stride=advance, dtype=number_type, progress=count)
+            model = round_weights(loaded.model) if quantize else loaded.model
+            nats = surprisals(model.to(where), ids, stride=advance, dtype=number_type, progress=count)
         found = {"run": str(path or loaded.path.parent.parent), "checkpoint": str(loaded.path), "step": loaded.step}
         found |= asdict(score(nats, ids, tokenizer))
         if memorised:

@@ -109,6 +109,12 @@ Dtype = Annotated[
         help="auto, float32 or bfloat16.",
     ),
 ]
+Quantize = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize", metavar="NAME", parser=one_of("int8"), help="int8: weights of 8 bits, products in bfloat16."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]
 Debug = Annotated[

@@ -72,6 +72,7 @@ def sample(
     ] = True,
     device: options.Device = None,
     dtype: options.Dtype = None,
+    quantize: options.Quantize = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -91,6 +92,8 @@ def sample(
     from gpt_cli.sampling.decoder import Decoder
 
     where = choose_device(device or "auto")
+    if quantize and where.type != "cpu":
+        raise UsageError("--quantize", f"{quantize} is for processors, not for {where}", hint="--device cpu")
     loaded = load(run, checkpoint, console.warn)
     if seed is None and not greedy and not interactive:
         seed = secrets.randbelow(2**31)
@@ -99,10 +102,9 @@ def sample(
         "seed": seed, "temperature": 0.0 if greedy else temperature, "top-k": top_k, "top-p": top_p, "min-p": min_p,
         "repetition-penalty": repetition_penalty, "max-new-tokens": max_new_tokens,
     })  # fmt: skip
-    dtype = choose_dtype(dtype or "float32", where, loaded.config.model.d_model)
-    sampling = _Sampling(
-        console, loaded.tokenizer, Decoder(loaded.model.to(where), product_dtype(dtype)), tuple(stop or ()), num_samples
-    )
+    chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
+    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
+    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples)
     if interactive:
         converse(console, settings, lambda line, settings: sampling.show([line], settings))
     elif len(prompts) * num_samples == 1 and stream and not json:

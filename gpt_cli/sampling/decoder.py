@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gpt_cli.model import GPT
 from gpt_cli.model.block import Block
 from gpt_cli.model.positions import rotate
+from gpt_cli.sampling.quantise import to_int8
 
 Product = Callable[[Tensor], Tensor]
 
@@ -35,7 +36,7 @@ class Decoder:
     The residual stream and the norms stay in the model's dtype, products and cache are in `dtype`. Prompts of
     different length share a batch; the padding before the shorter ones is masked, its weights are exactly zero.
 
-    With `int8` each row of a weight is rounded to 255 levels, products and cache are in bfloat16; embeddings stay.
+    With `int8` weights are rounded to whole numbers (quantise.py), and products and cache are in bfloat16.
 
     Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which begin at position 0 again; with rotary positions each token sees the C - 1 before it, whose
@@ -193,14 +194,11 @@ class Decoder:
 
 
 def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
-    """A product in bfloat16 with a weight [out, in] that is stored as whole numbers from -127 to 127, scaled by row."""
-    scales = (weight.abs().amax(dim=1) / 127).clamp(min=1e-12)
-    rounded = (weight / scales[:, None]).round().to(torch.int8)
-    scales = scales.to(torch.bfloat16)
+    numbers, scales = to_int8(weight)
     added = None if bias is None else bias.detach().to(torch.bfloat16)
 
     def product(x: Tensor) -> Tensor:
-        found = torch._weight_int8pack_mm(x.contiguous(), rounded, scales)
+        found = torch.ops.aten._weight_int8pack_mm(x.contiguous(), numbers, scales)
         return found if added is None else found + added
 
     return product

@@ -34,6 +34,11 @@ def test_more_context_helps_or_at_least_changes_the_loss(smoke_run: Path, run: R
     assert losses[0] != losses[1]
 
 
+def test_the_price_of_int8_is_seen(smoke_run: Path, run: RunCommand) -> None:
+    losses = [json.loads(run("eval", "--json", *more).out)["runs"][0]["loss"] for more in ([], ["--quantize", "int8"])]
+    assert 0 < abs(losses[1] - losses[0]) < 0.01
+
+
 def test_each_token_has_its_surprisal(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The value is 今.")
     options = ["--data", tmp_path / "a.txt", "--per-token"]

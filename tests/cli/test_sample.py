@@ -78,6 +78,15 @@ def test_a_file_holds_one_prompt_a_line_and_all_share_a_batch(smoke_run: Path, r
     assert (refused.code, refused.err) == (3, f"error: {tmp_path}/prompts.txt: holds no prompt; one prompt a line\n")
 
 
+def test_weights_of_8_bits_sample_too(smoke_run: Path, run: RunCommand) -> None:
+    options = ["--prompt", "The", "--greedy", "--max-new-tokens", "5", "--json"]
+    found = json.loads(run("sample", *options, "--quantize", "int8").out)["samples"][0]
+    plain = json.loads(run("sample", *options).out)["samples"][0]
+    assert found["log_probabilities"][0] == pytest.approx(plain["log_probabilities"][0], abs=0.1)
+    refused = run("sample", *options, "--quantize", "int4")
+    assert (refused.code, refused.err) == (2, 'error: --quantize: "int4" is not allowed; use int8\n')
+
+
 def test_a_stop_ends_the_text_before_it_streamed_or_not(smoke_run: Path, run: RunCommand) -> None:
     options = ["--prompt", "The value", "--seed", "2", "--max-new-tokens", "60"]
     whole = run("sample", *options).out.rstrip("\n")
