@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import saving, training
+from benchmarks import sampling, saving, training
 
 
 def test_the_benchmark_runs_and_prints_every_form(
@@ -28,3 +28,13 @@ def test_the_benchmark_of_saving_gives_its_share(
     )
     assert 1 < found["bytes_per_tensor_byte"] < 1.2
     assert list(here.iterdir()) == []
+
+
+def test_the_benchmark_of_sampling_prints_every_form(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sampling", "--config", "smoke", "--rounds", "1", "--tokens", "3"])
+    sampling.main()
+    rates = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert len(rates) == 5
+    assert min(rates.values()) > 0

@@ -26,16 +26,17 @@ def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[object], int]:
     return read
 
 
-def number(low: float) -> Callable[[object], float]:
-    """A reader of finite numbers from low on."""
+def number(low: float, high: float = float("inf"), *, above: bool = False) -> Callable[[object], float]:
+    """A reader of finite numbers from low (or above it) to high."""
 
     def read(value: object) -> float:
         try:
             found = float(str(value))
         except ValueError:
             found = float("nan")
-        if not low <= found < float("inf"):
-            raise typer.BadParameter(f"{shown(value)} is not allowed; use a number from {low:g}")
+        if not low <= found <= high or abs(found) == float("inf") or (above and found == low):
+            limit = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if high < float("inf") else "")
+            raise typer.BadParameter(f"{shown(value)} is not allowed; use a number {limit}")
         return found
 
     read.__name__ = "X"
@@ -106,6 +107,12 @@ Dtype = Annotated[
         metavar="NAME",
         parser=one_of("auto", "float32", "bfloat16"),
         help="auto, float32 or bfloat16.",
+    ),
+]
+Quantize = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize", metavar="NAME", parser=one_of("int8"), help="int8: weights of 8 bits, products in bfloat16."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")]

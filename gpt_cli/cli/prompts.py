@@ -16,21 +16,34 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
 
     One line break at the end of a file or of stdin is not part of the prompt.
     """
-    from gpt_cli.text.corpus import decode_utf8
-
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and prompt_file is not None:
-        content, where = read_bytes(prompt_file, DataError), str(prompt_file)
-    elif prompt is None and sys.stdin.isatty():
+        return _decoded(read_bytes(prompt_file, DataError), str(prompt_file))
+    if prompt is None and sys.stdin.isatty():
         raise UsageError(
             "--prompt",
             "is missing",
             "use --prompt TEXT, --prompt-file FILE or a pipe",
             hint="--prompt 'The '",
         )
-    else:
-        content, where = sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"
+    return _decoded(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin")
+
+
+def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
+    """As `read_prompt`, but a file holds one prompt a line; empty lines are left out."""
+    text = read_prompt(prompt, prompt_file)
+    if prompt is not None or prompt_file is None:
+        return [text]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if not any(lines):
+        raise DataError(str(prompt_file), "holds no prompt", "one prompt a line")
+    return [line for line in lines if line]
+
+
+def _decoded(content: bytes, where: str) -> str:
+    from gpt_cli.text.corpus import decode_utf8
+
     if len(content) > MAX_BYTES:
         raise DataError(where, f"has more than {MAX_BYTES:,} bytes", "a prompt is shorter")
     return decode_utf8(content, where).removesuffix("\n").removesuffix("\r")

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.prompts import read_prompt
+from gpt_cli.cli.interactive import Settings, converse
+from gpt_cli.cli.prompts import read_prompts
 from gpt_cli.cli.terminal import Console, colourful
+from gpt_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
+    from gpt_cli.sampling.decoder import Decoder
+    from gpt_cli.sampling.generate import Draw
+    from gpt_cli.sampling.streaming import TextStream
     from gpt_cli.text.tokenizer import Tokenizer
 
 
 def sample(
     prompt: options.Prompt = None,
-    prompt_file: options.PromptFile = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option("--prompt-file", metavar="FILE", help="A UTF-8 file with one prompt a line.")
+    ] = None,
     run: options.Run = None,
     checkpoint: options.Checkpoint = None,
     max_new_tokens: Annotated[
@@ -32,10 +41,26 @@ def sample(
     ] = 0.8,
     top_k: Annotated[
         int | None,
-        typer.Option(parser=options.whole_number(1), help="Choose among the N likeliest tokens only."),
+        typer.Option(parser=options.whole_number(0), help="Choose among the N likeliest tokens only; 0 is all."),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(parser=options.number(0, 1), help="Choose among the likeliest tokens that reach this chance."),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(parser=options.number(0, 1), help="Only tokens with this share of the likeliest one's chance."),
+    ] = None,
+    repetition_penalty: Annotated[
+        float,
+        typer.Option(parser=options.number(0, above=True), help="Above 1 makes tokens seen before less likely."),
+    ] = 1.0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End before this text, which is left out. Repeatable."),
     ] = None,
     num_samples: Annotated[
-        int, typer.Option(parser=options.whole_number(1, 10_000), help="How many continuations.")
+        int, typer.Option(parser=options.whole_number(1, 10_000), help="How many continuations of each prompt.")
     ] = 1,
     seed: Annotated[
         int | None,
@@ -47,60 +72,139 @@ def sample(
     ] = True,
     device: options.Device = None,
     dtype: options.Dtype = None,
+    quantize: options.Quantize = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Continue a prompt. stdout gets the continuation alone; several are separated by lines of ---.
+    """Continue prompts. stdout gets the continuations alone; several are separated by lines of ---.
 
-    An empty prompt starts a new document. Past the context length the model sees the last tokens.
+    An empty prompt starts a new document. On a terminal without a prompt lines are read and continued.
     """
     console = Console(quiet)
-    text = read_prompt(prompt, prompt_file)
+    if not all(stop or []):
+        raise UsageError("--stop", "is empty", "name the text before which to end")
+    interactive = prompt is None and prompt_file is None and sys.stdin.isatty() and sys.stdout.isatty()
+    prompts = [] if interactive else read_prompts(prompt, prompt_file)
 
     from gpt_cli.checkpoints.discovery import load
-    from gpt_cli.model.device import choose_device, choose_dtype
-    from gpt_cli.sampling.generate import generate
-    from gpt_cli.sampling.next_token import SamplingParameters
+    from gpt_cli.model.device import choose_device, choose_dtype, product_dtype
+    from gpt_cli.sampling.decoder import Decoder
 
     where = choose_device(device or "auto")
+    if quantize and where.type != "cpu":
+        raise UsageError("--quantize", f"{quantize} is for processors, not for {where}", hint="--device cpu")
     loaded = load(run, checkpoint, console.warn)
-    tokenizer, context_length = loaded.tokenizer, loaded.config.model.context_length
-    ids = tokenizer.encode(text) or [tokenizer.end_of_text]
-    if len(ids) > context_length:
-        console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
-    if seed is None and not greedy:
+    if seed is None and not greedy and not interactive:
         seed = secrets.randbelow(2**31)
         console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
-    tokens = generate(
-        loaded.model.to(where), ids[-context_length:], SamplingParameters(0.0 if greedy else temperature, top_k),
-        max_new_tokens=max_new_tokens, num_samples=num_samples, seed=seed or 0, end_of_text=tokenizer.end_of_text,
-        dtype=choose_dtype(dtype or "float32", where, loaded.config.model.d_model),
-    )  # fmt: skip
-    if num_samples == 1 and stream and not json:
-        _echo_prompt(text, quiet)
-        _stream(tokens, tokenizer)
-        return
-    with console.counting("sampling", max_new_tokens, "tokens") as count:
-        samples: list[list[int]] = [[] for _ in range(num_samples)]
-        for step in tokens:
-            count(1)
-            for found, token in zip(samples, step, strict=True):
-                if token is not None:
-                    found.append(token)
-    if json:
-        texts = [{"text": tokenizer.decode(found), "tokens": found} for found in samples]
-        console.json(
-            {
-                "checkpoint": str(loaded.path),
-                "step": loaded.step,
-                "prompt": text,
-                "seed": seed,
-                "samples": texts,
-            }
-        )
+    settings = Settings({
+        "seed": seed, "temperature": 0.0 if greedy else temperature, "top-k": top_k, "top-p": top_p, "min-p": min_p,
+        "repetition-penalty": repetition_penalty, "max-new-tokens": max_new_tokens,
+    })  # fmt: skip
+    chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
+    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
+    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples)
+    if interactive:
+        converse(console, settings, lambda line, settings: sampling.show([line], settings))
+    elif len(prompts) * num_samples == 1 and stream and not json:
+        _echo_prompt(prompts[0], quiet)
+        sampling.show(prompts, settings)
     else:
-        console.result("\n---\n".join(_for_stdout(tokenizer.decode(found)) for found in samples))
+        with console.counting("sampling", max_new_tokens, "tokens") as count:
+            rows = sampling.rows(prompts, settings, count=count)
+        if json:
+            samples = [row.as_dict() for row in rows]
+            for number, found in enumerate(samples if len(prompts) > 1 else []):
+                found["prompt"] = prompts[number // num_samples]
+            about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
+            console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
+        else:
+            console.result(_together(rows))
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """What stays the same from answer to answer."""
+
+    console: Console
+    tokenizer: Tokenizer
+    decoder: Decoder
+    stops: tuple[str, ...]
+    num_samples: int
+
+    def rows(
+        self,
+        prompts: list[str],
+        settings: Settings,
+        *,
+        show: Callable[[str], object] = lambda _: None,
+        count: Callable[[int], object] = lambda _: None,
+    ) -> list[_Row]:
+        """Draw the samples of all prompts in one batch; `show` is told the text as it comes, `count` each step."""
+        from gpt_cli.sampling.generate import generate
+        from gpt_cli.sampling.next_token import SamplingParameters
+        from gpt_cli.sampling.streaming import TextStream
+
+        rows = [_Row(TextStream(self.tokenizer, self.stops)) for _ in range(len(prompts) * self.num_samples)]
+        values = settings.values
+        steps = generate(
+            self.decoder,
+            [self._encoded(text) for text in prompts],
+            SamplingParameters(
+                values["temperature"], values["top-k"], values["top-p"], values["min-p"], values["repetition-penalty"]
+            ),
+            max_new_tokens=values["max-new-tokens"],
+            num_samples=self.num_samples,
+            seed=settings.seed(),
+            end_of_text=self.tokenizer.end_of_text,
+            done=lambda number: rows[number].stream.stopped,
+        )
+        for draws in steps:
+            count(1)
+            for row, draw in zip(rows, draws, strict=True):
+                if draw is not None:
+                    row.draws.append(draw)
+                    show(row.add(row.stream.feed(draw.token)))
+        for row in rows:
+            show(row.add(row.stream.finish()))
+        return rows
+
+    def show(self, prompts: list[str], settings: Settings) -> None:
+        """Print continuations: one while it comes, several when they are complete."""
+        if self.num_samples == 1:
+            self.rows(prompts, settings, show=lambda text: print(_for_stdout(text), end="", flush=True))
+            print(flush=True)
+        else:
+            self.console.result(_together(self.rows(prompts, settings)))
+
+    def _encoded(self, text: str) -> list[int]:
+        """The ids that the model sees of a prompt; those of an empty one start a document."""
+        ids, context_length = self.tokenizer.encode(text), self.decoder.config.context_length
+        if len(ids) > context_length:
+            self.console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
+        return ids[-context_length:] or [self.tokenizer.end_of_text]
+
+
+@dataclass
+class _Row:
+    """A sample in the making."""
+
+    stream: TextStream
+    text: str = ""
+    draws: list[Draw] = field(default_factory=list)
+
+    def add(self, text: str) -> str:
+        self.text += text
+        return text
+
+    def as_dict(self) -> dict[str, Any]:
+        tokens = [draw.token for draw in self.draws]
+        return {"text": self.text, "tokens": tokens, "log_probabilities": [draw.log_probability for draw in self.draws]}
+
+
+def _together(rows: list[_Row]) -> str:
+    return "\n---\n".join(_for_stdout(row.text) for row in rows)
 
 
 def _echo_prompt(text: str, quiet: bool) -> None:
@@ -108,16 +212,6 @@ def _echo_prompt(text: str, quiet: bool) -> None:
     if sys.stdout.isatty() and sys.stderr.isatty() and not quiet:
         bold, plain = ("\033[1m", "\033[0m") if colourful(sys.stderr) else ("", "")
         print(f"{bold}{_for_stdout(text)}{plain}", end="", file=sys.stderr, flush=True)
-
-
-def _stream(tokens: Iterator[list[int | None]], tokenizer: Tokenizer) -> None:
-    from gpt_cli.sampling.streaming import TextStream
-
-    stream = TextStream(tokenizer)
-    for (token,) in tokens:
-        if token is not None:
-            print(_for_stdout(stream.feed(token)), end="", flush=True)
-    print(_for_stdout(stream.finish()), flush=True)
 
 
 def _for_stdout(text: str) -> str:

@@ -51,6 +51,11 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def product_dtype(name: str) -> torch.dtype:
+    """The dtype of products that a setting names."""
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
     """A context in which products are computed in `dtype`; weights stay float32."""
     if dtype == "float32":

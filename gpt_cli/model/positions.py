@@ -13,7 +13,8 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, context_length: int, d_model: int):
         super().__init__()
-        angles = _angles(context_length, d_model)
+        # on the CPU even where a model is laid out without memory (meta), so that the table holds its values
+        angles = _angles(torch.arange(context_length, device="cpu"), d_model)
         table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
         self.register_buffer("table", table.float(), persistent=False)
 
@@ -28,11 +29,18 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, context_length: int, head_size: int):
         super().__init__()
-        angles = _angles(context_length, head_size).repeat(1, 2)
-        self.register_buffer("table", torch.stack([angles.cos(), angles.sin()]).float(), persistent=False)
+        self.head_size = head_size
+        # on the CPU even where a model is laid out without memory (meta), so that the table holds its values
+        self.register_buffer("table", self.at(torch.arange(context_length, device="cpu")), persistent=False)
 
     def forward(self, num_tokens: int) -> Tensor:
         return self.table[:, :num_tokens]
+
+    def at(self, positions: Tensor) -> Tensor:
+        """Cosines and sines of any positions, also past the table: [...] -> float32 [2, ..., K]."""
+        angles = _angles(positions, self.head_size)
+        angles = torch.cat([angles, angles], dim=-1)
+        return torch.stack([angles.cos(), angles.sin()]).float()
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
@@ -42,8 +50,7 @@ def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     return (x * cosines + torch.cat([-second, first], dim=-1) * sines).to(x.dtype)
 
 
-def _angles(num_positions: int, size: int) -> Tensor:
-    """Position times frequency, 10000^(-2i/size): float64 [positions, ceil(size / 2)]."""
-    # on the CPU even where a model is laid out without memory (meta), so that the tables hold their values
-    frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device="cpu") / size)
-    return torch.outer(torch.arange(num_positions, dtype=torch.float64, device="cpu"), frequencies)
+def _angles(positions: Tensor, size: int) -> Tensor:
+    """Position times frequency, 10000^(-2i/size): [...] -> float64 [..., ceil(size / 2)]."""
+    frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device=positions.device) / size)
+    return positions[..., None].double() * frequencies

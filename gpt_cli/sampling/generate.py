@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from gpt_cli.model import GPT
-from gpt_cli.model.device import autocast
+from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.streams import stream_key
 
 
+@dataclass(frozen=True)
+class Draw:
+    """A token, and the logarithm of the chance that the model itself gave it, before temperature and limits."""
+
+    token: int
+    log_probability: float  # nats
+
+
 def generate(
-    model: GPT,
-    prompt: Sequence[int],
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
     parameters: SamplingParameters,
     *,
     max_new_tokens: int,
     num_samples: int = 1,
     seed: int = 0,
     end_of_text: int | None = None,
-    dtype: str = "float32",
-) -> Iterator[list[int | None]]:
-    """Continue a prompt: yields the next id of each sample, None for one that has met end_of_text.
+    done: Callable[[int], bool] = lambda row: False,
+) -> Iterator[list[Draw | None]]:
+    """Continue prompts of 1 to context_length ids: yields a draw for each row, None for one that has ended.
 
-    Past context_length the model sees the last context_length tokens. Every sample draws from a stream of
-    its own, so it does not depend on how many there are.
+    Rows are the samples of the first prompt, then those of the second, ... A row ends at end_of_text, which is not
+    given out, or when `done` says so of its number before a step. Sample i of a prompt draws from stream i of the
+    seed, whatever else is in the batch.
     """
-    device = model.token_embedding.weight.device
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
-    ids = torch.tensor([list(prompt)] * num_samples, device=device)
-    ended = [False] * num_samples
-    for _ in range(max_new_tokens):
+    rows = [prompt for prompt in prompts for _ in range(num_samples)]
+    ended, chosen = [False] * len(rows), [0] * len(rows)
+    logits = decoder.prefill(rows)
+    seen = torch.zeros(logits.shape, dtype=torch.bool)
+    for number, prompt in enumerate(rows):
+        seen[number, list(prompt)] = True
+    for step in range(max_new_tokens):
+        if step:
+            logits = decoder.decode(chosen)
         uniform = torch.cat([torch.rand(1, generator=generator, dtype=torch.float64) for generator in generators])
-        # the mode is entered for each token, because a context held over a yield leaks to the caller
-        with torch.inference_mode(), autocast(device, dtype):
-            logits = model.next_logits(ids[:, -model.config.context_length :])
-        chosen = choose(probabilities(logits, parameters), uniform.to(device))
-        ids = torch.cat([ids, chosen[:, None]], dim=1)
-        ended = [was or token == end_of_text for was, token in zip(ended, chosen.tolist(), strict=True)]
+        logits = logits.cpu()
+        picked = choose(probabilities(logits, parameters, seen), uniform.repeat(len(prompts)))
+        own = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
+        chosen = picked.tolist()
+        seen[torch.arange(len(rows)), picked] = True
+        ended = [was or token == end_of_text for was, token in zip(ended, chosen, strict=True)]
         if all(ended):
             return
-        yield [None if end else token for end, token in zip(ended, chosen.tolist(), strict=True)]
+        yield [None if end else Draw(*draw) for end, *draw in zip(ended, chosen, own, strict=True)]
+        ended = [end or done(number) for number, end in enumerate(ended)]
+        if all(ended):
+            return

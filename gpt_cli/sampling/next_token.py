@@ -10,30 +10,49 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How sharply to choose: `temperature` 0 is greedy, `top_k` None leaves all tokens."""
+    """How to choose; None, a top_k of 0, a top_p of 1 and a repetition_penalty of 1 change nothing."""
 
-    temperature: float = 0.8
-    top_k: int | None = None
+    temperature: float = 0.8  # below 1 sharper; 0 is greedy
+    top_k: int | None = None  # the likeliest tokens that stay
+    top_p: float | None = None  # the likeliest tokens stay until their chances reach it
+    min_p: float | None = None  # tokens stay whose chance is at least this share of the likeliest one's
+    repetition_penalty: float = 1.0  # above 1 makes tokens that were seen less likely
 
 
-def probabilities(logits: Tensor, parameters: SamplingParameters) -> Tensor:
-    """What each token's chance is: logits [B, V] -> float64 [B, V], rows sum to 1.
+def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor | None = None) -> Tensor:
+    """What each token's chance is: logits [B, V] and tokens seen before, bool [B, V] -> float64 [B, V], rows sum to 1.
 
-    The top_k most likely tokens stay (all, if there are fewer; among equals the first). Temperature 0 gives
-    the most likely one chance 1; so does a temperature so small that the division overflows. NaN counts as no
-    chance; where no logit is a number, all tokens have the same.
+    In this order: the penalty (positive logits of seen tokens divided by it, negative ones multiplied; Keskar et
+    al. 2019, section 4.1), the temperature, top_k (among equals the first stay), top_p (Holtzman et al. 2020,
+    section 3.1), min_p (Nguyen et al. 2024, section 3), each on what the one before left. One token always stays.
+    A temperature of 0, or so small that the division overflows, gives the likeliest one chance 1. NaN counts as
+    no chance; where no logit is a number, all tokens have the same.
     """
     # a broken model's NaN has no chance, and neither infinity is subtracted from itself below
     logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
+    if seen is not None and parameters.repetition_penalty != 1:
+        penalty = parameters.repetition_penalty
+        penalised = torch.where(logits > 0, logits / penalty, logits * penalty).clamp(-1e300, 1e300)
+        logits = torch.where(seen, penalised, logits)
     best = logits.argmax(dim=-1, keepdim=True)
     if parameters.temperature == 0:
         return torch.zeros_like(logits).scatter(-1, best, 1.0)
     # relative to the best, so that no temperature makes infinity minus infinity
-    logits = (logits - logits.gather(-1, best)) / parameters.temperature
-    if parameters.top_k is not None and parameters.top_k < logits.shape[-1]:
-        order = logits.argsort(dim=-1, descending=True, stable=True)
-        logits = logits.scatter(-1, order[:, parameters.top_k :], -torch.inf)
-    return logits.softmax(dim=-1)
+    chances = ((logits - logits.gather(-1, best)) / parameters.temperature).softmax(dim=-1)
+    if parameters.top_k or parameters.top_p is not None:
+        order = chances.argsort(dim=-1, descending=True, stable=True)
+        ordered = chances.gather(-1, order)
+        if parameters.top_k:
+            ordered[:, parameters.top_k :] = 0
+            ordered = ordered / ordered.sum(dim=-1, keepdim=True)
+        if parameters.top_p is not None and parameters.top_p < 1:
+            before = ordered.cumsum(dim=-1) - ordered
+            before[:, 0] = -1  # the first one stays
+            ordered = ordered.masked_fill(before >= parameters.top_p, 0)
+        chances = torch.zeros_like(chances).scatter(-1, order, ordered)
+    if parameters.min_p is not None:
+        chances = chances.masked_fill(chances < parameters.min_p * chances.amax(dim=-1, keepdim=True), 0)
+    return chances / chances.sum(dim=-1, keepdim=True)
 
 
 def choose(chances: Tensor, uniform: Tensor) -> Tensor:

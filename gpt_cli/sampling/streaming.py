@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 
 from gpt_cli.text.tokenizer import Tokenizer
 
 
 class TextStream:
-    """Gives out text as soon as its characters are whole; bytes that are none become U+FFFD."""
+    """Gives out text as soon as its characters are whole; bytes that are none become U+FFFD.
 
-    def __init__(self, tokenizer: Tokenizer):
+    It ends before the first of the `stops`, wherever tokens are cut; what may become one is held back.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()):
+        assert all(stops), "an empty text would stop everything"
+        self.stopped = False
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._stops = stops
+        self._held = ""
 
     def feed(self, token_id: int) -> str:
         """The characters that this token completes; often none for Chinese, whose characters take three bytes."""
-        return self._decoder.decode(self._tokenizer.decode_bytes([token_id]))
+        return self._pass_on(self._decoder.decode(self._tokenizer.decode_bytes([token_id])))
 
     def finish(self) -> str:
-        """What is left of a character that was never completed."""
-        return self._decoder.decode(b"", final=True)
+        """What is left: a character that was never completed, or the beginning of a stop that never came."""
+        text = self._pass_on(self._decoder.decode(b"", final=True))
+        return text if self.stopped else text + self._held
+
+    def _pass_on(self, text: str) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
+        if found:
+            self.stopped = True
+            return text[: min(found)]
+        begins = (len(text) - n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+        safe = min(begins, default=len(text))
+        self._held = text[safe:]
+        return text[:safe]
 
 
 def printable(text: str) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import DivergedError
 from gpt_cli.files import append
+from gpt_cli.model.device import product_dtype
+from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokens import validation_windows
@@ -113,19 +115,17 @@ def _evaluate(session: Session, watch: Callable[..., object]) -> Evaluation:
 
 def _sample(session: Session, watch: Callable[..., object]) -> Sampled:
     """Continue the beginning of the validation text."""
-    tokenizer = session.tokenizer
+    tokenizer, dtype = session.tokenizer, session.config.train.dtype
     prompt = session.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
-    session.model.eval()
     tokens = []
-    try:
-        for (token,) in generate(
-            session.model, prompt, SamplingParameters(), max_new_tokens=SAMPLE_NEW_TOKENS,
-            seed=session.config.train.seed, end_of_text=tokenizer.end_of_text, dtype=session.config.train.dtype,
-        ):  # fmt: skip
-            watch()
-            tokens.append(token)
-    finally:
-        session.model.train()
+    for (draw,) in generate(
+        Decoder(session.model, product_dtype(dtype)), [prompt[-session.config.model.context_length :]],
+        SamplingParameters(), max_new_tokens=SAMPLE_NEW_TOKENS, seed=session.config.train.seed,
+        end_of_text=tokenizer.end_of_text,
+    ):  # fmt: skip
+        watch()
+        if draw is not None:
+            tokens.append(draw.token)
     return Sampled(session.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
 
 

@@ -54,10 +54,76 @@ def test_several_samples_come_in_one_batch_and_the_first_is_that_of_one(smoke_ru
     options = ["--prompt", "The", "--seed", "5", "--max-new-tokens", "12", "--json"]
     one, three = (json.loads(run("sample", *options, "--num-samples", n).out) for n in ("1", "3"))
     assert len(three["samples"]) == 3
-    assert three["samples"][0] == one["samples"][0]
+    first, alone = three["samples"][0], one["samples"][0]
+    assert (first["text"], first["tokens"]) == (alone["text"], alone["tokens"])
+    assert first["log_probabilities"] == pytest.approx(alone["log_probabilities"], abs=1e-4)
     assert three["prompt"] == "The"
     text = run("sample", *options[:-1], "--num-samples", "3").out
     assert text == "\n---\n".join(sample["text"] for sample in three["samples"]) + "\n"
+
+
+def test_a_file_holds_one_prompt_a_line_and_all_share_a_batch(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("The value of\n\nA\r\nthe statement\n")
+    options = ["--seed", "4", "--max-new-tokens", "9", "--num-samples", "2", "--json"]
+    found = json.loads(run("sample", "--prompt-file", tmp_path / "prompts.txt", *options).out)
+    assert [sample["prompt"] for sample in found["samples"]] == [
+        "The value of", "The value of", "A", "A", "the statement", "the statement",
+    ]  # fmt: skip
+    for number, prompt in enumerate(("The value of", "A", "the statement")):
+        alone = json.loads(run("sample", "--prompt", prompt, *options).out)["samples"]
+        together = found["samples"][2 * number : 2 * number + 2]
+        assert [sample["tokens"] for sample in together] == [sample["tokens"] for sample in alone]
+    (tmp_path / "prompts.txt").write_text("\n\n")
+    refused = run("sample", "--prompt-file", tmp_path / "prompts.txt")
+    assert (refused.code, refused.err) == (3, f"error: {tmp_path}/prompts.txt: holds no prompt; one prompt a line\n")
+
+
+def test_weights_of_8_bits_sample_too(smoke_run: Path, run: RunCommand) -> None:
+    options = ["--prompt", "The", "--greedy", "--max-new-tokens", "5", "--json"]
+    found = json.loads(run("sample", *options, "--quantize", "int8").out)["samples"][0]
+    plain = json.loads(run("sample", *options).out)["samples"][0]
+    assert found["log_probabilities"][0] == pytest.approx(plain["log_probabilities"][0], abs=0.1)
+    refused = run("sample", *options, "--quantize", "int4")
+    assert (refused.code, refused.err) == (2, 'error: --quantize: "int4" is not allowed; use int8\n')
+
+
+def test_a_stop_ends_the_text_before_it_streamed_or_not(smoke_run: Path, run: RunCommand) -> None:
+    options = ["--prompt", "The value", "--seed", "2", "--max-new-tokens", "60"]
+    whole = run("sample", *options).out.rstrip("\n")
+    stop = whole[20:23]
+    expected = whole[: whole.index(stop)]
+    for more in ([], ["--no-stream"]):
+        assert run("sample", *options, "--stop", stop, "--stop", "never there", *more).out == expected + "\n"
+    found = json.loads(run("sample", *options, "--stop", stop, "--json").out)["samples"][0]
+    assert found["text"] == expected
+    assert len(found["tokens"]) < 60
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--top-p", "1.5"], '--top-p: "1.5" is not allowed; use a number from 0 to 1'),
+        (["--min-p", "-0.1"], '--min-p: "-0.1" is not allowed; use a number from 0 to 1'),
+        (["--repetition-penalty", "0"], '--repetition-penalty: "0" is not allowed; use a number above 0'),
+        (["--temperature", "nan"], '--temperature: "nan" is not allowed; use a number from 0'),
+        (["--temperature", "inf"], '--temperature: "inf" is not allowed; use a number from 0'),
+        (["--top-k", "-1"], '--top-k: "-1" is not allowed; use a whole number from 0'),
+        (["--stop", ""], "--stop: is empty; name the text before which to end"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(smoke_run: Path, run: RunCommand, flags: list[str], error: str) -> None:
+    outcome = run("sample", "--prompt", "The", *flags)
+    assert (outcome.code, outcome.err) == (2, f"error: {error}\n")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--top-p", "0"], ["--min-p", "1"], ["--top-k", "1"], ["--temperature", "1e-300"]],
+    ids=lambda flags: flags[0],
+)
+def test_the_narrowest_limits_are_greedy(smoke_run: Path, run: RunCommand, flags: list[str]) -> None:
+    options = ["sample", "--prompt", "The", "--max-new-tokens", "12", "--seed", "3"]
+    assert run(*options, *flags).out == run(*options, "--greedy").out
 
 
 def test_long_prompts_are_cut_with_a_notice_and_sampling_goes_past_the_context(

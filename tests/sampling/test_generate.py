@@ -1,51 +1,89 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
+from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 
 SIZES = ModelConfig(context_length=8, d_model=16, num_heads=2, num_blocks=1, dropout=0.5)
-MODEL = GPT(SIZES, 11, torch.Generator().manual_seed(0)).eval()
+MODEL = GPT(SIZES, 11, torch.Generator().manual_seed(0)).double().eval()
 GREEDY = SamplingParameters(temperature=0)
 FREE = SamplingParameters(temperature=1.0)
 
 
-def columns(prompt: list[int], parameters: SamplingParameters, count: int, **options: int) -> list[list[int | None]]:
-    steps = generate(MODEL, prompt, parameters, max_new_tokens=count, **options)  # type: ignore[arg-type]
-    return [list(sample) for sample in zip(*steps, strict=True)]
+def columns(
+    prompts: list[list[int]], parameters: SamplingParameters, count: int, **options: Any
+) -> list[list[int | None]]:
+    steps = generate(Decoder(MODEL, torch.float64), prompts, parameters, max_new_tokens=count, **options)
+    return [[draw.token if draw else None for draw in row] for row in zip(*steps, strict=True)]
 
 
-def test_greedy_takes_the_likeliest_of_the_whole_context_and_ignores_the_seed() -> None:
+def test_greedy_takes_the_likeliest_and_ignores_the_seed() -> None:
     ids = [1, 2, 3]
-    for token in columns([1, 2, 3], GREEDY, 20, seed=5)[0]:
-        window = torch.tensor([ids[-8:]])
-        assert token == MODEL(window)[0, -1].argmax().item()
+    for token in columns([[1, 2, 3]], GREEDY, 5, seed=5)[0]:
+        assert token == MODEL(torch.tensor([ids]))[0, -1].argmax().item()
         ids.append(int(token or 0))
-    assert columns([1, 2, 3], GREEDY, 20, seed=6)[0] == ids[3:]
+    assert columns([[1, 2, 3]], GREEDY, 5, seed=6)[0] == ids[3:]
 
 
-def test_past_the_context_length_the_last_tokens_are_seen() -> None:
-    long = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
-    assert columns(long, GREEDY, 5) == columns(long[-8:], GREEDY, 5)
+def test_log_probabilities_are_those_of_the_model_itself() -> None:
+    (draws,) = zip(
+        *generate(Decoder(MODEL, torch.float64), [[1, 2]], SamplingParameters(0.3, top_k=2), max_new_tokens=6),
+        strict=True,
+    )
+    ids = [1, 2, *(draw.token for draw in draws if draw)]
+    expected = MODEL(torch.tensor([ids[:-1]]))[0, 1:].log_softmax(-1)
+    assert [draw.log_probability for draw in draws if draw] == pytest.approx(
+        [expected[t, token].item() for t, token in enumerate(ids[2:])], abs=1e-10
+    )
+
+
+def test_prompts_of_different_length_share_a_batch() -> None:
+    prompts = [[1, 2, 3, 4, 5], [6], [7, 8]]
+    together = columns(prompts, FREE, 20, seed=0, num_samples=2)
+    for number, prompt in enumerate(prompts):
+        assert together[2 * number : 2 * number + 2] == columns([prompt], FREE, 20, seed=0, num_samples=2)
+
+
+def test_a_row_ends_when_it_is_said_to_be_done() -> None:
+    rows: list[list[int]] = [[], []]
+    for draws in generate(
+        Decoder(MODEL, torch.float64), [[1], [2]], FREE, max_new_tokens=9, done=lambda row: len(rows[row]) >= 3 + row
+    ):
+        for row, draw in zip(rows, draws, strict=True):
+            row += [draw.token] if draw else []
+    assert [len(row) for row in rows] == [3, 4]
+
+
+def test_a_penalty_makes_what_was_seen_less_likely() -> None:
+    """In the prompt and since: greedy circles without it."""
+    free, penalised = (columns([[1, 2]], SamplingParameters(0, repetition_penalty=p), 12)[0] for p in (1.0, 2.0))
+    assert len(set(penalised)) > len(set(free))
+    (first,) = columns([[1, 2]], SamplingParameters(0), 1)[0]
+    assert first is not None
+    assert columns([[first, 1, 2]], SamplingParameters(0, repetition_penalty=1e6), 1)[0] != [first]
 
 
 def test_a_sample_does_not_depend_on_the_batch_it_is_in() -> None:
-    alone = columns([1], FREE, 12, seed=0)
-    together = columns([1], FREE, 12, seed=0, num_samples=3)
+    alone = columns([[1]], FREE, 12, seed=0)
+    together = columns([[1]], FREE, 12, seed=0, num_samples=3)
     assert together[0] == alone[0]
     assert len({tuple(sample) for sample in together}) == 3
-    assert columns([1], FREE, 12, seed=0, num_samples=3) == together
-    assert columns([1], FREE, 12, seed=1, num_samples=3) != together
+    assert columns([[1]], FREE, 12, seed=0, num_samples=3) == together
+    assert columns([[1]], FREE, 12, seed=1, num_samples=3) != together
 
 
 def test_end_of_text_ends_one_sample_and_the_rest_go_on() -> None:
-    free = columns([1], FREE, 30, seed=3, num_samples=2)
+    free = columns([[1]], FREE, 30, seed=3, num_samples=2)
     first_end = {i: sample.index(4) for i, sample in enumerate(free) if 4 in sample}
     assert first_end, "with eleven tokens a four turns up"
-    ended = columns([1], FREE, 30, seed=3, num_samples=2, end_of_text=4)
+    ended = columns([[1]], FREE, 30, seed=3, num_samples=2, end_of_text=4)
     for i, sample in enumerate(ended):
         end = first_end.get(i, len(sample))
         assert sample[:end] == free[i][: min(end, len(sample))]
@@ -53,10 +91,6 @@ def test_end_of_text_ends_one_sample_and_the_rest_go_on() -> None:
 
 
 def test_gradients_and_the_callers_mode_are_left_alone() -> None:
-    for _ in generate(MODEL, [1], GREEDY, max_new_tokens=2):
+    for _ in generate(Decoder(MODEL), [[1]], GREEDY, max_new_tokens=2):
         assert torch.is_grad_enabled()
         assert not torch.is_inference_mode_enabled()
-
-
-def test_bfloat16_generates_too() -> None:
-    assert len(list(generate(MODEL, [1], FREE, max_new_tokens=3, dtype="bfloat16"))) == 3

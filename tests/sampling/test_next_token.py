@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 
@@ -27,6 +29,49 @@ def test_top_k_leaves_the_likeliest_and_the_first_among_equals() -> None:
     assert chances(temperature=1.0, top_k=3) == pytest.approx([4 / 7, 2 / 7, 1 / 7, 0])
     assert chances(temperature=1.0, top_k=1) == chances(temperature=0) == [1, 0, 0, 0]
     assert chances(temperature=1.0, top_k=99) == chances(temperature=1.0)
+
+
+def test_top_k_of_zero_is_all() -> None:
+    assert chances(temperature=1.0, top_k=0) == chances(temperature=1.0)
+
+
+def test_top_p_leaves_the_likeliest_until_their_chances_reach_it() -> None:
+    assert chances(temperature=1.0, top_p=0.5) == pytest.approx([1, 0, 0, 0])
+    assert chances(temperature=1.0, top_p=0.51) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert chances(temperature=1.0, top_p=0.75) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert chances(temperature=1.0, top_p=0.8) == pytest.approx([4 / 7, 2 / 7, 1 / 7, 0])
+    assert chances(temperature=1.0, top_p=0.0) == [1, 0, 0, 0]
+    assert chances(temperature=1.0, top_p=1.0) == chances(temperature=1.0)
+    # of what top_k left, 0.5 and 0.25 of 0.75, the first reaches 0.6
+    assert chances(temperature=1.0, top_k=2, top_p=0.6) == pytest.approx([1, 0, 0, 0])
+
+
+def test_min_p_leaves_what_has_its_share_of_the_likeliest() -> None:
+    assert chances(temperature=1.0, min_p=0.49) == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert chances(temperature=1.0, min_p=0.51) == pytest.approx([1, 0, 0, 0])
+    assert chances(temperature=1.0, min_p=1.0) == [1, 0, 0, 0]
+    assert chances(temperature=1.0, min_p=0.0) == chances(temperature=1.0)
+
+
+def test_the_penalty_divides_positive_logits_and_multiplies_negative_ones() -> None:
+    logits = torch.tensor([[2.0, -1.0, 2.0, -1.0]])
+    seen = torch.tensor([[True, True, False, False]])
+    found = probabilities(logits, SamplingParameters(1.0, repetition_penalty=2.0), seen)
+    torch.testing.assert_close(found, torch.tensor([[1.0, -2.0, 2.0, -1.0]], dtype=torch.float64).softmax(-1))
+    assert probabilities(logits, SamplingParameters(0, repetition_penalty=1e300), seen).tolist() == [[0, 0, 1, 0]]
+
+
+@given(
+    logits=st.lists(st.floats(width=32), min_size=1, max_size=6), temperature=st.floats(0, 1e308), top_k=st.none() | st.integers(0, 9),
+    top_p=st.none() | st.floats(0, 1), min_p=st.none() | st.floats(0, 1), penalty=st.floats(5e-324, 1e308), data=st.data(),
+)  # fmt: skip
+def test_whatever_is_asked_something_can_be_chosen(logits, temperature, top_k, top_p, min_p, penalty, data) -> None:
+    seen = torch.tensor([data.draw(st.lists(st.booleans(), min_size=len(logits), max_size=len(logits)))])
+    found = probabilities(torch.tensor([logits]), SamplingParameters(temperature, top_k, top_p, min_p, penalty), seen)
+    assert found.sum().item() == pytest.approx(1)
+    assert found.min() >= 0
+    chosen = choose(found, torch.tensor([0.999], dtype=torch.float64))
+    assert found[0, chosen] > 0
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-300, 5e-324])

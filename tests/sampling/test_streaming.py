@@ -24,5 +24,30 @@ def test_any_bytes_stream_as_they_decode(ids: list[int]) -> None:
     assert "".join([*(stream.feed(i) for i in ids), stream.finish()]) == tokenizer.decode(ids)
 
 
+def streamed(text: str, *stops: str) -> tuple[list[str], bool]:
+    stream = TextStream(ByteTokenizer(), stops)
+    return [*(stream.feed(byte) for byte in text.encode()), stream.finish()], stream.stopped
+
+
+def test_a_stop_is_found_across_tokens_and_what_may_become_one_is_held_back() -> None:
+    assert streamed("ab END c", "END") == (["a", "b", " ", *[""] * 6], True)
+    assert streamed("ab ENc", "END") == (["a", "b", " ", "", "", "ENc", ""], False)
+    assert streamed("ab EN", "END") == (["a", "b", " ", "", "", "EN"], False)
+    assert streamed("一二三四", "三四") == (["", "", "一", "", "", "二", *[""] * 7], True)
+
+
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
+def test_streamed_text_ends_before_the_first_stop(text: str, stops: list[str]) -> None:
+    pieces, stopped = streamed(text, *stops)
+    # the stop that is complete first ends the text
+    ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
+    assert stopped == bool(ends)
+    if ends:
+        length = max(len(stop) for stop in stops if text[: ends[0]].endswith(stop))
+        assert "".join(pieces) == text[: ends[0] - length]
+    else:
+        assert "".join(pieces) == text
+
+
 def test_control_sequences_are_escaped_for_a_terminal() -> None:
     assert printable("a\x1b[2J\x07\r\n\t今\x9b") == "a\\x1b[2J\\x07\\x0d\n\t今\\x9b"

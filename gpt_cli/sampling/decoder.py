@@ -1,0 +1,208 @@
+"""Decoding with a cache of keys and values: each new token costs one token's work, not the whole window's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.model import GPT
+from gpt_cli.model.block import Block
+from gpt_cli.model.positions import rotate
+from gpt_cli.sampling.quantise import to_int8
+
+Product = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
+
+    norm_1: nn.Module
+    queries_keys_values: Product
+    projection_layer: Product
+    norm_2: nn.Module
+    expand: Product
+    activation: Callable[[Tensor], Tensor]
+    contract: Product
+
+
+class Decoder:
+    """Continues a batch of sequences token by token, from copies of a model's weights in `dtype`.
+
+    The residual stream and the norms stay in the model's dtype, products and cache are in `dtype`. Prompts of
+    different length share a batch; the padding before the shorter ones is masked, its weights are exactly zero.
+
+    With `int8` weights are rounded to whole numbers (quantise.py), and products and cache are in bfloat16.
+
+    Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
+    C // 2 tokens, which begin at position 0 again; with rotary positions each token sees the C - 1 before it, whose
+    keys and values stay as they were computed.
+    """
+
+    def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False):
+        self.config = model.config
+        self.dtype = torch.bfloat16 if int8 else dtype
+        self.int8 = int8
+        self.rotary = model.rotary
+        self.token_embedding = model.token_embedding.weight.detach().clone()
+        self.device = self.token_embedding.device
+        self.positions = None
+        if model.position_embedding is not None:
+            with torch.no_grad():
+                self.positions = model.position_embedding(torch.arange(self.config.context_length, device=self.device))
+        self.layers = [self._layer(block) for block in model.blocks]
+        self.final_norm = _frozen(model.final_norm)
+        output = model.token_embedding if model.output_layer is None else model.output_layer
+        self.output_layer = self._product(output.weight)
+        # twice the window, so that old slots are dropped once in C tokens and not at each
+        self.num_slots = 2 * self.config.context_length
+        self.keys = self.values = torch.empty(0)
+        self.tokens: list[list[int]] = []  # of each row, since the beginning of its window
+        self.begins: list[int] = []  # the slot where each row's window begins
+        self.end = 0  # the next free slot, of all rows
+
+    @torch.inference_mode()
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        """Begin new sequences, each of 1 to context_length ids; gives the logits [B, V] of their next tokens."""
+        assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
+        B, length = len(prompts), max(len(prompt) for prompt in prompts)
+        H, K = self.config.num_heads, self.config.head_size
+        shape = (len(self.layers), B, H, self.num_slots, K)
+        self.keys, self.values = (torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2))
+        self.tokens = [list(prompt) for prompt in prompts]
+        self.begins = [length - len(prompt) for prompt in prompts]
+        self.end = length
+        return self._run([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], list(range(B)))
+
+    @torch.inference_mode()
+    def decode(self, ids: Sequence[int]) -> Tensor:
+        """Add one token to each row; gives the logits [B, V] of the tokens after them."""
+        if self.end == self.num_slots:
+            self._drop_old_slots()
+        self.end += 1
+        for row, token in zip(self.tokens, ids, strict=True):
+            row.append(token)
+        C = self.config.context_length
+        full = [number for number, row in enumerate(self.tokens) if len(row) > C]
+        if self.rotary is not None or not full:
+            return self._run([[token] for token in ids], list(range(len(ids))))
+        return self._refill(full, ids)
+
+    def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
+        """Compute the rows whose window is full anew from its last half, and the others as ever."""
+        half = max(1, self.config.context_length // 2)
+        logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.token_embedding.dtype)
+        for number in full:
+            self.tokens[number] = self.tokens[number][-half:]
+            self.begins[number] = self.end - half
+        logits[full] = self._run([self.tokens[number] for number in full], full)
+        if others := [number for number in range(len(ids)) if number not in full]:
+            logits[others] = self._run([[ids[number]] for number in others], others)
+        return logits
+
+    def _drop_old_slots(self) -> None:
+        """Move the last context_length slots to the front, which hold every row's window."""
+        C = self.config.context_length
+        dropped = self.end - C
+        for cache in (self.keys, self.values):
+            cache[..., :C, :] = cache[..., dropped : self.end, :].clone()
+        # a window that has rolled begins before the slots that are left
+        self.begins = [begin - dropped for begin in self.begins]
+        self.end = C
+
+    def _run(self, ids: list[list[int]], rows: list[int]) -> Tensor:
+        """The tokens [R, T] of some rows into the last T slots; gives the logits [R, V] after the last one."""
+        R, T = len(ids), len(ids[0])
+        D, H, K = self.config.d_model, self.config.num_heads, self.config.head_size
+        begin = self.end - T
+        # no slot before the first is seen
+        first = max(0, begin + 1 - self.config.context_length)
+        of_rows = slice(None) if len(self.tokens) == R else torch.tensor(rows, device=self.device)
+        begins = torch.tensor([self.begins[row] for row in rows], device=self.device)[:, None]
+        slots = torch.arange(begin, self.end, device=self.device)
+        positions = (slots - begins).clamp(min=0)  # [R, T]; padding stands before position 0
+        x = self.token_embedding[torch.tensor(ids, device=self.device)].view(R * T, D)
+        if self.positions is not None:
+            x = x + self.positions[positions].view(R * T, D)
+        rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
+        mask = None
+        if T > 1 or any(self.begins[row] > first for row in rows):
+            mask = self._mask(slots, begins, first)
+        for number, layer in enumerate(self.layers):
+            normed = layer.norm_1(x) if self.config.norm_position == "pre" else x
+            projections = layer.queries_keys_values(normed.to(self.dtype))
+            queries, keys, values = projections.view(R, T, 3, H, K).permute(2, 0, 3, 1, 4)  # [R, H, T, K]
+            if rotation is not None:
+                queries, keys = (rotate(part.to(x.dtype), rotation).to(self.dtype) for part in (queries, keys))
+            cached_keys, cached_values = self.keys[number], self.values[number]
+            cached_keys[of_rows, :, begin : self.end] = keys
+            cached_values[of_rows, :, begin : self.end] = values
+            scores = queries * K**-0.5 @ cached_keys[of_rows, :, first : self.end].transpose(2, 3)  # [R, H, T, slots]
+            weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+            mixed = (weights @ cached_values[of_rows, :, first : self.end]).transpose(1, 2).reshape(R * T, D)
+            x = self._after_attention(layer, x, mixed)
+        return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
+
+    def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
+        x = x + layer.projection_layer(mixed)
+        if self.config.norm_position == "pre":
+            return x + self._feed_forward(layer, layer.norm_2(x))
+        x = layer.norm_1(x)
+        return layer.norm_2(x + self._feed_forward(layer, x))
+
+    def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
+        return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
+
+    def _mask(self, slots: Tensor, begins: Tensor, first: int) -> Tensor:
+        """-inf where a query may not look, 0 elsewhere: [R, 1, T, end - first].
+
+        Padding looks at itself, since softmax needs something to look at.
+        """
+        seen = torch.arange(first, self.end, device=self.device)
+        query = slots[:, None]
+        oldest = torch.maximum(begins[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
+        hidden = (seen > query) | ((seen < oldest) & (seen != query))
+        return torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill(hidden, -torch.inf)[:, None]
+
+    def _layer(self, block: Block) -> _Layer:
+        attention, feed_forward = block.attention, block.feed_forward
+        with torch.no_grad():
+            projections = self._product(attention.projection_weights())
+        return _Layer(
+            _frozen(block.norm_1),
+            projections,
+            self._product(attention.projection_layer.weight, attention.projection_layer.bias),
+            _frozen(block.norm_2),
+            self._product(feed_forward.expand.weight, feed_forward.expand.bias),
+            feed_forward.activation,
+            self._product(feed_forward.contract.weight, feed_forward.contract.bias),
+        )
+
+    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        """x [N, in] -> [N, out], with the weight transposed in memory, which is read faster for few rows."""
+        if self.int8:
+            return _int8_product(weight.detach(), bias)
+        transposed = weight.detach().to(self.dtype).t().contiguous()
+        if bias is None:
+            return lambda x: x @ transposed
+        added = bias.detach().to(self.dtype, copy=True)
+        return lambda x: torch.addmm(added, x, transposed)
+
+
+def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
+    numbers, scales = to_int8(weight)
+    added = None if bias is None else bias.detach().to(torch.bfloat16)
+
+    def product(x: Tensor) -> Tensor:
+        found = torch.ops.aten._weight_int8pack_mm(x.contiguous(), numbers, scales)
+        return found if added is None else found + added
+
+    return product
+
+
+def _frozen(norm: nn.Module) -> nn.Module:
+    return copy.deepcopy(norm).requires_grad_(False)

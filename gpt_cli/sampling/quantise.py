@@ -1,0 +1,34 @@
+"""Weights as whole numbers of 8 bits: a quarter of the memory to read, and a little error."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.model import GPT
+
+LEVELS = 127
+
+
+def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers from -127 to 127 and a scale for each row: [out, in] -> int8 [out, in], bfloat16 [out].
+
+    The error of an entry is at most half a scale, a scale the largest entry of its row / 127, rounded to bfloat16.
+    """
+    scales = (weight.abs().amax(dim=1) / LEVELS).clamp(min=1e-30).to(torch.bfloat16)
+    rounded = (weight / scales.to(weight.dtype)[:, None]).round().clamp(-LEVELS, LEVELS)
+    return rounded.to(torch.int8), scales
+
+
+@torch.no_grad()
+def round_weights(model: GPT) -> GPT:
+    """Round the weights that decoding with int8 rounds, in place, to see what that does to the loss.
+
+    Those are all products; embeddings stay, unless the output layer shares them.
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    tied = [model.token_embedding] if model.output_layer is None else []
+    for layer in [*layers, *tied]:
+        numbers, scales = to_int8(layer.weight)
+        layer.weight.copy_(numbers * scales.to(layer.weight.dtype)[:, None])
+    return model

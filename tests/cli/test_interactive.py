@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from gpt_cli.cli.interactive import Settings
+
+TIMEOUT = 60.0  # seconds
+
+
+class Terminal:
+    """`gpt sample` as a person sees it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.seen = ""
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            command = [sys.executable, "-m", "gpt_cli", "sample", *arguments]
+            os.execve(command[0], command, os.environ | {"TERM": "dumb"})
+
+    def until(self, text: str) -> str:
+        """What is shown up to a text, which must come."""
+        deadline = time.monotonic() + TIMEOUT
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.descriptor], [], [], 0.1)[0]:
+                self.seen += os.read(self.descriptor, 4096).decode()
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def type(self, text: str) -> None:
+        os.write(self.descriptor, text.encode())
+
+    def code(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def test_lines_are_continued_settings_change_and_ctrl_c_ends_the_answer_alone(smoke_run: Path) -> None:
+    terminal = Terminal("--max-new-tokens", "8")
+    terminal.until("Ctrl-D leaves")
+    answers = []
+    for setting in ("/seed 3", "/temperature 0", "/seed 4"):
+        terminal.until("> ")
+        terminal.type(setting + "\n")
+        terminal.until("> ")
+        terminal.type("The value\n")
+        terminal.until("The value\r\n")
+        answers.append(terminal.until("\r\n> "))
+        terminal.type("\n")  # an empty line is a prompt as well
+        terminal.until("\r\n")
+    assert answers[0] != answers[1] == answers[2]
+    terminal.until("> ")
+    terminal.type("/max_new_tokens 1000000\n")
+    terminal.until("> ")
+    terminal.type("The value\n")
+    terminal.until("The value\r\n")
+    time.sleep(0.5)
+    terminal.type("\x03")
+    terminal.until("\r\n> ")
+    terminal.type("/warmth 3\n")
+    terminal.until("warning: /warmth is not known; type the beginning of a text")
+    terminal.until("> ")
+    terminal.type("\x04")
+    assert terminal.code() == 0
+
+
+def test_settings_are_read_as_the_flags_are() -> None:
+    settings = Settings({"temperature": 0.8}).changed("/top_p 0.5").changed("/temperature 1.5")
+    assert settings.values == {"temperature": 1.5, "top-p": 0.5}
+    assert settings.changed("/seed 0").seed() == 0
+    with pytest.raises(typer.BadParameter, match=re.escape('"-1" is not allowed; use a number from 0')):
+        settings.changed("/temperature -1")

@@ -1,0 +1,136 @@
+"""Decoding with a cache gives the logits of decoding without one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import small_config
+from torch import Tensor
+
+from gpt_cli.model import GPT
+from gpt_cli.model.attention import attention_scores, attention_weights
+from gpt_cli.model.positions import RotaryPositions, rotate
+from gpt_cli.sampling.decoder import Decoder
+
+V = 11
+C = 8
+PROMPTS = [[1, 2, 3, 4, 5, 6, 7, 8], [3], [4, 5, 6], [9, 9, 1, 0, 2]]
+
+
+def make_model(*settings: str) -> GPT:
+    config = small_config(f"model.context_length={C}", "model.dropout=0.5", *settings).model
+    model = GPT(config, V, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    return model.double().eval()
+
+
+def continuation(row: int, number: int) -> int:
+    """Some token, another one for each row and step."""
+    return (7 * row + 5 * number + number * number) % V
+
+
+def cropped_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
+    """Without a cache: a window that grows beyond C begins anew with its last C // 2 tokens."""
+    begin = 0
+    for end in range(prompt_length, len(tokens) + 1):
+        if end - begin > C:
+            begin = end - C // 2
+    return model.next_logits(torch.tensor([tokens[begin:]]))[0]
+
+
+def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
+    """Without a cache: all tokens at once, each head by itself, and each token sees the C - 1 before it."""
+    T, K = len(tokens), model.config.head_size
+    rotation = RotaryPositions(T, K)(T).double()
+    distance = torch.arange(T)[:, None] - torch.arange(T)
+    mask = (distance < 0) | (distance >= C)
+    x = model.token_embedding(torch.tensor([tokens]))
+    for block in model.blocks:
+        seen = block.attention_input(x)
+        heads = []
+        for head in block.attention.heads:
+            queries, keys = (rotate(part(seen), rotation) for part in (head.Wq, head.Wk))
+            heads.append(attention_weights(attention_scores(queries, keys), mask, K) @ head.Wv(seen))
+        x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
+        if block.pre_norm:
+            x = x + block.feed_forward(block.norm_2(x))
+        else:
+            x = block.norm_1(x)
+            x = block.norm_2(x + block.feed_forward(x))
+    return model._logits(x[:, -1])[0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.positions=learned"],
+        ["model.positions=sinusoidal", "model.tie_embeddings=true", "model.activation=relu"],
+        ["model.positions=rope"],
+        ["model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2", "model.bias=false"],
+        ["model.positions=learned", "model.norm_position=post"],
+        ["model.positions=rope", "model.norm_position=post"],
+    ],
+    ids=lambda settings: ",".join(setting.removeprefix("model.") for setting in settings),
+)
+@torch.no_grad()
+def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: list[str]) -> None:
+    model = make_model(*settings)
+    reference = banded_logits if model.rotary else cropped_logits
+    decoder = Decoder(model, torch.float64)
+    tokens = [list(prompt) for prompt in PROMPTS]
+    logits = decoder.prefill(PROMPTS)
+    for number in range(3 * C):
+        for row, prompt in enumerate(PROMPTS):
+            expected = reference(model, tokens[row], len(prompt))
+            torch.testing.assert_close(
+                logits[row], expected, rtol=0, atol=1e-10, msg=lambda m, r=row, n=number: f"row {r}, step {n}: {m}"
+            )
+        chosen = [continuation(row, number) for row in range(len(PROMPTS))]
+        for row, token in zip(tokens, chosen, strict=True):
+            row.append(token)
+        logits = decoder.decode(chosen)
+
+
+@torch.no_grad()
+def test_within_the_window_it_is_the_model_itself() -> None:
+    for positions in ("learned", "rope"):
+        model = make_model(f"model.positions={positions}")
+        ids = torch.randint(V, (3, C), generator=torch.Generator().manual_seed(0))
+        decoder = Decoder(model, torch.float64)
+        logits = [decoder.prefill(ids[:, :1].tolist())]
+        logits += [decoder.decode(ids[:, t].tolist()) for t in range(1, C)]
+        torch.testing.assert_close(torch.stack(logits, dim=1), model(ids), rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_a_decoder_begins_anew_with_other_prompts() -> None:
+    model = make_model()
+    decoder, other = Decoder(model, torch.float64), Decoder(model, torch.float64)
+    decoder.prefill(PROMPTS)
+    decoder.decode([1, 2, 3, 4])
+    assert torch.equal(decoder.prefill([[5, 6]]), other.prefill([[5, 6]]))
+
+
+@torch.no_grad()
+def test_bfloat16_is_near() -> None:
+    model = make_model().float()
+    full, half = Decoder(model, torch.float32), Decoder(model, torch.bfloat16)
+    wanted, got = full.prefill(PROMPTS), half.prefill(PROMPTS)
+    assert got.dtype == torch.float32
+    assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert half.keys.dtype == torch.bfloat16
+
+
+def test_the_model_may_change_without_the_decoder() -> None:
+    """It owns copies; nothing hidden in the model goes stale."""
+    model = make_model()
+    names = set(model.state_dict())
+    decoder = Decoder(model, torch.float64)
+    before = decoder.prefill([[1]])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(decoder.prefill([[1]]), before)
+    assert set(model.state_dict()) == names

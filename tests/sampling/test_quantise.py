@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import torch
+from helpers import small_config
+
+from gpt_cli.model import GPT
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.quantise import round_weights, to_int8
+
+
+def test_a_row_is_rounded_to_its_own_scale() -> None:
+    numbers, scales = to_int8(torch.tensor([[127.0, -63.6, 0.4], [0.0, 0.0, 0.0], [-254.0, 2.0, 3.1]]))
+    assert numbers.tolist() == [[127, -64, 0], [0, 0, 0], [-127, 1, 2]]
+    assert scales[[0, 2]].tolist() == [1, 2]
+
+
+def test_the_error_of_an_entry_is_at_most_half_a_scale() -> None:
+    weight = torch.randn(64, 48, generator=torch.Generator().manual_seed(0))
+    numbers, scales = to_int8(weight)
+    error = (numbers * scales.float()[:, None] - weight).abs()
+    # a scale is rounded to 8 bits, so that the largest entry may be cut by 127 * 2^-9 of it
+    assert (error <= scales.float()[:, None] * (0.5 + 127 / 512)).all()
+    assert error.mean() < 0.26 * scales.float().mean()
+
+
+@torch.no_grad()
+def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
+    for tied in ("false", "true"):
+        config = small_config("model.d_model=64", f"model.tie_embeddings={tied}").model
+        model = GPT(config, 40, torch.Generator().manual_seed(0)).eval()
+        ids = [[1, 2, 3, 4, 5, 6], [7, 8]]
+        decoded = Decoder(model, int8=True).prefill(ids)
+        plain = model.next_logits(torch.tensor(ids[:1]))[0]
+        rounded = round_weights(model).next_logits(torch.tensor(ids[:1]))[0]
+        assert not torch.equal(plain, rounded)
+        # what is left is the rounding of products to bfloat16, and of a tied embedding, which decoding leaves
+        assert (decoded[0] - rounded).abs().max() < 0.02 * rounded.abs().max()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import small_config
+
+from gpt_cli.errors import CheckpointError
+from gpt_cli.model import GPT
+from gpt_cli.sampling.scoring import score, surprisals
+from gpt_cli.text.tokenizer import CharTokenizer
+from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training.evaluation import evaluate
+
+C = 8
+TOKENIZER = CharTokenizer("ab今\n")
+MODEL = (
+    GPT(small_config(f"model.context_length={C}").model, TOKENIZER.vocab_size, torch.Generator().manual_seed(0))
+    .double()
+    .eval()
+)
+IDS = np.random.default_rng(0).integers(0, 4, 45).astype(np.uint16)
+
+
+@pytest.mark.parametrize("stride", range(1, C + 1))
+@pytest.mark.parametrize("num_ids", [2, C, C + 1, C + 2, 2 * C + 1, 45])
+def test_each_token_is_predicted_once_from_the_tokens_of_its_window(stride: int, num_ids: int) -> None:
+    found = surprisals(MODEL, IDS[:num_ids], stride=stride, batch_size=3)
+    for target in range(1, num_ids):
+        # the first window that reaches the token
+        window = max(0, -(-(target - C) // stride))
+        context = torch.from_numpy(IDS[window * stride : target].astype(np.int64))[None]
+        assert C - stride < len(context[0]) <= C or window == 0
+        with torch.no_grad():
+            expected = -MODEL(context)[0, -1].log_softmax(-1)[int(IDS[target])].item()
+        assert found[target - 1] == pytest.approx(expected, abs=1e-10)
+
+
+def test_a_stride_of_the_window_is_the_evaluation_of_training() -> None:
+    windows = validation_windows(len(IDS), C)
+    trained = evaluate(MODEL, TOKENIZER, IDS, windows, batch_size=4, dtype="float32")
+    found = score(surprisals(MODEL, IDS, stride=C), IDS, TOKENIZER)
+    assert (found.num_tokens, found.loss) == (trained.num_tokens, pytest.approx(trained.loss, abs=1e-10))
+    assert found.bits_per_byte == pytest.approx(trained.bits_per_byte, abs=1e-10)
+
+
+def test_means_are_those_of_a_hand_calculation() -> None:
+    """Two tokens of 1 and 3 bytes, with chances 1/2 and 1/8: 4 bits over 4 bytes."""
+    found = score(np.log([2.0, 8.0]), np.array([0, 1, 2]), TOKENIZER)
+    assert found.loss == pytest.approx(math.log(4))
+    assert found.perplexity == pytest.approx(4)
+    assert found.bits_per_byte == pytest.approx(1)
+    assert score(np.array([1e4]), np.array([0, 1]), TOKENIZER).perplexity is None
+    with pytest.raises(CheckpointError, match="its model gives this text a loss of nan"):
+        score(np.array([math.nan]), np.array([0, 1]), TOKENIZER)
+
+
+def test_progress_tells_every_token() -> None:
+    told: list[int] = []
+    surprisals(MODEL, IDS, stride=3, progress=told.append)
+    assert sum(told) == len(IDS) - 1
