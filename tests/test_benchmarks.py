@@ -36,5 +36,6 @@ def test_the_benchmark_of_sampling_prints_every_form(
     monkeypatch.setattr(sys, "argv", ["sampling", "--config", "smoke", "--rounds", "1", "--tokens", "3"])
     sampling.main()
     rates = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert len(rates) == 5
+    # beside those of transformers, where it is installed
+    assert len([form for form in rates if "transformers" not in form]) == 7
     assert min(rates.values()) > 0

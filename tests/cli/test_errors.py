@@ -39,7 +39,7 @@ TABLE = [
     (["sample", "--prompt", "x", "--checkpoint", "worst"], 2, ['error: --checkpoint: "worst" is not allowed; use best | last | a step']),
     (["sample", "--prompt", "x", "--temperature", "nan"], 2, ['error: --temperature: "nan" is not allowed; use a number from 0']),
     (["sample", "--prompt", "x", "--temperature", "-1"], 2, ['error: --temperature: "-1" is not allowed; use a number from 0']),
-    (["sample", "--prompt", "x", "--top_k", "0"], 2, ['error: --top-k: "0" is not allowed; use a whole number from 1']),
+    (["sample", "--prompt", "x", "--top_k", "-3"], 2, ['error: --top-k: "-3" is not allowed; use a whole number from 0']),
     (["sample", "--prompt", "x", "--max-new-tokens", "1e3"], 2, [
         'error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1000000']),
     (["sample", "--prompt"], 2, ["error: gpt: option '--prompt' requires an argument; see gpt --help"]),
@@ -93,7 +93,7 @@ def test_a_bug_is_called_one_and_debug_shows_where(
     def broken(*_: object) -> str:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(sample_module, "read_prompt", broken)
+    monkeypatch.setattr(sample_module, "read_prompts", broken)
     quiet, loud = run("sample", "--prompt", "x"), run("sample", "--prompt", "x", "--debug")
     assert quiet.code == loud.code == 1
     assert quiet.err == "error: internal: ZeroDivisionError: oops; this is a bug\nhint: add --debug for the traceback\n"
@@ -124,7 +124,7 @@ def test_what_the_machine_refuses_has_a_code(
     def refuse(*_: object) -> str:
         raise raised
 
-    monkeypatch.setattr(sample_module, "read_prompt", refuse)
+    monkeypatch.setattr(sample_module, "read_prompts", refuse)
     outcome = run("sample", "--prompt", "x")
     assert outcome.code == code
     assert outcome.err.startswith(start)
