@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.model import GPT
@@ -33,10 +34,9 @@ class _Layer:
 class Decoder:
     """Continues a batch of sequences token by token, from copies of a model's weights in `dtype`.
 
-    The residual stream and the norms stay in the model's dtype, products and cache are in `dtype`. Prompts of
-    different length share a batch; the padding before the shorter ones is masked, its weights are exactly zero.
-
-    With `int8` weights are rounded to whole numbers (quantise.py), and products and cache are in bfloat16.
+    Products with weights are in `dtype`, all else stays in the model's: the residual stream, norms, attention and its
+    cache. Prompts of different length share a batch; the padding before the shorter ones is masked, its weights are
+    exactly zero. With `int8` weights are rounded to whole numbers (quantise.py), and their products are in bfloat16.
 
     Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which begin at position 0 again; with rotary positions each token sees the C - 1 before it, whose
@@ -72,7 +72,9 @@ class Decoder:
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
         H, K = self.config.num_heads, self.config.head_size
         shape = (len(self.layers), B, H, self.num_slots, K)
-        self.keys, self.values = (torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2))
+        self.keys, self.values = (
+            torch.zeros(shape, dtype=self.token_embedding.dtype, device=self.device) for _ in range(2)
+        )
         self.tokens = [list(prompt) for prompt in prompts]
         self.begins = [length - len(prompt) for prompt in prompts]
         self.end = length
@@ -134,10 +136,10 @@ class Decoder:
             mask = self._mask(slots, begins, first)
         for number, layer in enumerate(self.layers):
             normed = layer.norm_1(x) if self.config.norm_position == "pre" else x
-            projections = layer.queries_keys_values(normed.to(self.dtype))
+            projections = layer.queries_keys_values(normed.to(self.dtype)).to(x.dtype)
             queries, keys, values = projections.view(R, T, 3, H, K).permute(2, 0, 3, 1, 4)  # [R, H, T, K]
             if rotation is not None:
-                queries, keys = (rotate(part.to(x.dtype), rotation).to(self.dtype) for part in (queries, keys))
+                queries, keys = rotate(queries, rotation), rotate(keys, rotation)
             cached_keys, cached_values = self.keys[number], self.values[number]
             cached_keys[of_rows, :, begin : self.end] = keys
             cached_values[of_rows, :, begin : self.end] = values
@@ -148,7 +150,7 @@ class Decoder:
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
     def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
-        x = x + layer.projection_layer(mixed)
+        x = x + layer.projection_layer(mixed.to(self.dtype))
         if self.config.norm_position == "pre":
             return x + self._feed_forward(layer, layer.norm_2(x))
         x = layer.norm_1(x)
@@ -166,7 +168,9 @@ class Decoder:
         query = slots[:, None]
         oldest = torch.maximum(begins[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
-        return torch.zeros(hidden.shape, dtype=self.dtype, device=self.device).masked_fill(hidden, -torch.inf)[:, None]
+        return torch.zeros(hidden.shape, dtype=self.token_embedding.dtype, device=self.device).masked_fill(
+            hidden, -torch.inf
+        )[:, None]
 
     def _layer(self, block: Block) -> _Layer:
         attention, feed_forward = block.attention, block.feed_forward
@@ -183,14 +187,15 @@ class Decoder:
         )
 
     def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """x [N, in] -> [N, out], with the weight transposed in memory, which is read faster for few rows."""
+        """x [N, in] -> [N, out]; for few rows float32 is read faster transposed, bfloat16 as it is (NOTES.md)."""
         if self.int8:
             return _int8_product(weight.detach(), bias)
-        transposed = weight.detach().to(self.dtype).t().contiguous()
-        if bias is None:
-            return lambda x: x @ transposed
-        added = bias.detach().to(self.dtype, copy=True)
-        return lambda x: torch.addmm(added, x, transposed)
+        copied = weight.detach().to(self.dtype, copy=True)
+        added = None if bias is None else bias.detach().to(self.dtype, copy=True)
+        if self.dtype == torch.bfloat16:
+            return lambda x: F.linear(x, copied, added)
+        transposed = copied.t().contiguous()
+        return lambda x: x @ transposed if added is None else torch.addmm(added, x, transposed)
 
 
 def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
