@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,37 @@ def test_nothing_is_pickled_or_executed() -> None:
             if name in forbidden:
                 found.append(f"{path.name}: {name}")
     assert found == []
+
+
+def test_one_module_writes_files() -> None:
+    """The lock, which is no content, is made where it is held."""
+    changing = {
+        "write_text",
+        "write_bytes",
+        "unlink",
+        "rename",
+        "replace",
+        "mkdir",
+        "rmdir",
+        "touch",
+        "savefig",
+        "save_file",
+    }
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
+                # text.replace(old, new) changes no file, nor does a picture that is saved to memory
+                is_path = node.func.attr != "replace" or ast.unparse(node.func) == "os.replace"
+                to_memory = node.func.attr == "savefig" and ast.unparse(node.args[0]) in ("buffer", "content", "memory")
+                if is_path and not to_memory:
+                    found.append(f"{path.relative_to(PACKAGE)}: {node.func.attr}")
+            opens = isinstance(node, ast.Call) and ast.unparse(node.func) == "open" and len(node.args) > 1
+            if opens and not re.search(r"devnull|'r'|'rb'", ast.unparse(node)):
+                found.append(f"{path.relative_to(PACKAGE)}: open")
+    writers = {line.partition(":")[0] for line in found}
+    assert "files.py" in writers  # it is noticed where it happens
+    assert writers <= {"files.py", "checkpoints/lock.py"}
 
 
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:

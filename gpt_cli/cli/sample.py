@@ -84,7 +84,8 @@ def sample(
     console = Console(quiet)
     if not all(stop or []):
         raise UsageError("--stop", "is empty", "name the text before which to end")
-    interactive = prompt is None and prompt_file is None and sys.stdin.isatty() and sys.stdout.isatty()
+    unasked = prompt is None and prompt_file is None and not json
+    interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
     prompts = [] if interactive else read_prompts(prompt, prompt_file)
 
     from gpt_cli.checkpoints.discovery import load

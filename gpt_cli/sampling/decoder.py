@@ -168,9 +168,8 @@ class Decoder:
         query = slots[:, None]
         oldest = torch.maximum(begins[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
-        return torch.zeros(hidden.shape, dtype=self.token_embedding.dtype, device=self.device).masked_fill(
-            hidden, -torch.inf
-        )[:, None]
+        nothing = torch.zeros(hidden.shape, dtype=self.keys.dtype, device=self.device)
+        return nothing.masked_fill(hidden, -torch.inf)[:, None]
 
     def _layer(self, block: Block) -> _Layer:
         attention, feed_forward = block.attention, block.feed_forward
