@@ -127,3 +127,15 @@ def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:
+    """It takes more than a second, half of the time until the first token; several harmless calls load it."""
+    script = (
+        "import sys\nfrom gpt_cli.cli.app import main\n"
+        f"assert main(['sample', '--run', {str(smoke_run)!r}, '--prompt', 'The', '--max-new-tokens', '3']) == 0\n"
+        "heavy = {'torch._dynamo', 'torch._inductor'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

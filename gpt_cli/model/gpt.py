@@ -19,17 +19,17 @@ from gpt_cli.model.positions import RotaryPositions, SinusoidalPositions
 class GPT(nn.Module):
     """A decoder-only transformer: ids [B, T] -> logits [B, T, V], for each position those of the next token.
 
-    Radford et al. 2019 in shape. `generator` draws the first weights; None leaves torch's own.
+    Radford et al. 2019 in shape. `generator` draws the first weights, None is torch's own.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
         super().__init__()
         self.config = config
-        self.token_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.token_embedding = _embedding(vocab_size, config.d_model)
         self.position_embedding: nn.Module | None = None
         self.rotary: RotaryPositions | None = None
         if config.positions == "learned":
-            self.position_embedding = nn.Embedding(config.context_length, config.d_model)
+            self.position_embedding = _embedding(config.context_length, config.d_model)
         elif config.positions == "sinusoidal":
             self.position_embedding = SinusoidalPositions(config.context_length, config.d_model)
         else:
@@ -37,7 +37,7 @@ class GPT(nn.Module):
         self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
         self.final_norm = make_norm(config)
         self.output_layer = None if config.tie_embeddings else nn.Linear(config.d_model, vocab_size, bias=False)
-        if generator is not None:
+        if not self.token_embedding.weight.is_meta:
             self._initialise(generator)
 
     @property
@@ -100,7 +100,7 @@ class GPT(nn.Module):
         return F.linear(self.final_norm(x), output.weight)
 
     @torch.no_grad()
-    def _initialise(self, generator: torch.Generator) -> None:
+    def _initialise(self, generator: torch.Generator | None) -> None:
         """Normal weights of deviation 0.02, those that end a residual branch smaller by sqrt(2 L); no biases."""
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -109,3 +109,8 @@ class GPT(nn.Module):
                 parameter.normal_(0, deviation, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()
+
+
+def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
+    """A table without values yet: nn.Embedding draws some, for which the meta device imports a compiler in a second."""
+    return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)

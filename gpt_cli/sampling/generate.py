@@ -40,6 +40,9 @@ def generate(
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended, chosen = [False] * len(rows), [0] * len(rows)
+    # what a sample draws in each step, told apart by its own stream
+    uniforms = torch.stack([torch.rand(max_new_tokens, generator=g, dtype=torch.float64) for g in generators])
+    uniforms = uniforms.repeat(len(prompts), 1)
     logits = decoder.prefill(rows)
     seen = torch.zeros(logits.shape, dtype=torch.bool)
     for number, prompt in enumerate(rows):
@@ -47,9 +50,8 @@ def generate(
     for step in range(max_new_tokens):
         if step:
             logits = decoder.decode(chosen)
-        uniform = torch.cat([torch.rand(1, generator=generator, dtype=torch.float64) for generator in generators])
         logits = logits.cpu()
-        picked = choose(probabilities(logits, parameters, seen), uniform.repeat(len(prompts)))
+        picked = choose(probabilities(logits, parameters, seen), uniforms[:, step])
         own = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
         chosen = picked.tolist()
         seen[torch.arange(len(rows)), picked] = True

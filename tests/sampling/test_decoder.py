@@ -120,7 +120,23 @@ def test_bfloat16_is_near() -> None:
     wanted, got = full.prefill(PROMPTS), half.prefill(PROMPTS)
     assert got.dtype == torch.float32
     assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert half.keys.dtype == torch.float32
+    assert half.cache[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_packed_weights_give_the_products_of_plain_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model().float()
+    packed = Decoder(model, dtype)
+    monkeypatch.setattr("gpt_cli.sampling.decoder._packs", lambda weight: False)
+    plain = Decoder(model, dtype)
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype]
+    for first, second in (
+        (packed.prefill(PROMPTS), plain.prefill(PROMPTS)),
+        (packed.decode([1, 2, 3, 4]), plain.decode([1, 2, 3, 4])),
+        (packed.prefill([[1]]), plain.prefill([[1]])),
+    ):
+        torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
 
 
 def test_the_model_may_change_without_the_decoder() -> None:
