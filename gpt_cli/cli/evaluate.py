@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,9 @@ from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.text.corpus import Corpus
+    from gpt_cli.text.tokenizer import Tokenizer
 
 NGRAM = 8  # tokens
 # nats from which a token is shown on the next ground of the 256 colours, from none to red
@@ -75,7 +75,6 @@ def evaluate(
     where = choose_device(device or "auto")
     text = read_corpus(data) if data else None
     results: list[dict[str, Any]] = []
-    shown: list[tuple[str, float]] = []
     for path in runs:
         loaded = load(path, checkpoint, console.warn)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
@@ -94,15 +93,19 @@ def evaluate(
         found |= asdict(score(nats, ids, tokenizer))
         if memorised:
             found["memorised"] = _memorised(loaded, num_samples, max_new_tokens, seed)
-        shown = [(tokenizer.token_text(int(i)), float(n)) for i, n in zip(ids[1:], nats, strict=True)]
         if per_token and json:
-            found["per_token"] = _listed(ids, shown)
+            found["per_token"] = [
+                {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}
+                for i, n in zip(ids[1:], nats, strict=True)
+            ]
+        elif per_token:
+            console.result(
+                (coloured_text if colourful(sys.stdout) else _as_table)(tokenizer, ids.tolist(), nats.tolist())
+            )
         results.append(found)
     if json:
         console.json({"data": data, "runs": results})
         return
-    if per_token:
-        console.result(_coloured(shown) if colourful(sys.stdout) else _as_table(shown))
     console.result(_summary(results))
     for found in results if memorised else []:
         share = found["memorised"]["copied_share"]
@@ -145,10 +148,6 @@ def _memorised(loaded: Loaded, num_samples: int, max_new_tokens: int, seed: int)
     return {**found, "n": NGRAM, "copied_share": share}
 
 
-def _listed(ids: np.ndarray, shown: list[tuple[str, float]]) -> list[dict[str, Any]]:
-    return [{"token": int(i), "text": text, "nats": nats} for i, (text, nats) in zip(ids[1:], shown, strict=True)]
-
-
 def _summary(results: list[dict[str, Any]]) -> str:
     head = ("run", "step", "tokens", "nats/token", "perplexity", "bits/byte")
     rows = (
@@ -162,20 +161,37 @@ def _summary(results: list[dict[str, Any]]) -> str:
     return table([head, *rows])
 
 
-def _as_table(shown: list[tuple[str, float]]) -> str:
+def _as_table(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> str:
     """A line for each token, in quotes since most begin with a space."""
     from json import dumps
 
-    return table([("token", "nats"), *((dumps(text, ensure_ascii=False), f"{nats:.3f}") for text, nats in shown)])
+    texts = (dumps(tokenizer.token_text(token), ensure_ascii=False) for token in ids[1:])
+    return table([("token", "nats"), *((text, f"{n:.3f}") for text, n in zip(texts, nats, strict=True))])
 
 
-def _coloured(shown: list[tuple[str, float]]) -> str:
-    """The text itself, each token on a ground that tells how surprising it was."""
-    from gpt_cli.sampling.streaming import printable
+def coloured_text(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> str:
+    """The text itself on grounds that tell how surprising each token was: ids [N], nats [N - 1], and a legend below.
 
-    pieces = []
-    for text, nats in shown:
-        ground = next(colour for limit, colour in GRADES if nats < limit)
-        visible = printable(text)
-        pieces.append(f"\033[48;5;{ground}m{visible}\033[0m" if ground else visible)
-    return "".join(pieces)
+    The first token is not predicted. Where a character takes several tokens, its ground tells their sum.
+    """
+    from gpt_cli.sampling.streaming import TextStream, printable
+
+    stream, pieces, sum_of_nats = TextStream(tokenizer), [], 0.0
+    for token, surprisal in zip(ids, [0.0, *nats], strict=True):
+        sum_of_nats += surprisal
+        text = stream.feed(token) if token != tokenizer.end_of_text else tokenizer.token_text(token)
+        if text:
+            pieces.append(_on_ground(printable(text), sum_of_nats))
+            sum_of_nats = 0.0
+    pieces.append(_on_ground(stream.finish(), sum_of_nats))
+    limits = [0, *(limit for limit, _ in GRADES)]
+    names = [f"{low} to {high}" if high < float("inf") else f"{low} and more" for low, high in pairwise(limits)]
+    legend = " ".join(_on_ground(f" {name} ", low) for name, low in zip(names, limits, strict=False))
+    return f"{''.join(pieces)}\n\nnats per token: {legend}"
+
+
+def _on_ground(text: str, nats: float) -> str:
+    ground = next(colour for limit, colour in GRADES if nats < limit)
+    # a ground ends before a line does, or some terminals fill the next one with it
+    lines = [f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n")]
+    return "\n".join(lines)

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 from helpers import RunCommand
+
+from gpt_cli.cli.evaluate import coloured_text
+from gpt_cli.text.tokenizer import ByteTokenizer
 
 
 def test_without_data_it_is_the_closing_loss_of_the_training(copied: Path, run: RunCommand) -> None:
@@ -48,6 +52,17 @@ def test_each_token_has_its_surprisal(smoke_run: Path, run: RunCommand, tmp_path
     assert lines[0].split() == ["token", "nats"]
     assert lines[1].startswith(json.dumps(found["per_token"][0]["text"]))
     assert len(lines) == 1 + found["num_tokens"] + 2
+
+
+def test_coloured_text_is_the_text_with_whole_characters() -> None:
+    tokenizer = ByteTokenizer()
+    nats = [0.5, 1.0, 1.0, 1.0, 0.0, 7.0]  # of b, the three bytes of the character, the end of the line, c
+    shown = coloured_text(tokenizer, list("ab今\nc".encode()), nats)
+    text, _, legend = shown.partition("\n\n")
+    assert text == "ab\033[48;5;94m今\033[0m\n\033[48;5;124mc\033[0m"
+    assert re.sub(r"\033\[[0-9;]*m", "", legend) == ("nats per token:  0 to 1   1 to 2   2 to 4   4 to 6   6 and more ")
+    cut = coloured_text(tokenizer, [*b"a\x1b", tokenizer.end_of_text, 0xE4], [0.0, 0.0, 9.0])
+    assert cut.startswith("a\\x1b<|endoftext|>\033[48;5;124m\N{REPLACEMENT CHARACTER}\033[0m\n\n")
 
 
 def test_samples_are_compared_with_the_training_text(smoke_run: Path, run: RunCommand) -> None:
