@@ -44,7 +44,7 @@ def make_step(form: str, config_name: str, device: torch.device) -> tuple[Callab
             loss = cross_entropy(model(ids[:, :-1], masks), ids[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.gradient_clip or float("inf"))
-        optimizer.step()
+        optimizer.step(1.0)
         optimizer.zero_grad()
         if device.type == "cuda":
             torch.cuda.synchronize()

@@ -127,7 +127,11 @@ def fingerprint(run: Path) -> str:
         stored = read_checkpoint(path, everything=True)
         for name, tensor in sorted([*stored.weights.items(), *stored.moments.items()]):
             digest.update(name.encode() + tensor.numpy().tobytes())
-        digest.update(json.dumps(asdict(stored.progress) | {"seconds": 0, "environment": 0}, sort_keys=True).encode())
+        digest.update(
+            json.dumps(
+                asdict(stored.progress) | {"seconds": 0, "elapsed": 0, "environment": 0}, sort_keys=True
+            ).encode()
+        )
     for line in directory.metrics.read_text().splitlines():
         digest.update(json.dumps(json.loads(line) | {"seconds": 0, "tokens_per_second": 0}).encode())
     digest.update(directory.samples.read_bytes())

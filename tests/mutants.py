@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "the optimizer forgets a step", "training/optimizer.py",
-        "torch.tensor(float(step), device", "torch.tensor(float(step - 1), device", STOPS,
+        "count.fill_(step)", "count.fill_(step - 1)", STOPS,
     ),
     Mutant(
         "a loss that is not finite reaches the weights", "training/step.py",

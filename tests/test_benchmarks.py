@@ -1,10 +1,13 @@
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
+from helpers import CORPUS_TEXT
 
-from benchmarks import sampling, saving, training
+from benchmarks import sampling, saving, shakespeare, training
 
 
 def test_the_benchmark_runs_and_prints_every_form(
@@ -39,3 +42,28 @@ def test_the_benchmark_of_sampling_prints_every_form(
     # beside those of transformers, where it is installed
     assert len([form for form in rates if "transformers" not in form]) == 7
     assert min(rates.values()) > 0
+
+
+def test_the_benchmark_of_learning_times_the_whole_command(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.txt").write_text(CORPUS_TEXT)
+    options = ["--config", "smoke", "--data", "a.txt", "--seeds", "1", "--steps", "2"]
+    monkeypatch.setattr(sys, "argv", ["shakespeare", *options])
+    started = time.perf_counter()
+    shakespeare.main()
+    passed = time.perf_counter() - started
+    lines = capsys.readouterr().out.splitlines()
+    found = json.loads(lines[-1])
+    assert lines[-2] == f"ratio {found['plain_seconds'] / found['seconds']:.1f}"
+    assert 1 < found["seconds"] < passed  # the imports alone take a second
+    monkeypatch.setattr(sys, "argv", ["shakespeare", "--data", "nothing.txt"])
+    with pytest.raises(SystemExit, match=r"nothing\.txt"):
+        shakespeare.main()
+
+
+def test_the_plain_trainer_learns() -> None:
+    torch.manual_seed(0)
+    trainer = shakespeare.PlainTrainer(CORPUS_TEXT)
+    losses = [trainer.step() for _ in range(20)]
+    assert losses[-1] < losses[0] - 0.5

@@ -56,6 +56,8 @@ class Progress:
     num_training_tokens: int  # of the corpus
     data_digest: str  # of training and validation ids
     environment: Mapping[str, str]  # what bit-exactness depends on: torch, processor, threads, ...
+    learning_rate: float | None = None  # of the last step
+    elapsed: float = 0.0  # seconds until the end of the last step, evaluations, samples and saves included
 
     @property
     def observed(self) -> bool:

@@ -46,6 +46,10 @@ def train(
         str | None, typer.Option("--seed", metavar="N", help="Seed of weights, batches and dropout.")
     ] = None,
     max_steps: Annotated[str | None, typer.Option("--max-steps", metavar="N", help="Optimizer steps.")] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option("--max-time", metavar="TIME", help="90s, 5m or 2h instead: the schedule follows the clock."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")
     ] = False,
@@ -62,7 +66,12 @@ def train(
         "train.dtype": dtype,
         "train.seed": seed,
         "train.max_steps": max_steps,
+        "train.max_time": max_time,
     }
+    if max_steps is not None:
+        if max_time is not None:
+            raise UsageError("--max-time", "contradicts --max-steps", "use one of them")
+        settings = [*(settings or ()), "train.max_time=null"]  # that of the config or the run ends it no more
     if resume and overwrite:
         raise UsageError("--overwrite", "contradicts --resume", "use one of them")
     if config is None and not (resume and out):
@@ -81,6 +90,7 @@ def train(
     if out.exists() and not out.is_dir():
         raise UsageError(shown(out), "is not a directory", "--out names a directory")
     from gpt_cli.checkpoints.lock import sole_trainer
+    from gpt_cli.training.memory import reuse_memory
 
     with contextlib.ExitStack() as stack:
         signals = Signals(before_leaving=stack.close)
@@ -88,6 +98,7 @@ def train(
             require_held = stack.enter_context(sole_trainer(out, console.warn))
             session, continued = _prepare(console, asked, out, resume=resume, overwrite=overwrite)
             signals.saving = True
+            reuse_memory()
             session.directory.begin(session.config, continued)
 
             def stop() -> int | None:
@@ -145,10 +156,12 @@ def _require_space(session: Session) -> None:
     """Refuse a run whose checkpoints the disk cannot hold."""
     settings = session.config.train
     weights = sum(4 * parameter.numel() for parameter in session.model.parameters())
-    num_saves = -(-(settings.max_steps - session.progress.step) // settings.save_every)
     num_kept = len(session.directory.steps()) if session.progress.step else 0
     # the new one is written before the oldest is removed
-    at_once = min(num_kept + num_saves, settings.keep_checkpoints + 1)
+    at_once = settings.keep_checkpoints + 1
+    if settings.max_time is None:
+        num_saves = -(-(settings.max_steps - session.progress.step) // settings.save_every)
+        at_once = min(num_kept + num_saves, at_once)
     session.directory.require_space(3 * weights, weights, at_once)
 
 
@@ -178,7 +191,8 @@ def _announce(console: Console, session: Session, corpus: Corpus, step_seconds: 
     )  # fmt: skip
     num_ids = len(session.batches.ids)
     parts = ", ".join(f"{part} {count:,}" for part, count in costs.parameters_by_part.items() if count)
-    steps = settings.max_steps - session.progress.step
+    seconds = settings.max_time and settings.max_time - session.progress.elapsed
+    steps = settings.max_steps - session.progress.step if seconds is None else round(seconds / step_seconds)
     console.notice(
         f"device      {settings.device}, {settings.dtype}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     )
@@ -205,32 +219,45 @@ def _follow(console: Console, session: Session, stop: Stop, save_asked: Callable
     from gpt_cli.training.reports import Finished
 
     settings = session.config.train
-    interactive = sys.stderr.isatty() and not console.quiet
+    whole, done = _way(session)
     bar = tqdm(
-        total=settings.max_steps, initial=session.progress.step, desc="training", unit="step", dynamic_ncols=True,
-        leave=False, file=sys.stderr, disable=not interactive,
+        total=whole, initial=done, desc="training", unit="step" if settings.max_time is None else "s",
+        dynamic_ncols=True, leave=False, file=sys.stderr, disable=not sys.stderr.isatty() or console.quiet,
     )  # fmt: skip
     total = len(session.validation_ids) - 1
     with bar, console.counting("closing evaluation", total, "tokens") as count:
         for report in train(session, stop, count, save_asked):
             if isinstance(report, Finished):
                 return report
-            _show(console, bar, report, interactive, session)
+            done = _show(console, bar, report, done, session)
     raise AssertionError("a training ends with its summary")
 
 
-def _show(console: Console, bar: Any, report: Report, interactive: bool, session: Session) -> None:
+def _way(session: Session) -> tuple[int, int]:
+    """What there is to do, and what of it is done: in steps, or in seconds of the clock."""
+    settings, progress = session.config.train, session.progress
+    if settings.max_time is None:
+        return settings.max_steps, progress.step
+    return max(1, round(settings.max_time)), min(round(settings.max_time), round(progress.elapsed))
+
+
+def _show(console: Console, bar: Any, report: Report, done_before: int, session: Session) -> int:
+    """Tell what a report says; `done_before` is how much of the way was done then, the result how much is now."""
     from gpt_cli.training.reports import Evaluated, Sampled, Saved, Stepped
 
     settings = session.config.train
     if isinstance(report, Stepped):
-        bar.update()
+        whole, done = _way(session)
+        passed = done // max(1, whole // 20) > done_before // max(1, whole // 20)
+        bar.update(done - done_before)
         if report.logged:
             bar.set_postfix_str(f"loss {report.loss:.3f}, {report.tokens_per_second:,.0f} tokens/s", refresh=False)
-        if not interactive and report.step % max(1, settings.max_steps // 20) == 0:
-            left = session.progress.seconds / report.step * (settings.max_steps - report.step)
+        if bar.disable and passed:
+            by_clock = settings.max_time is not None
+            left = whole - done if by_clock else session.progress.seconds / report.step * (whole - done)
+            of = "" if by_clock else f"/{whole}"
             console.notice(
-                f"step {report.step}/{settings.max_steps}: loss {report.loss:.4f}, "
+                f"step {report.step}{of}: loss {report.loss:.4f}, "
                 f"{report.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
             )
     elif isinstance(report, Evaluated):
@@ -247,6 +274,7 @@ def _show(console: Console, bar: Any, report: Report, interactive: bool, session
         from gpt_cli.sampling.streaming import printable
 
         console.notice(f"step {report.step}: {printable(' '.join((report.prompt + report.text).split()))}")
+    return _way(session)[1]
 
 
 def _conclude(console: Console, finished: Finished, directory: RunDirectory, *, as_json: bool) -> None:

@@ -197,7 +197,10 @@ def _problem(details: Any, where: str, sources: Mapping[Place, str]) -> GptError
     return UsageError(told, wrong, _ALLOWED_TEXT.get(key) or allowed_values(known_keys()[key]))
 
 
-_ALLOWED_TEXT = {"train.device": "use auto | cpu | cuda | cuda:N"}
+_ALLOWED_TEXT = {
+    "train.device": "use auto | cpu | cuda | cuda:N",
+    "train.max_time": "use seconds, 90s, 5m or 2h, or null",
+}
 
 
 def _wrong(details: Any, value: Any) -> str:

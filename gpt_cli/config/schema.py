@@ -44,7 +44,19 @@ def _read_switch(value: Any) -> Any:
     raise ValueError("is neither true nor false")
 
 
+def _read_duration(value: Any) -> Any:
+    """Seconds, or text such as `90s`, `5m` and `2h`, as seconds; anything else as a ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("is not a duration")
+    if not isinstance(value, str):
+        return value
+    if not (found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", value)):
+        raise ValueError("is not a duration")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
 _WHOLE = BeforeValidator(_read_whole)
+Duration = Annotated[float, Field(gt=0, le=1e8, allow_inf_nan=False), BeforeValidator(_read_duration)]
 Number = Annotated[float, BeforeValidator(_read_number), Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), _WHOLE]
@@ -95,6 +107,10 @@ class ModelConfig(Section):
         default="gelu", description="between the two layers of the feed-forward part; relu2 is relu squared"
     )
     bias: Switch = Field(default=True, description="bias in projection_layer, feed-forward and layernorm")
+    ngram_embedding: Annotated[int, Field(ge=2, le=8), _WHOLE] | None = Field(
+        default=None, description="the 2, ..., N tokens that end at a token get learned embeddings too; null for none"
+    )
+    ngram_rows: Count = Field(default=16384, description="rows of each of their tables, which n-grams share by a hash")
     tie_embeddings: Switch = Field(default=False, description="use the token embedding as the output layer too")
 
     @property
@@ -157,11 +173,22 @@ class TrainConfig(Section):
         default=None, description="sequences computed at once, to save memory; a divisor of batch_size; null for all"
     )
     max_steps: Count = Field(default=2000, description="optimizer steps")
-    learning_rate: Number = Field(default=1e-3, gt=0, le=100, description="AdamW's, at its highest")
-    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), _WHOLE] = Field(
-        default=100, description="steps in which the learning rate rises linearly; then it falls linearly to zero"
+    max_time: Duration | None = Field(
+        default=None,
+        description="seconds, or 90s, 5m, 2h: ends the run in place of max_steps, and the schedule follows the clock",
     )
-    weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="AdamW's, on matrices only")
+    optimizer: Literal["adamw", "muon"] = Field(
+        default="adamw", description="muon takes the matrices inside blocks, and leaves all else to AdamW"
+    )
+    learning_rate: Number = Field(default=1e-3, gt=0, le=100, description="AdamW's, at its highest")
+    muon_learning_rate: Number = Field(default=0.02, gt=0, le=100, description="Muon's, at its highest")
+    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), _WHOLE] = Field(
+        default=100, description="steps in which the learning rate rises linearly; then it follows the schedule"
+    )
+    schedule: Literal["linear", "cosine", "stable"] = Field(
+        default="linear", description="how the rate falls to zero; stable stays at its highest until half of the run"
+    )
+    weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="on matrices only")
     gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_read_number)] | None = Field(
         default=1.0, description="largest norm of the whole gradient; null for no limit"
     )

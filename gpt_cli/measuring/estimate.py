@@ -12,6 +12,7 @@ from gpt_cli.model import GPT
 # rooms of the state dict, in the order of the forward pass; the first that a name contains counts it
 _PARTS = {
     "token_embedding": "token embedding",
+    "ngram_embedding": "n-gram embedding",
     "position_embedding": "position embedding",
     "attention": "attention",
     "feed_forward": "feed-forward",

@@ -13,6 +13,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.ngrams import NgramEmbedding
 from gpt_cli.model.positions import RotaryPositions, SinusoidalPositions
 
 
@@ -26,6 +27,10 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.token_embedding = _embedding(vocab_size, config.d_model)
+        self.ngram_embedding: NgramEmbedding | None = None
+        if config.ngram_embedding is not None:
+            longest, num_rows = config.ngram_embedding, config.ngram_rows
+            self.ngram_embedding = NgramEmbedding(longest, num_rows, vocab_size, config.d_model)
         self.position_embedding: nn.Module | None = None
         self.rotary: RotaryPositions | None = None
         if config.positions == "learned":
@@ -91,6 +96,8 @@ class GPT(nn.Module):
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
         x = self.token_embedding(ids)
+        if self.ngram_embedding is not None:
+            x = self.ngram_embedding(x, ids)
         if self.position_embedding is not None:
             x = x + self.position_embedding(torch.arange(num_tokens, device=ids.device))
         return x, None if self.rotary is None else self.rotary(num_tokens)
@@ -101,8 +108,13 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
-        """Normal weights of deviation 0.02, those that end a residual branch smaller by sqrt(2 L); no biases."""
+        """Normal weights of deviation 0.02, those that end a residual branch smaller by sqrt(2 L); no biases.
+
+        Tables of n-grams stay zero: most of their rows are met a few times or never.
+        """
         for name, parameter in self.named_parameters():
+            if name.startswith("ngram_embedding"):
+                continue
             if parameter.dim() == 2:
                 ends_branch = name.endswith(("projection_layer.weight", "contract.weight"))
                 deviation = 0.02 * ((2 * len(self.blocks)) ** -0.5 if ends_branch else 1)

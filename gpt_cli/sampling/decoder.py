@@ -50,6 +50,7 @@ class Decoder:
         self.rotary = model.rotary
         self.token_embedding = model.token_embedding.weight.detach().clone()
         self.device = self.token_embedding.device
+        self.ngrams = None if model.ngram_embedding is None else _frozen(model.ngram_embedding)
         self.positions = None
         if model.position_embedding is not None:
             with torch.no_grad():
@@ -78,7 +79,7 @@ class Decoder:
         self.tokens = [list(prompt) for prompt in prompts]
         self.begins = [length - len(prompt) for prompt in prompts]
         self.end = length
-        return self._run([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts], list(range(B)))
+        return self._run(length, list(range(B)))
 
     @torch.inference_mode()
     def decode(self, ids: Sequence[int]) -> Tensor:
@@ -91,7 +92,7 @@ class Decoder:
         C = self.config.context_length
         full = [number for number, row in enumerate(self.tokens) if len(row) > C]
         if self.rotary is not None or not full:
-            return self._run([[token] for token in ids], list(range(len(ids))))
+            return self._run(1, list(range(len(ids))))
         return self._refill(full, ids)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
@@ -101,9 +102,9 @@ class Decoder:
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.begins[number] = self.end - half
-        logits[full] = self._run([self.tokens[number] for number in full], full)
+        logits[full] = self._run(half, full)
         if others := [number for number in range(len(ids)) if number not in full]:
-            logits[others] = self._run([[ids[number]] for number in others], others)
+            logits[others] = self._run(1, others)
         return logits
 
     def _drop_old_slots(self) -> None:
@@ -116,9 +117,19 @@ class Decoder:
         self.begins = [begin - dropped for begin in self.begins]
         self.end = C
 
-    def _run(self, ids: list[list[int]], rows: list[int]) -> Tensor:
-        """The tokens [R, T] of some rows into the last T slots; gives the logits [R, V] after the last one."""
-        R, T = len(ids), len(ids[0])
+    def _embed(self, T: int, rows: list[int]) -> Tensor:
+        """Embeddings [R, T, D] of the last T tokens of some rows, padding before those that have fewer."""
+        num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
+        padding = [len(self.token_embedding) - 1] * (num_before + T)
+        ids = torch.tensor(
+            [(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows], device=self.device
+        )
+        x = self.token_embedding[ids[:, num_before:]]
+        return x if self.ngrams is None else self.ngrams(x, ids, num_before)
+
+    def _run(self, T: int, rows: list[int]) -> Tensor:
+        """The last T tokens of some rows into the last T slots; gives the logits [R, V] after the last one."""
+        R = len(rows)
         D, H, K = self.config.d_model, self.config.num_heads, self.config.head_size
         begin = self.end - T
         # no slot before the first is seen
@@ -127,7 +138,7 @@ class Decoder:
         begins = torch.tensor([self.begins[row] for row in rows], device=self.device)[:, None]
         slots = torch.arange(begin, self.end, device=self.device)
         positions = (slots - begins).clamp(min=0)  # [R, T]; padding stands before position 0
-        x = self.token_embedding[torch.tensor(ids, device=self.device)].view(R * T, D)
+        x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
             x = x + self.positions[positions].view(R * T, D)
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]

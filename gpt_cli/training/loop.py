@@ -11,6 +11,7 @@ from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import Evaluation, evaluate
 from gpt_cli.training.observation import Pace, observe, out_of_patience
 from gpt_cli.training.reports import Finished, Report, Saved
+from gpt_cli.training.schedule import is_over
 from gpt_cli.training.session import Session
 from gpt_cli.training.step import take_step
 from gpt_cli.training.stopping import Stop, StopAsked, intact, watcher
@@ -22,7 +23,7 @@ def train(
     progress: Callable[[int], object] = lambda _: None,
     save_asked: Callable[[], bool] = lambda: False,
 ) -> Iterator[Report]:
-    """Train to max_steps, patience or a signal, from wherever the session is.
+    """Train to max_steps, max_time, patience or a signal, from wherever the session is.
 
     Nothing runs until the reports are taken. `stop` gives the number of a signal that arrived; it is asked between
     micro-batches, batches of an evaluation and sampled tokens. Then what is unfinished is dropped, to be done again
@@ -34,6 +35,7 @@ def train(
     watch = watcher(stop)
     pace = Pace()
     signal = None
+    session.begin_clock()
     try:
         while signal is None and not _finished(session):
             try:
@@ -66,7 +68,7 @@ def train(
 
 def _finished(session: Session) -> bool:
     """Whether no step is left to take and nothing is left to do about the last one."""
-    at_end = session.progress.step >= session.config.train.max_steps
+    at_end = is_over(session.progress, session.config.train)
     return session.progress.observed and (at_end or out_of_patience(session, session.progress.evaluations_without_best))
 
 
@@ -101,8 +103,11 @@ def _closing_evaluation(
 def _summary(session: Session, closing: Evaluation | None, signal: int | None) -> dict[str, Any]:
     """The closing figures; those of the closing evaluation are None where a signal hurried."""
     settings = session.config.train
-    early = session.progress.step < settings.max_steps
-    reason = "signal" if signal is not None else "patience" if early else "steps"
+    reason = "steps" if settings.max_time is None else "time"
+    if not is_over(session.progress, settings):
+        reason = "patience"
+    if signal is not None:
+        reason = "signal"
     steps, seconds = session.progress.step, session.progress.seconds
     return {
         "run": str(session.directory.path),

@@ -21,7 +21,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import Evaluation, evaluate
 from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
-from gpt_cli.training.schedule import learning_rate
+from gpt_cli.training.schedule import is_over
 from gpt_cli.training.session import Session
 from gpt_cli.training.stopping import intact, lower
 
@@ -46,7 +46,7 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
     settings, before = session.config.train, session.progress
     step = before.step
     evaluation = sampled = None
-    last = step == settings.max_steps
+    last = is_over(before, settings)
     progress = replace(before, observed_step=step)
     if last or step % settings.eval_every == 0:
         evaluation = _evaluate(session, watch)
@@ -86,8 +86,9 @@ def _stepped(session: Session, pace: Pace, logged: bool) -> Stepped:
     tokens, seconds = pace.tokens, pace.seconds
     if not tokens:
         tokens, seconds = progress.step * session.tokens_per_step, progress.seconds
-    rate = learning_rate(progress.step - 1, session.config.train)
-    return Stepped(progress.step, progress.loss, rate, progress.gradient_norm, tokens / seconds, logged)
+    return Stepped(
+        progress.step, progress.loss, progress.learning_rate, progress.gradient_norm, tokens / seconds, logged
+    )
 
 
 def out_of_patience(session: Session, evaluations_without_best: int) -> bool:

@@ -15,7 +15,7 @@ class Stepped:
 
     step: int
     loss: float
-    learning_rate: float
+    learning_rate: float | None  # None where a checkpoint of an earlier version does not tell
     gradient_norm: float
     tokens_per_second: float
     logged: bool

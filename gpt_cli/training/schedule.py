@@ -1,21 +1,46 @@
-"""The learning rate as a function of the step."""
+"""How far a training is, and its learning rate there: by step, or by the clock."""
 
 from __future__ import annotations
 
+import math
+
+from gpt_cli.checkpoints.checkpoint import Progress
 from gpt_cli.config import TrainConfig
+
+_STABLE = 0.5  # share of the run after which the rate of a stable schedule falls
 
 
 def warmup_steps(config: TrainConfig) -> int:
-    """The warm-up, at most half of the run."""
-    return min(config.warmup_steps, config.max_steps // 2)
+    """The warm-up, at most half of the run; by the clock its end is not known before."""
+    return config.warmup_steps if config.max_time is not None else min(config.warmup_steps, config.max_steps // 2)
 
 
-def learning_rate(step: int, config: TrainConfig) -> float:
-    """The rate of a step (counted from 0): up linearly over the warm-up, then down linearly to zero.
+def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
+    """The share of the highest learning rate at a step, counted from 0, that begins `elapsed` seconds into the run.
 
-    The step after the last would have zero. Bergsma et al. 2025 (arXiv 2502.15938) for the decay to zero.
+    It rises over the warm-up, then falls to zero: in a straight line (Bergsma et al. 2025, arXiv 2502.15938), as half
+    a cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
+    By the clock it depends on the share of max_time that has passed, and a warm-up ends by half of it.
     """
     rising = warmup_steps(config)
-    if step < rising:
-        return config.learning_rate * (step + 1) / rising
-    return config.learning_rate * (config.max_steps - step) / (config.max_steps - rising)
+    if config.max_time is None:
+        if step < rising:
+            return (step + 1) / rising
+        return _fall((config.max_steps - step) / (config.max_steps - rising), config.schedule)
+    passed = elapsed / config.max_time
+    risen = max((step + 1) / rising if rising else 1.0, 2 * passed)
+    return min(risen, _fall(max(0.0, 1 - passed), config.schedule))
+
+
+def _fall(left: float, schedule: str) -> float:
+    """What a share of the run that is left (1 to 0) makes of the rate."""
+    if schedule == "cosine":
+        return (1 - math.cos(math.pi * left)) / 2
+    return min(1.0, left / _STABLE) if schedule == "stable" else left
+
+
+def is_over(progress: Progress, config: TrainConfig) -> bool:
+    """Whether the last step is done; by the clock, whether another one would end after max_time."""
+    if config.max_time is None:
+        return progress.step >= config.max_steps
+    return progress.step > 0 and progress.elapsed + progress.seconds / progress.step > config.max_time

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,12 +21,13 @@ from gpt_cli.streams import stream_key
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
 from gpt_cli.text.tokens import Batches, check_length, encode_documents
-from gpt_cli.training.optimizer import make_optimizer, moments, restore_moments
+from gpt_cli.training.optimizer import Optimizer, make_optimizer
 from gpt_cli.training.schedule import warmup_steps
 
 # what may change when a run is continued; everything else would make it another run
 FREE_KEYS = (
     "train.max_steps",
+    "train.max_time",
     "train.micro_batch_size",
     "train.device",
     "train.log_every",
@@ -50,9 +52,10 @@ class Session:
     batches: Batches
     validation_ids: np.ndarray
     model: GPT
-    optimizer: torch.optim.AdamW
+    optimizer: Optimizer
     progress: Progress
     saved: Progress | None = None  # what the newest checkpoint of this run holds
+    started: float = field(default_factory=time.perf_counter)  # when step 0 began, had it never been stopped
 
     @property
     def device(self) -> torch.device:
@@ -62,9 +65,17 @@ class Session:
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.config.model.context_length
 
+    def begin_clock(self) -> None:
+        """Let time go on from where the progress stands."""
+        self.started = time.perf_counter() - self.progress.elapsed
+
+    def elapsed(self) -> float:
+        """Seconds of training, evaluating, sampling and saving so far, those of earlier parts of the run included."""
+        return time.perf_counter() - self.started
+
     def checkpoint(self, *, with_moments: bool) -> Checkpoint:
         """The present state, ready to be saved."""
-        stored = moments(self.model, self.optimizer) if with_moments else {}
+        stored = self.optimizer.moments() if with_moments else {}
         return Checkpoint(self.config, self.tokenizer, self.progress, self.model.state_dict(), stored)
 
 
@@ -144,7 +155,7 @@ def begin(
         model = GPT(config.model, tokenizer.vocab_size, generator).to(device)
     optimizer = make_optimizer(model, config.train)
     if continued:
-        restore_moments(model, optimizer, continued.moments, state.step)
+        optimizer.restore(continued.moments, state.step)
     batches = Batches(ids, config.model.context_length, config.train.batch_size, config.train.seed)
     saved = state if continued else None
     return Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state, saved)

@@ -13,7 +13,7 @@ from gpt_cli.errors import DivergedError
 from gpt_cli.model.device import autocast
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.training.evaluation import cross_entropy
-from gpt_cli.training.schedule import learning_rate
+from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.session import Session
 from gpt_cli.training.stopping import intact, lower
 
@@ -24,19 +24,18 @@ def take_step(session: Session, watch: Callable[[], object] = lambda: None) -> N
     `watch` is called between micro-batches; when it raises, the session is as before. Raises DivergedError, with
     the weights untouched, when the loss or the norm of the gradient is not finite.
     """
-    started = time.perf_counter()
+    started, elapsed = time.perf_counter(), session.elapsed()
     settings, step = session.config.train, session.progress.step
     try:
         loss = compute_gradient(session, step, watch)
         limit = math.inf if settings.gradient_clip is None else settings.gradient_clip
         norm = float(torch.nn.utils.clip_grad_norm_(session.model.parameters(), limit))
-        rate = learning_rate(step, settings)
+        share = rate_share(step, settings, elapsed)
+        rate = settings.learning_rate * share
         if not (math.isfinite(loss) and math.isfinite(norm)):
             wrong = f"the loss is {loss:g} and the gradient norm {norm:g} at learning rate {rate:g}"
             raise DivergedError(f"step {step + 1}", wrong, intact(session), hint=lower(session))
-        for group in session.optimizer.param_groups:
-            group["lr"] = rate
-        session.optimizer.step()
+        session.optimizer.step(share)
     finally:
         session.optimizer.zero_grad()
     session.progress = replace(
@@ -44,6 +43,8 @@ def take_step(session: Session, watch: Callable[[], object] = lambda: None) -> N
         step=step + 1,
         loss=loss,
         gradient_norm=norm,
+        learning_rate=rate,
+        elapsed=session.elapsed(),
         seconds=session.progress.seconds + time.perf_counter() - started,
     )
 

@@ -97,7 +97,7 @@ def test_signals_have_names() -> None:
 
 
 PLACES = {
-    "the optimizer's step": "torch.optim.AdamW.step",
+    "the optimizer's step": "gpt_cli.training.optimizer.Optimizer.step",
     "a forward pass": "gpt_cli.model.gpt.GPT.forward",
     "an evaluation": "gpt_cli.training.observation.evaluate",
     "a sample": "gpt_cli.training.observation.generate",

@@ -49,6 +49,53 @@ def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCo
     assert (summary["device"], summary["dtype"], summary["stopped_by"]) == ("cpu", "float32", "steps")
 
 
+def test_by_the_clock_a_run_ends_in_time_with_its_rate_at_zero_and_goes_on_from_there(
+    corpus: Path, run: RunCommand
+) -> None:
+    more = ["--json", "--out", "runs/x", "--set", "train.log_every=1", "--set", "train.warmup_steps=1"]
+    started = time.monotonic()
+    outcome = run("train", *FAST, *more, "--max-time", "1.5s")
+    passed = time.monotonic() - started
+    summary = json.loads(outcome.out)
+    assert summary["stopped_by"] == "time"
+    assert 0.5 < summary["seconds"] < passed
+    lines = [json.loads(line) for line in Path("runs/x/metrics.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.2 * rates[0] < rates[len(rates) // 2]
+    assert summary["validation_loss"] is not None
+    # a run that has no time left ends where it is; with more time it goes on
+    assert json.loads(run("train", "--out", "runs/x", "--resume", "--json").out)["steps"] == summary["steps"]
+    longer = json.loads(run("train", "--out", "runs/x", "--resume", "--max-time", f"{passed + 1:.3f}", "--json").out)
+    assert longer["steps"] > summary["steps"]
+    assert longer["seconds"] > summary["seconds"]
+    by_steps = run("train", "--out", "runs/x", "--resume", "--max-steps", str(longer["steps"] + 2), "--json")
+    assert (json.loads(by_steps.out)["steps"], json.loads(by_steps.out)["stopped_by"]) == (longer["steps"] + 2, "steps")
+
+
+def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
+    for wrong, told in (
+        ("5x", '"5x" is not a duration'),
+        ("-1", '"-1" is not a duration'),
+        ("0", "0.0 is out of range"),
+    ):
+        refused = run("train", *FAST, "--max-time", wrong)
+        assert refused.code == 2
+        assert refused.err == f"error: --max-time: {told}; use seconds, 90s, 5m or 2h, or null\n"
+    both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
+    assert both.err.splitlines()[0] == "error: --max-time: contradicts --max-steps; use one of them"
+
+
+def test_muon_and_ngrams_train_from_settings_alone(corpus: Path, run: RunCommand) -> None:
+    losses = []
+    for settings in ([], ["--set", "model.ngram_embedding=3"], ["--set", "train.optimizer=muon"]):
+        outcome = run("train", *FAST, "--overwrite", "--json", *settings)
+        losses.append(json.loads(outcome.out)["validation_loss"])
+        assert run("sample", "--prompt", "7 sq", "--max-new-tokens", "9").code == 0
+    assert losses[1] < losses[0]
+    assert losses[2] < losses[0]
+
+
 def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCommand) -> None:
     assert run("train", *FAST, "--overwrite").code == 0  # fine on a new directory
     refused = run("train", *FAST)

@@ -15,12 +15,15 @@ def test_parts_add_up_to_the_model_and_can_be_worked_out() -> None:
     parts = parameters_by_part(SIZES, 100)
     assert parts == {
         "token embedding": 100 * 32,
+        "n-gram embedding": 0,
         "position embedding": 16 * 32,
         "attention": 3 * (4 * 32 * 32 + 32),
         "feed-forward": 3 * (8 * 32 * 32 + 5 * 32),
         "norms": 7 * 2 * 32,
         "output layer": 100 * 32,
     }
+    more = SIZES.model_copy(update={"ngram_embedding": 3, "ngram_rows": 20_000})
+    assert parameters_by_part(more, 100) == parts | {"n-gram embedding": (10_000 + 20_000) * 32}
     assert sum(parts.values()) == sum(parameter.numel() for parameter in GPT(SIZES, 100).parameters())
 
 

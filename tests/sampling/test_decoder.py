@@ -46,7 +46,10 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
     rotation = RotaryPositions(T, K)(T).double()
     distance = torch.arange(T)[:, None] - torch.arange(T)
     mask = (distance < 0) | (distance >= C)
-    x = model.token_embedding(torch.tensor([tokens]))
+    ids = torch.tensor([tokens])
+    x = model.token_embedding(ids)
+    if model.ngram_embedding is not None:
+        x = model.ngram_embedding(x, ids)
     for block in model.blocks:
         seen = block.attention_input(x)
         heads = []
@@ -71,6 +74,8 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         ["model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2", "model.bias=false"],
         ["model.positions=learned", "model.norm_position=post"],
         ["model.positions=rope", "model.norm_position=post"],
+        ["model.positions=learned", "model.ngram_embedding=3"],
+        ["model.positions=rope", "model.ngram_embedding=4", "model.ngram_rows=50"],
     ],
     ids=lambda settings: ",".join(setting.removeprefix("model.") for setting in settings),
 )

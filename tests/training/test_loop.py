@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +26,7 @@ from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
-from gpt_cli.training.schedule import learning_rate
+from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.session import Session, begin, config_to_resume, environment_changes, resolve
 from gpt_cli.training.step import compute_gradient, time_step
 
@@ -78,7 +80,7 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
     assert_same(state(second), state(whole))
     assert metrics(second) == metrics(whole)
     assert second.directory.samples.read_text() == whole.directory.samples.read_text()
-    assert replace(second.progress, seconds=0) == replace(whole.progress, seconds=0)
+    assert replace(second.progress, seconds=0, elapsed=0) == replace(whole.progress, seconds=0, elapsed=0)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +370,7 @@ def test_what_may_not_change_on_resume_is_listed_whole() -> None:
 def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
     said: list[str] = []
     config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), said.append)
-    assert learning_rate(3, config.train) == config.train.learning_rate
+    assert rate_share(3, config.train) == 1.0
     assert said == [
         "warm-up of 8 steps shortened to 4, half of the run",
         "tokenizer.vocab_size is not used by tokenizer.kind byte",
@@ -387,3 +389,31 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
         f"processor another -> {processor()}",
         "micro_batch_size None -> 2",
     ]
+
+
+def test_by_the_clock_no_step_ends_after_the_time_and_what_else_takes_time_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that goes on by a second whenever it is asked."""
+    seconds = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
+    settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
+    session = start(tmp_path, small_config(*settings))
+    reports = list(train(session))
+    lines = metrics(session)
+    assert session.progress.elapsed <= 100 < session.progress.elapsed + session.progress.seconds / len(lines)
+    assert len(lines) == session.progress.step > 20
+    assert [line["learning_rate"] for line in lines[:2]] == [pytest.approx(0.98), pytest.approx(0.94)]
+    assert lines[-1]["learning_rate"] < 0.06
+    assert isinstance(reports[-1], Finished)
+    assert reports[-1].summary["stopped_by"] == "time"
+    # stopped in the middle, it goes on from the seconds it had spent
+    session = start(tmp_path / "b", small_config(*settings))
+    until_saved(train(session), 12)
+    stored = read_checkpoint(session.directory.step_file(12), everything=True)
+    again = start(tmp_path / "b", stored.config, stored)
+    list(train(again))
+    assert again.progress.elapsed <= 100
+    assert abs(again.progress.step - len(lines)) <= 1
+    rates = [line["learning_rate"] for line in metrics(again)]
+    assert rates == sorted(rates, reverse=True)

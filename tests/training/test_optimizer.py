@@ -1,61 +1,97 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.training.optimizer import make_optimizer, moments, restore_moments
+from gpt_cli.training.optimizer import AdamW, Optimizer, make_optimizer
 
 CONFIG = small_config()
+MUON = small_config("train.optimizer=muon", "train.muon_learning_rate=0.5", "model.num_heads=4")
 
 
-def stepped() -> tuple[GPT, torch.optim.AdamW]:
-    model = GPT(CONFIG.model, 257, torch.Generator().manual_seed(0)).eval()
-    optimizer = make_optimizer(model, CONFIG.train)
+def stepped(config: object = CONFIG) -> tuple[GPT, Optimizer]:
+    assert isinstance(config, type(CONFIG))
+    model = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval()
+    optimizer = make_optimizer(model, config.train)
     model(torch.tensor([[1, 2, 3]])).sum().backward()
-    optimizer.step()
+    optimizer.step(1.0)
     return model, optimizer
 
 
-def test_every_parameter_is_in_one_group_and_only_matrices_decay() -> None:
+def test_adamw_takes_every_parameter_and_muon_the_matrices_inside_blocks() -> None:
     model, optimizer = stepped()
-    grouped = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    assert {id(parameter) for parameter in grouped} == {id(parameter) for parameter in model.parameters()}
-    assert len(grouped) == len(list(model.parameters()))
-    for group in optimizer.param_groups:
-        assert {parameter.dim() >= 2 for parameter in group["params"]} == {group["weight_decay"] > 0}
+    assert optimizer.muon is None
+    assert optimizer.adamw.parameters.keys() == dict(model.named_parameters()).keys()
+    model, optimizer = stepped(MUON)
+    assert optimizer.muon is not None
+    for name, parameter in model.named_parameters():
+        taken = name.startswith("blocks.") and parameter.dim() == 2
+        assert (name in optimizer.muon.parameters) == taken == (name not in optimizer.adamw.parameters)
 
 
-def test_fused_steps_equal_the_textbook() -> None:
-    """Loshchilov and Hutter 2019, algorithm 2, after one step: decay, then the sign of the gradient."""
-    parameter = torch.nn.Parameter(torch.tensor([[1.0, -2.0]]))
-    model = torch.nn.Module()
-    model.weight = parameter
-    optimizer = make_optimizer(model, CONFIG.train)  # type: ignore[arg-type]
-    parameter.grad = torch.tensor([[3.0, -0.5]])
-    optimizer.step()
-    rate, decay = CONFIG.train.learning_rate, CONFIG.train.weight_decay
-    expected = torch.tensor([[1.0, -2.0]]) * (1 - rate * decay) - rate * torch.tensor([[1.0, -1.0]])
-    torch.testing.assert_close(parameter.detach(), expected)
+def test_steps_equal_the_textbook() -> None:
+    """Loshchilov and Hutter 2019, algorithm 2, after one step: decay of matrices, then the sign of the gradient."""
+    matrix, vector = torch.nn.Parameter(torch.tensor([[1.0, -2.0]])), torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    matrix.grad, vector.grad = torch.tensor([[3.0, -0.5]]), torch.tensor([3.0, -0.5])
+    AdamW({"matrix": matrix, "vector": vector}, weight_decay=0.2).step(0.1)
+    torch.testing.assert_close(matrix.detach(), torch.tensor([[1.0 * 0.98 - 0.1, -2.0 * 0.98 + 0.1]]))
+    torch.testing.assert_close(vector.detach(), torch.tensor([1.0 - 0.1, -2.0 + 0.1]))
 
 
-def test_moments_put_back_continue_the_same_way() -> None:
-    model, optimizer = stepped()
-    again = GPT(CONFIG.model, 257).eval()
+def test_many_steps_are_those_of_torch_bit_for_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((5, 3), (7,))]
+    theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in ours]
+    optimizer = AdamW({str(n): parameter for n, parameter in enumerate(ours)}, weight_decay=0.1)
+    groups = [{"params": theirs[:1], "weight_decay": 0.1}, {"params": theirs[1:], "weight_decay": 0.0}]
+    reference = torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True)
+    for step in range(20):
+        for one, other in zip(ours, theirs, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            other.grad = one.grad.clone()
+        for group in reference.param_groups:
+            group["lr"] = 0.1 / (1 + step)
+        optimizer.step(0.1 / (1 + step))
+        reference.step()
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("config", [CONFIG, MUON], ids=["adamw", "muon"])
+def test_what_is_stored_continues_the_same_way(config: object) -> None:
+    assert isinstance(config, type(CONFIG))
+    model, optimizer = stepped(config)
+    again = GPT(config.model, 257).eval()
     again.load_state_dict(model.state_dict())
-    restored = make_optimizer(again, CONFIG.train)
-    restore_moments(again, restored, {name: t.clone() for name, t in moments(model, optimizer).items()}, step=1)
+    restored = make_optimizer(again, config.train)
+    restored.restore({name: tensor.clone() for name, tensor in optimizer.moments().items()}, step=1)
     for one, optimizing in ((model, optimizer), (again, restored)):
-        one.zero_grad()
+        optimizing.zero_grad()
         one(torch.tensor([[4, 5]])).square().sum().backward()
-        optimizing.step()
+        optimizing.step(0.5)
     for name, tensor in again.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name])
 
 
 def test_missing_moments_are_told() -> None:
-    model, _ = stepped()
+    model, optimizer = stepped()
     with pytest.raises(CheckpointError, match=r"not from best\.safetensors"):
-        restore_moments(model, make_optimizer(model, CONFIG.train), {}, step=1)
+        make_optimizer(model, CONFIG.train).restore({}, step=1)
+    with pytest.raises(CheckpointError, match=r"not from best\.safetensors"):
+        make_optimizer(model, MUON.train).restore(optimizer.moments(), step=1)
+
+
+def test_making_one_does_not_load_the_compiler_of_torch() -> None:
+    """Making one of torch.optim does, and takes a second of each start."""
+    script = (
+        "import sys, torch\nfrom gpt_cli.config import TrainConfig\nfrom gpt_cli.training.optimizer import Optimizer\n"
+        "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(layer, TrainConfig())\n"
+        "layer(torch.ones(2)).sum().backward()\noptimizer.step(1.0)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0

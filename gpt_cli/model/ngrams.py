@@ -1,0 +1,48 @@
+"""Embeddings of the last few tokens together, so that the first block need not learn to look at its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed number (Knuth, vol. 3, section 6.4)
+
+
+class NgramEmbedding(nn.Module):
+    """Adds to each token the learned embeddings of the 2, ..., N tokens that end with it, then normalises the sum.
+
+    A table has as many rows as there are n-grams, or `num_rows`, which n-grams then share by a hash. Bigram tables of
+    this kind are known from modded-nanogpt. Before the first token stands the last id of the vocabulary, end-of-text.
+    """
+
+    def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):
+        super().__init__()
+        self.vocab_size = vocab_size
+        sizes = [min(vocab_size**n, num_rows) for n in range(2, longest + 1)]
+        tables = nn.ModuleList(nn.Embedding.from_pretrained(torch.zeros(size, d_model), freeze=False) for size in sizes)
+        self.tables = cast("Sequence[nn.Embedding]", tables)
+
+    def forward(self, x: Tensor, ids: Tensor, num_before: int = 0) -> Tensor:
+        """Embeddings [B, T, D] of the last T of ids [B, num_before + T] -> [B, T, D]."""
+        for table, rows in zip(self.tables, self.rows(ids), strict=True):
+            x = x + table(rows[:, num_before:])
+        return F.layer_norm(x, x.shape[-1:])
+
+    def rows(self, ids: Tensor) -> Iterator[Tensor]:
+        """For each table, where it keeps the n-gram that ends at a token: ids [B, T] -> [B, T]."""
+        code, earlier = ids, ids
+        for n, table in enumerate(self.tables, start=2):
+            earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)
+            # beyond 64 bits it wraps, which a hash may
+            code = code + earlier * _signed(self.vocab_size ** (n - 1))
+            exact = table.num_embeddings == self.vocab_size**n
+            yield code if exact else (code * _MIXER >> 32) % table.num_embeddings
+
+
+def _signed(number: int) -> int:
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >= 1 << 63 else number
