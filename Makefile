@@ -44,9 +44,8 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	@touch $@
 
 bench: .venv/installed  ## time the default model beside its reference forms, its saving, its sampling, and learning Shakespeare, as ratios in one run
-	.venv/bin/python -m benchmarks.training
+	$(GPT) bench
 	.venv/bin/python -m benchmarks.saving
-	.venv/bin/python -m benchmarks.sampling
 	.venv/bin/python -m benchmarks.shakespeare
 
 data: .venv/installed  ## fetch the catalogue of corpora into data/

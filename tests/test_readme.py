@@ -20,9 +20,9 @@ PAGES = ("README.md", "README.zh-CN.md")
 
 def commands(page: str) -> list[str]:
     """The lines of shell blocks that begin with `$ gpt`, without the prompt sign."""
-    blocks = re.findall(r"^```(?:console|sh)\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
-    lines = (line.removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines())
-    return [line for line in lines if line.startswith("gpt ") or "| gpt " in line]
+    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.startswith("$ ")]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ gpt ") or "| gpt " in line]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -39,6 +39,8 @@ def test_every_command_of_the_page_runs(page: str, here: Path, run: RunCommand) 
         words = ["smoke" if word in ("small", "tiny", "configs/tiny.yaml") else word for word in words]
         if words[0] == "train" and "--resume" not in words:
             words += ["--max-steps", "4"]
+        if words[0] == "bench":
+            words += ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
         outcome = run(*words, stdin=b"The value\n" if before else b"")
         assert outcome.code == 0, f"{command}\n{outcome.err}"
 
@@ -55,7 +57,16 @@ def test_both_pages_show_the_same_commands_outputs_and_pictures() -> None:
 
 def test_every_command_and_flag_is_in_the_readme(run: RunCommand) -> None:
     text = (ROOT / "README.md").read_text()
-    for command in (["train"], ["sample"], ["attn-dump"], ["info"], ["config", "show"], ["data", "fetch"]):
+    for command in (
+        ["train"],
+        ["sample"],
+        ["attn-dump"],
+        ["eval"],
+        ["bench"],
+        ["info"],
+        ["config", "show"],
+        ["data", "fetch"],
+    ):
         assert f"gpt {command[0]}" in text
         for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", run(*command, "--help").out):
             assert flag in text or flag == "--help", flag

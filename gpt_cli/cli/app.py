@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 from typer.main import get_command
 
-from gpt_cli.cli import attn_dump, config, data, evaluate, info, sample, train
+from gpt_cli.cli import attn_dump, bench, config, data, evaluate, info, sample, train
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.errors import (
     EXIT_CODE_BUG,
@@ -42,6 +42,7 @@ app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' 
 )
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
+app.command("bench", epilog="Example: gpt bench, gpt bench --config tiny --json")(bench.bench)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 

@@ -67,11 +67,13 @@ def evaluate(
 
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.model.device import choose_device, choose_dtype
+    from gpt_cli.model.memory import reuse_memory
     from gpt_cli.sampling.quantise import round_weights
     from gpt_cli.sampling.scoring import score, surprisals
     from gpt_cli.text.corpus import read_corpus
     from gpt_cli.text.tokens import encode_documents
 
+    reuse_memory()
     where = choose_device(device or "auto")
     text = read_corpus(data) if data else None
     results: list[dict[str, Any]] = []

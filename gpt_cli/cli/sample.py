@@ -90,7 +90,10 @@ def sample(
 
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.model.device import choose_device, choose_dtype, product_dtype
+    from gpt_cli.model.memory import reuse_memory
     from gpt_cli.sampling.decoder import Decoder
+
+    reuse_memory()
 
     where = choose_device(device or "auto")
     if quantize and where.type != "cpu":

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from gpt_cli.training.memory import reuse_memory
+from gpt_cli.model.memory import reuse_memory
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")

@@ -1,0 +1,83 @@
+"""`gpt bench`"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpt_cli.cli import options
+from gpt_cli.cli.terminal import Console, table
+
+if TYPE_CHECKING:
+    from gpt_cli.measuring.bench import Timing
+
+
+def bench(
+    config: Annotated[
+        str, typer.Option("--config", metavar="FILE", help="A YAML file or a shipped config; its text is not read.")
+    ] = "small",
+    settings: options.Settings = None,
+    rounds: Annotated[
+        int, typer.Option(parser=options.whole_number(1, 1000), help="Timed rounds, after one to warm up.")
+    ] = 5,
+    tokens: Annotated[
+        int, typer.Option(parser=options.whole_number(1, 100_000), help="New tokens of each sampled sequence.")
+    ] = 100,
+    device: options.Device = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Time training and sampling beside what this machine could do and beside plain forms, which take turns."""
+    console = Console(quiet)
+    from gpt_cli.config.reading import read_config
+
+    asked = read_config(config, settings or (), {})
+
+    import torch
+
+    from gpt_cli.measuring import bench as benches
+    from gpt_cli.measuring.roof import measure_roof
+    from gpt_cli.model.device import choose_device, processor
+    from gpt_cli.model.memory import reuse_memory
+
+    where = choose_device(device or "auto")
+    about: dict[str, Any] = {
+        "config": config, "device": str(where), "processor": processor(), "threads": torch.get_num_threads(),
+        "torch": torch.__version__, "rounds": rounds,
+    }  # fmt: skip
+    reuse_memory()
+    with console.counting("roof", 3 * rounds, "rounds") as count:
+        roof = measure_roof(where, rounds, count)
+    forms = benches.training_forms(asked, where)
+    with console.counting("training", len(forms) * (rounds + 1), "runs") as count:
+        training = benches.take_turns(forms, benches.training_roof(roof), rounds, count)
+    forms = benches.sampling_forms(asked, where, tokens)
+    with console.counting("sampling", len(forms) * (rounds + 1), "runs") as count:
+        sampling = benches.take_turns(forms, benches.sampling_roof(roof), rounds, count)
+    if json:
+        timings = {"training": [asdict(found) for found in training], "sampling": [asdict(found) for found in sampling]}
+        console.json({**about, "roof": asdict(roof), **timings})
+        return
+    rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
+    console.result(
+        f"{about['processor']}, {where}, {about['threads']} threads, torch {torch.__version__}, {rounds} rounds\n"
+        f"roof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
+    )
+    batch = asked.train.batch_size * asked.model.context_length
+    console.result(f"training {config}, {batch:,} tokens a step; the roof is products\n{_as_table(training)}\n")
+    console.result(
+        f"sampling {config}, {tokens} tokens after 8; the roof is reading the weights\n{_as_table(sampling)}"
+    )
+
+
+def _as_table(timings: list[Timing]) -> str:
+    head = ("form", "dtype", "seconds", "tokens/s", "ratio", "of roof")
+    rows = (
+        (found.form, found.dtype, f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}",
+         f"{found.share_of_roof:.0%}")
+        for found in timings
+    )  # fmt: skip
+    return table([head, *rows])

@@ -1,0 +1,221 @@
+"""Forms of training and sampling that take turns, so that a machine that slows down slows all of them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Progress
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config
+from gpt_cli.measuring.estimate import Estimate, estimate
+from gpt_cli.measuring.roof import Roof, synchronize
+from gpt_cli.model import GPT
+from gpt_cli.model.device import choose_dtype
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.text.tokens import Batches
+from gpt_cli.training.evaluation import cross_entropy
+from gpt_cli.training.optimizer import Optimizer
+from gpt_cli.training.session import Session
+from gpt_cli.training.step import take_step
+
+PROMPT = list(range(8))
+NUM_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to do the same work; `run` does it once, for so many tokens."""
+
+    name: str
+    dtype: str
+    run: Callable[[], object]
+    num_tokens: int
+    cost: float  # of a token: operations in training, bytes of weights read in sampling
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a form took: medians over rounds, its rate against the first form's and against the machine's."""
+
+    form: str
+    dtype: str
+    seconds: float
+    tokens_per_second: float
+    ratio: float
+    share_of_roof: float
+
+
+def take_turns(
+    forms: Sequence[Form], roof: Callable[[Form], float], rounds: int, progress: Callable[[int], object]
+) -> list[Timing]:
+    """Run each form once to warm up, then `rounds` times; `progress` is told each run."""
+    seconds: list[list[float]] = [[] for _ in forms]
+    for number in range(rounds + 1):
+        for form, found in zip(forms, seconds, strict=True):
+            started = time.perf_counter()
+            form.run()
+            if number:
+                found.append(time.perf_counter() - started)
+            progress(1)
+    medians = [statistics.median(found) for found in seconds]
+    rates = [form.num_tokens / median for form, median in zip(forms, medians, strict=True)]
+    return [
+        Timing(form.name, form.dtype, median, rate, rate / rates[0], rate * form.cost / roof(form))
+        for form, median, rate in zip(forms, medians, rates, strict=True)
+    ]
+
+
+def vocab_size_of(config: Config) -> int:
+    """The vocabulary that a config asks for, or a likely one where the text would decide."""
+    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": 50257}[config.tokenizer.kind]
+
+
+def costs(config: Config, dtype: str) -> Estimate:
+    """What a token costs."""
+    settings = config.train
+    size = settings.micro_batch_size or settings.batch_size
+    return estimate(config.model, vocab_size_of(config), micro_batch_size=size, dtype=dtype)
+
+
+def training_forms(config: Config, device: torch.device) -> list[Form]:
+    """A training step in plain forms, and as `gpt train` takes it, on random tokens.
+
+    plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
+    """
+    dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
+    num_tokens = config.train.batch_size * config.model.context_length
+    flops = costs(config, dtype).training_flops_per_token
+
+    def form(name: str, dtype: str, run: Callable[[], object]) -> Form:
+        return Form(name, dtype, run, num_tokens, flops)
+
+    return [
+        form("plain", "float32", _plain_step(config, device, fused=True, dropout=0.0)),
+        form("heads", "float32", _plain_step(config, device, fused=False, dropout=config.model.dropout)),
+        form("gpt train", dtype, _our_step(config, device, dtype)),
+    ]
+
+
+def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: float) -> Callable[[], None]:
+    sizes = config.model.model_copy(update={"dropout": dropout})
+    settings = config.train.model_copy(update={"optimizer": "adamw"})
+    model = GPT(sizes, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train().use_fused(fused)
+    optimizer = Optimizer(model, settings)
+    ids = torch.from_numpy(_noise(config, settings.batch_size * (sizes.context_length + 1))).to(device)
+    ids = ids.view(settings.batch_size, -1)
+
+    def step() -> None:
+        cross_entropy(model(ids[:, :-1]), ids[:, 1:]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip or float("inf"))
+        optimizer.step(1.0)
+        optimizer.zero_grad()
+        synchronize(device)
+
+    return step
+
+
+def _our_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
+    settings = config.train.model_copy(update={"dtype": dtype, "device": str(device), "max_time": None})
+    config = config.model_copy(update={"train": settings})
+    ids = _noise(config, 4 * settings.batch_size * (config.model.context_length + 1))
+    model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train()
+    progress = Progress(
+        step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None, evaluations_without_best=0,
+        num_training_tokens=len(ids), data_digest="", environment={},
+    )  # fmt: skip
+    batches = Batches(ids, config.model.context_length, settings.batch_size, settings.seed)
+    # a step neither reads nor writes the run directory
+    session = Session(
+        config, RunDirectory(Path("none")), ByteTokenizer(), batches, ids, model, Optimizer(model, settings), progress
+    )
+
+    def step() -> None:
+        take_step(session)
+        synchronize(device)
+
+    return step
+
+
+def _noise(config: Config, count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(vocab_size_of(config), size=count)
+
+
+def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> list[Form]:
+    """Sampling one sequence and 32, after a prompt of 8 tokens, with random weights; drawing is part of it."""
+    model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
+    num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
+
+    def form(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Form:
+        size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
+        return Form(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples)
+
+    forms = [form("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
+    decoders = {"float32": Decoder(model), "bfloat16": Decoder(model, torch.bfloat16)}
+    if device.type == "cpu":
+        decoders["int8"] = Decoder(model, int8=True)
+    for num_samples in (1, NUM_SAMPLES):
+        for dtype, decoder in decoders.items():
+            name = "gpt sample" if num_samples == 1 else f"gpt sample, {num_samples} at once"
+
+            def run(decoder: Decoder = decoder, num_samples: int = num_samples) -> None:
+                parameters = SamplingParameters()
+                for _ in generate(decoder, [PROMPT], parameters, max_new_tokens=num_tokens, num_samples=num_samples):
+                    pass
+
+            forms.append(form(name, dtype, num_samples, run))
+        if importlib.util.find_spec("transformers"):
+            name = "transformers" if num_samples == 1 else f"transformers, {num_samples} at once"
+            run_theirs = _transformers(config, device, num_tokens, num_samples)
+            forms.append(form(name, "bfloat16", num_samples, run_theirs))
+    return forms
+
+
+@torch.inference_mode()
+def _without_cache(model: GPT, num_tokens: int) -> None:
+    """The plain loop: all that the model sees, again for each token."""
+    ids = torch.tensor([PROMPT], device=model.token_embedding.weight.device)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(num_tokens):
+        logits = model.next_logits(ids[:, -model.config.context_length :])
+        uniform = torch.rand(1, generator=generator, dtype=torch.float64)
+        chosen = choose(probabilities(logits.cpu(), SamplingParameters()), uniform)
+        ids = torch.cat([ids, chosen[:, None].to(ids.device)], dim=1)
+
+
+def _transformers(config: Config, device: torch.device, num_tokens: int, num_samples: int) -> Callable[[], None]:
+    """`generate` of a GPT-2 of the same sizes, as its users call it; no dependency of ours."""
+    transformers: Any = importlib.import_module("transformers")
+    sizes = config.model
+    shape = transformers.GPT2Config(
+        vocab_size=vocab_size_of(config), n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
+        n_embd=sizes.d_model, n_layer=sizes.num_blocks, n_head=sizes.num_heads,
+        bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()
+    ids = torch.tensor([PROMPT] * num_samples, device=device)
+    options = {"do_sample": True, "temperature": 0.8, "top_k": 0}
+    options |= {"max_new_tokens": num_tokens, "min_new_tokens": num_tokens}
+    return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+
+
+def training_roof(roof: Roof) -> Callable[[Form], float]:
+    """Operations per second that a form of training could reach."""
+    return lambda form: roof.flops[form.dtype]
+
+
+def sampling_roof(roof: Roof) -> Callable[[Form], float]:
+    """Bytes per second that a form of sampling could read."""
+    return lambda _: roof.bytes_read

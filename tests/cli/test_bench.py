@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from helpers import RunCommand
+
+QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
+
+
+def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) -> None:
+    outcome = run("bench", *QUICK)
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert "GFLOP/s, reading" in lines[1]
+    assert lines[3] == "training smoke, 256 tokens a step; the roof is products"
+    assert [line.split("  ")[0] for line in lines[5:8]] == ["plain", "heads", "gpt train"]
+    assert "sampling smoke, 3 tokens after 8; the roof is reading the weights" in lines
+    assert list(here.iterdir()) == []
+
+
+def test_its_json_is_alone_on_stdout(here: Path, run: RunCommand) -> None:
+    found = json.loads(run("bench", *QUICK, "--json", "--set", "model.dropout=0").out)
+    assert (found["config"], found["device"], found["rounds"]) == ("smoke", "cpu", 1)
+    assert found["roof"]["flops"]["float32"] > 0
+    assert found["training"][0]["ratio"] == found["sampling"][0]["ratio"] == 1
+    for timing in found["training"]:
+        assert timing["tokens_per_second"] * timing["seconds"] > 255.9
+
+
+def test_wrong_values_are_told(run: RunCommand) -> None:
+    assert run("bench", "--rounds", "0").err.startswith('error: --rounds: "0" is not allowed; use a whole number')
+    assert run("bench", "--config", "smal").code == 2

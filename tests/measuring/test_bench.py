@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+import torch
+from helpers import small_config
+
+from gpt_cli.measuring import roof as roofs
+from gpt_cli.measuring.bench import Form, sampling_forms, take_turns, training_forms, vocab_size_of
+
+CPU = torch.device("cpu")
+CONFIG = small_config("model.dropout=0.1")
+
+
+def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    # of the warm-up and four rounds
+    durations = {"a": iter([9.0, 1.0, 2.0, 3.0, 2.0]), "b": iter([9.0, 4.0, 5.0, 4.0, 40.0])}
+    now = 0.0
+
+    def run(name: str) -> None:
+        nonlocal now
+        order.append(name)
+        now += next(durations[name])
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    forms = [Form(name, "float32", lambda name=name: run(name), 20, cost) for name, cost in (("a", 3.0), ("b", 6.0))]
+    told = []
+    first, second = take_turns(forms, lambda form: 60.0, 4, told.append)
+    assert order == ["a", "b"] * 5
+    assert len(told) == 10
+    assert (first.seconds, first.tokens_per_second, first.ratio) == (2.0, 10.0, 1.0)
+    assert first.share_of_roof == pytest.approx(10 * 3 / 60)
+    assert (second.seconds, second.ratio) == (4.5, pytest.approx(2 / 4.5))
+    assert second.share_of_roof == pytest.approx(20 / 4.5 * 6 / 60)
+
+
+def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    from gpt_cli.measuring import bench
+
+    real = bench.take_step
+    monkeypatch.setattr(bench, "take_step", lambda session: (calls.append(session), real(session)))
+    plain, heads, ours = training_forms(CONFIG, CPU)
+    assert [form.name for form in (plain, heads, ours)] == ["plain", "heads", "gpt train"]
+    assert {form.num_tokens for form in (plain, heads, ours)} == {4 * 16}
+    for form in (plain, heads, ours):
+        form.run()
+    ours.run()
+    assert calls[0].progress.step == 2
+    assert calls[0].config.model.dropout == 0.1
+
+
+def test_sampling_forms_cost_the_weights_they_read() -> None:
+    forms = [form for form in sampling_forms(CONFIG, CPU, 3) if form.name != "transformers" and "32" not in form.name]
+    assert [form.dtype for form in forms] == ["float32", "float32", "bfloat16", "int8"]
+    D, V = 16, vocab_size_of(CONFIG)
+    weights = 2 * (12 * D * D + (4 + 1 + 1) * D + 4 * D) + 2 * D + V * D  # and biases, and norms
+    assert [form.cost / weights for form in forms] == [4, 4, 2, 1]
+    for form in forms:
+        form.run()
+        assert form.num_tokens == 3
+
+
+def test_the_roof_is_operations_and_bytes_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofs, "_SIZE", 8)
+    monkeypatch.setattr(roofs, "_READ", 100)
+    now = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(now)))
+    told = []
+    found = roofs.measure_roof(CPU, 3, told.append)
+    assert found == roofs.Roof({"float32": 2 * 8**3, "bfloat16": 2 * 8**3}, 400.0)
+    assert len(told) == 9
