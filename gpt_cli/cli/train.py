@@ -13,7 +13,7 @@ import typer
 from gpt_cli.cli import options
 from gpt_cli.cli.signals import Signals, listening, signal_name
 from gpt_cli.cli.terminal import Console, abandon_stdout, duration, size
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.checkpoint import Checkpoint
@@ -42,6 +42,9 @@ def train(
     settings: options.Settings = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
+    compile: Annotated[  # noqa: A002
+        str | None, typer.Option("--compile", metavar="WHEN", help="auto, on or off: translate blocks to faster code.")
+    ] = None,
     seed: Annotated[
         str | None, typer.Option("--seed", metavar="N", help="Seed of weights, batches and dropout.")
     ] = None,
@@ -64,6 +67,7 @@ def train(
         "data.source": None if data is None else data[0] if len(data) == 1 else data,
         "train.device": device,
         "train.dtype": dtype,
+        "train.compile": compile,
         "train.seed": seed,
         "train.max_steps": max_steps,
         "train.max_time": max_time,
@@ -123,7 +127,6 @@ def _prepare(
     from gpt_cli.checkpoints.run_directory import RunDirectory
     from gpt_cli.text.corpus import read_corpus
     from gpt_cli.training.session import begin
-    from gpt_cli.training.step import time_step
 
     directory = RunDirectory(out)
     if directory.exists() and not (resume or overwrite):
@@ -143,13 +146,28 @@ def _prepare(
         console.notice(f"{corpus.num_skipped} files are no text and were left out")
     with console.counting("tokenizing", corpus.num_characters, "characters") as count:
         session = begin(resolved, corpus, directory, continued, count)
-    seconds = time_step(session)
+    if resolved.train.compile == "on":
+        console.notice("compiling, which may take half a minute")
+    seconds = _time_step(session)
     _require_space(session)
     _announce(console, session, corpus, seconds)
     if continued is None:
         return session, None
     console.notice(f"resuming {directory.path} at step {continued.progress.step}")
     return session, continued.progress.observed_step
+
+
+def _time_step(session: Session) -> float:
+    """The seconds of a step; what a compiler of torch cannot do here is told as such."""
+    from gpt_cli.training.step import time_step
+
+    try:
+        return time_step(session)
+    except Exception as error:
+        if session.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
+            raise
+        wrong = f"torch cannot compile here, {shown(str(error).splitlines()[0])}"
+        raise EnvironmentFailure("train.compile", wrong, "use off", hint="--compile off") from error
 
 
 def _require_space(session: Session) -> None:

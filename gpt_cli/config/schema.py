@@ -201,6 +201,9 @@ class TrainConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the products; weights stay float32; auto takes bfloat16 where it pays"
     )
+    compile: Literal["auto", "on", "off"] = Field(
+        default="auto", description="translate blocks to faster code first; auto does on CUDA from 1,000 steps on"
+    )
     log_every: Count = Field(default=10, description="steps between lines of metrics.jsonl")
     eval_every: Count = Field(default=250, description="steps between evaluations")
     eval_tokens: Count = Field(default=16384, description="validation tokens of an evaluation while training")

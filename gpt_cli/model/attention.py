@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.dropout import DropMasks, Dropout, drop_out
+from gpt_cli.model.dropout import Dropout, drop_out
 from gpt_cli.model.positions import rotate
 
 
@@ -87,11 +87,8 @@ class MultiHeadAttention(nn.Module):
         self.dropout = Dropout(dropout)
         self.fused = True
 
-    def forward(self, x: Tensor, rotation: Tensor | None = None, masks: DropMasks | None = None) -> Tensor:
-        keep = None
-        if masks is not None and self.training and self.dropout.p > 0:
-            num_tokens = x.shape[1]
-            keep = masks.keep("weights", (len(x), len(self.heads), num_tokens, num_tokens), x.device)
+    def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
+        """In training `keep` [B, H, T, T] says which weights stay, else torch draws."""
         mixed = self.fused_heads(x, rotation, keep) if self.fused else self.separate_heads(x, rotation, keep)
         return self.projection_layer(mixed)
 

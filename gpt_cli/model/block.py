@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.model.attention import MultiHeadAttention
-from gpt_cli.model.dropout import DropMasks, Dropout
+from gpt_cli.model.dropout import Dropout, Keep
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -51,10 +51,11 @@ class Block(nn.Module):
         """What the heads of this block see of the residual stream: [B, T, D] -> [B, T, D]."""
         return self.norm_1(x) if self.pre_norm else x
 
-    def forward(self, x: Tensor, rotation: Tensor | None = None, masks: DropMasks | None = None) -> Tensor:
-        attended = self.attention(self.attention_input(x), rotation, masks)
-        x = x + self.dropout(attended, masks, "attention")
+    def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None) -> Tensor:
+        """In training `keep` says what dropout leaves, else torch draws."""
+        weights, attention, feed_forward = keep or (None, None, None)
+        x = x + self.dropout(self.attention(self.attention_input(x), rotation, weights), attention)
         if self.pre_norm:
-            return x + self.dropout(self.feed_forward(self.norm_2(x)), masks, "feed_forward")
+            return x + self.dropout(self.feed_forward(self.norm_2(x)), feed_forward)
         x = self.norm_1(x)
-        return self.norm_2(x + self.dropout(self.feed_forward(x), masks, "feed_forward"))
+        return self.norm_2(x + self.dropout(self.feed_forward(x), feed_forward))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,14 @@ from torch import Tensor, nn
 from gpt_cli.streams import MULTIPLIERS, stream_key
 
 _LANES = 2**16  # each 32-bit word gives two lanes of 16 bits
+
+
+class Keep(NamedTuple):
+    """Which entries stay, True, at the three places of a block where some are dropped."""
+
+    weights: Tensor  # [B, H, T, T]
+    attention: Tensor  # [B, T, D]
+    feed_forward: Tensor  # [B, T, D]
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,12 @@ class DropMasks:
     def of_block(self, block: int) -> DropMasks:
         """The masks for another block of the model."""
         return replace(self, block=block)
+
+    def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
+        """All masks of the block, for a batch of the shape [B, T, D]."""
+        B, T, _ = shape
+        weights = self.keep("weights", (B, num_heads, T, T), device)
+        return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
         """False where an entry is dropped, each independently with the rate (to 2^-16): bool [B, ...]."""
@@ -63,12 +78,12 @@ def _signed(word: int) -> int:
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout that can be told what to drop; without a mask torch draws one, in training mode only."""
+    """nn.Dropout that can be told what to keep; without a mask torch draws one, in training mode only."""
 
-    def forward(self, input: Tensor, masks: DropMasks | None = None, site: str = "") -> Tensor:  # noqa: A002
-        if masks is None or not self.training or self.p == 0:
+    def forward(self, input: Tensor, keep: Tensor | None = None) -> Tensor:  # noqa: A002
+        if keep is None or not self.training or self.p == 0:
             return super().forward(input)
-        return drop_out(input, masks.keep(site, input.shape, input.device), self.p)
+        return drop_out(input, keep, self.p)
 
 
 def drop_out(x: Tensor, keep: Tensor, rate: float) -> Tensor:

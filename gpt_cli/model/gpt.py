@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import torch
@@ -40,6 +40,7 @@ class GPT(nn.Module):
         else:
             self.rotary = RotaryPositions(config.context_length, config.head_size)
         self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
+        self._compiled: list[Callable[..., Tensor]] = []  # no part of the state dict
         self.final_norm = make_norm(config)
         self.output_layer = None if config.tie_embeddings else nn.Linear(config.d_model, vocab_size, bias=False)
         if not self.token_embedding.weight.is_meta:
@@ -52,8 +53,12 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor, masks: DropMasks | None = None) -> Tensor:
         """Logits [B, T, V]; T is at most context_length. In training `masks` say what dropout drops."""
         x, rotation = self._embed(ids)
-        for number, block in enumerate(self.blocks):
-            x = block(x, rotation, masks and masks.of_block(number))
+        dropping = self.training and self.config.dropout > 0
+        for number, block in enumerate(self._compiled if self.training and self._compiled else self.blocks):
+            keep = None
+            if masks is not None and dropping:
+                keep = masks.of_block(number).draw(x.shape, self.config.num_heads, x.device)
+            x = block(x, rotation, keep)
         return self._logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
@@ -84,6 +89,11 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Where each token looks: ids [B, T] -> [L, B, H, T, T] for the wanted layers and heads, in model order."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
+
+    def compile_blocks(self) -> GPT:
+        """Train by compiled blocks from now on, of the same parameters; returns the model."""
+        self._compiled = [torch.compile(block) for block in self.blocks]  # type: ignore[arg-type]
+        return self
 
     def use_fused(self, fused: bool) -> GPT:
         """Choose between the fused twin and the separate heads, in every block; returns the model."""

@@ -16,7 +16,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.errors import CheckpointError, DataError, together
 from gpt_cli.model import GPT
-from gpt_cli.model.device import choose_device, choose_dtype, processor
+from gpt_cli.model.device import choose_compile, choose_device, choose_dtype, processor
 from gpt_cli.streams import stream_key
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
@@ -85,7 +85,11 @@ def resolve(config: Config, notice: Callable[[str], object]) -> Config:
     Raises EnvironmentFailure for a device that is not there.
     """
     device = choose_device(config.train.device)
-    changes = {"device": str(device), "dtype": choose_dtype(config.train.dtype, device, config.model.d_model)}
+    changes = {
+        "device": str(device),
+        "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
+        "compile": choose_compile(config.train.compile, device, config.train.max_steps),
+    }
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
         notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
     for key in config.tokenizer.unused_keys():
@@ -95,7 +99,9 @@ def resolve(config: Config, notice: Callable[[str], object]) -> Config:
 
 def config_to_resume(stored: Config, asked: Config) -> Config:
     """The asked config, where `auto` means what the run chose; raises CheckpointError listing what may not change."""
-    kept = {key: getattr(stored.train, key) for key in ("device", "dtype") if getattr(asked.train, key) == "auto"}
+    kept = {
+        key: getattr(stored.train, key) for key in ("device", "dtype", "compile") if getattr(asked.train, key) == "auto"
+    }
     asked = asked.model_copy(update={"train": asked.train.model_copy(update=kept)})
     fixed = [
         CheckpointError("--resume", f"{key} was {old} in this run and is {new} now", "it may not change")
@@ -153,6 +159,8 @@ def begin(
     else:
         generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
         model = GPT(config.model, tokenizer.vocab_size, generator).to(device)
+    if config.train.compile == "on":
+        model.compile_blocks()
     optimizer = make_optimizer(model, config.train)
     if continued:
         optimizer.restore(continued.moments, state.step)

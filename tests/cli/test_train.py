@@ -86,6 +86,33 @@ def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunC
     assert both.err.splitlines()[0] == "error: --max-time: contradicts --max-steps; use one of them"
 
 
+def test_what_cannot_be_compiled_is_told_with_a_way_out(
+    corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    refused = run("train", *FAST, "--compile", "on")
+    assert refused.code == 5
+    assert refused.err.splitlines()[-2:] == [
+        "error: train.compile: there is no C++ compiler, no-such-compiler is not found; install one, or use off",
+        "hint: --compile off",
+    ]
+    monkeypatch.setenv("CXX", sys.executable)  # there, but no compiler
+    failure = type("CppCompileError", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+
+    def fail(session: object) -> float:
+        raise failure("C++ compile error\n\nCommand: ...")
+
+    monkeypatch.setattr("gpt_cli.model.gpt.GPT.compile_blocks", lambda model: model)
+    monkeypatch.setattr("gpt_cli.training.step.time_step", fail)
+    refused = run("train", *FAST, "--compile", "on")
+    assert refused.code == 5
+    assert refused.err.splitlines()[-2:] == [
+        'error: train.compile: torch cannot compile here, "C++ compile error"; use off',
+        "hint: --compile off",
+    ]
+    assert not Path("runs/smoke/checkpoints").exists()
+
+
 def test_muon_and_ngrams_train_from_settings_alone(corpus: Path, run: RunCommand) -> None:
     losses = []
     for settings in ([], ["--set", "model.ngram_embedding=3"], ["--set", "train.optimizer=muon"]):

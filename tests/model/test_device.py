@@ -3,7 +3,7 @@ import torch
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import device as module
-from gpt_cli.model.device import autocast, choose_device, choose_dtype
+from gpt_cli.model.device import autocast, choose_compile, choose_device, choose_dtype
 
 CPU = torch.device("cpu")
 
@@ -38,3 +38,18 @@ def test_products_are_computed_in_the_chosen_type() -> None:
         assert (x @ x).dtype == torch.bfloat16
     with autocast(CPU, "float32"):
         assert (x @ x).dtype == torch.float32
+
+
+def test_compiling_is_for_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert [choose_compile("auto", cuda, steps) for steps in (999, 1000)] == ["off", "on"]
+    assert choose_compile("auto", cpu, 10**6) == "off"
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert choose_compile("off", cpu, 1) == "off"
+    with pytest.raises(EnvironmentFailure) as raised:
+        choose_compile("on", cpu, 1)
+    assert raised.value.lines() == [
+        "error: train.compile: there is no C++ compiler, no-such-compiler is not found; install one, or use off",
+        "hint: --compile off",
+    ]
+    assert choose_compile("on", cuda, 1) == "on"

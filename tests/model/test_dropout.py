@@ -53,9 +53,9 @@ def test_a_sequence_has_its_mask_however_the_batch_is_split() -> None:
 
 
 def test_the_mean_stays_and_evaluation_changes_nothing() -> None:
-    x, masks = torch.ones(1000, 100), DropMasks(0.2, 0, 0)
+    x, keep = torch.ones(1000, 100), DropMasks(0.2, 0, 0).keep("attention", (1000, 100), CPU)
     dropout = Dropout(0.2)
-    kept = dropout(x, masks, "attention")
+    kept = dropout(x, keep)
     assert sorted(set(kept.flatten().tolist())) == [0, 1.25]
     assert abs(kept.mean().item() - 1) < 0.01
-    assert dropout.eval()(x, masks, "attention") is x
+    assert dropout.eval()(x, keep) is x

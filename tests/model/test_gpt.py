@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -150,3 +151,22 @@ def test_activations(activation: str, expected: list[float]) -> None:
     feed_forward = make(activation=activation).blocks[0].feed_forward
     found = feed_forward.activation(torch.tensor([-1.0, 2.0]))
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32), atol=1e-4, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of torch itself
+def test_compiled_blocks_train_the_same_parameters_and_are_translated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a backend that needs no C++ compiler; three steps of different masks, two blocks, one translation."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    backend = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    plain, compiled = make(positions="rope").double().train(), make(positions="rope").double().train().compile_blocks()
+    assert compiled.state_dict().keys() == plain.state_dict().keys()
+    for step in range(3):
+        masks = DropMasks(0.3, seed=5, step=step)
+        for one, other in zip(outputs_and_gradients(plain, masks), outputs_and_gradients(compiled, masks), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    assert backend.frame_count == 1
+    compiled.eval()(ids())  # as ever, of whatever length
+    compiled(ids(1, 3))
+    assert backend.frame_count == 1
