@@ -26,8 +26,11 @@ def commands(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_the_page_runs(page: str, here: Path, run: RunCommand) -> None:
+def test_every_command_of_the_page_runs(
+    page: str, here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As typed, with the smoke config in place of larger ones, in a folder that has the text and the run named."""
+    monkeypatch.setattr("gpt_cli.measuring.roof._SIZE", 64)
     shape = ["--set", "model.num_heads=4", "--set", "model.num_blocks=4"]  # those of tiny
     assert run("train", "--config", "smoke", "--out", "runs/tiny", "--max-steps", "4", *shape).code == 0
     (here / "my.txt").write_text("今天天气很好。 The weather is fine today.\n" * 200)

@@ -57,7 +57,8 @@ class Progress:
     data_digest: str  # of training and validation ids
     environment: Mapping[str, str]  # what bit-exactness depends on: torch, processor, threads, ...
     learning_rate: float | None = None  # of the last step
-    elapsed: float = 0.0  # seconds until the end of the last step, evaluations, samples and saves included
+    elapsed: float = 0.0  # seconds, those of evaluations, samples and saves included
+    evaluated_step: int = 0  # the last step that was evaluated
 
     @property
     def observed(self) -> bool:

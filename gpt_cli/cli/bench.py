@@ -43,7 +43,7 @@ def bench(
     from gpt_cli.model.device import choose_device, processor
     from gpt_cli.model.memory import reuse_memory
 
-    where = choose_device(device or "auto")
+    where = choose_device(device or asked.train.device)
     about: dict[str, Any] = {
         "config": config, "device": str(where), "processor": processor(), "threads": torch.get_num_threads(),
         "torch": torch.__version__, "rounds": rounds,

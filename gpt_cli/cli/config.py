@@ -27,8 +27,8 @@ def check(
 
     config = read_config(file, settings or ())
     console = Console(quiet)
-    for key in config.tokenizer.unused_keys():
-        console.notice(f"tokenizer.{key} is not used by tokenizer.kind {config.tokenizer.kind}")
+    for told in config.unused():
+        console.notice(told)
     if json:
         console.json({"file": str(find_config(file)), "valid": True})
     else:

@@ -73,7 +73,11 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
 DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 Config = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="A YAML file, or the name of a shipped config: small, tiny, smoke."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A YAML file, or the name of a shipped config: small, tiny, shakespeare-cpu, smoke.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

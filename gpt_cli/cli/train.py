@@ -51,7 +51,11 @@ def train(
     max_steps: Annotated[str | None, typer.Option("--max-steps", metavar="N", help="Optimizer steps.")] = None,
     max_time: Annotated[
         str | None,
-        typer.Option("--max-time", metavar="TIME", help="90s, 5m or 2h instead: the schedule follows the clock."),
+        typer.Option(
+            "--max-time",
+            metavar="TIME",
+            help="End after 90s, 5m or 2h in place of --max-steps; the learning rate follows the clock.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")
@@ -100,9 +104,9 @@ def train(
         signals = Signals(before_leaving=stack.close)
         with listening(signals):
             require_held = stack.enter_context(sole_trainer(out, console.warn))
+            reuse_memory()
             session, continued = _prepare(console, asked, out, resume=resume, overwrite=overwrite)
             signals.saving = True
-            reuse_memory()
             session.directory.begin(session.config, continued)
 
             def stop() -> int | None:
@@ -166,7 +170,7 @@ def _time_step(session: Session) -> float:
     except Exception as error:
         if session.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
-        wrong = f"torch cannot compile here, {shown(str(error).splitlines()[0])}"
+        wrong = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
         raise EnvironmentFailure("train.compile", wrong, "use off", hint="--compile off") from error
 
 
@@ -278,7 +282,8 @@ def _show(console: Console, bar: Any, report: Report, done_before: int, session:
                 f"step {report.step}{of}: loss {report.loss:.4f}, "
                 f"{report.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
             )
-    elif isinstance(report, Evaluated):
+        return done
+    if isinstance(report, Evaluated):
         found = report.evaluation
         best = ", the best so far" if report.best else ""
         console.notice(
@@ -292,7 +297,7 @@ def _show(console: Console, bar: Any, report: Report, done_before: int, session:
         from gpt_cli.sampling.streaming import printable
 
         console.notice(f"step {report.step}: {printable(' '.join((report.prompt + report.text).split()))}")
-    return _way(session)[1]
+    return done_before
 
 
 def _conclude(console: Console, finished: Finished, directory: RunDirectory, *, as_json: bool) -> None:

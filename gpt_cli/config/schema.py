@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+_DURATION = r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)"
+_LONGEST = 36_000_000.0  # seconds, 10,000 hours
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
 
@@ -50,13 +52,28 @@ def _read_duration(value: Any) -> Any:
         raise ValueError("is not a duration")
     if not isinstance(value, str):
         return value
-    if not (found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", value)):
+    if not (found := re.fullmatch(_DURATION, value)):
         raise ValueError("is not a duration")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    seconds = round(float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]], 3)
+    if not 0 < seconds <= _LONGEST:
+        raise ValueError("is not above 0 and at most 10,000 hours")
+    return seconds
 
 
 _WHOLE = BeforeValidator(_read_whole)
-Duration = Annotated[float, Field(gt=0, le=1e8, allow_inf_nan=False), BeforeValidator(_read_duration)]
+Duration = Annotated[
+    float,
+    Field(gt=0, le=_LONGEST, allow_inf_nan=False),
+    BeforeValidator(_read_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST},
+                {"type": "string", "pattern": f"^{_DURATION}$"},
+            ]
+        }
+    ),
+]
 Number = Annotated[float, BeforeValidator(_read_number), Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), _WHOLE]
@@ -81,6 +98,13 @@ class Section(BaseModel):
     def misfits(self) -> Iterator[Misfit]:
         """How values that are valid by themselves do not fit together; `reading.validate` refuses them."""
         return iter(())
+
+    def unused_keys(self) -> list[tuple[str, str]]:
+        """Keys that were changed although others leave them without use, and which."""
+        return []
+
+    def _idle(self, key: str, used: object) -> bool:
+        return not used and getattr(self, key) != type(self).model_fields[key].default
 
 
 class ModelConfig(Section):
@@ -112,6 +136,10 @@ class ModelConfig(Section):
     )
     ngram_rows: Count = Field(default=16384, description="rows of each of their tables, which n-grams share by a hash")
     tie_embeddings: Switch = Field(default=False, description="use the token embedding as the output layer too")
+
+    def unused_keys(self) -> list[tuple[str, str]]:
+        """Keys that were changed although others leave them without use, and which."""
+        return [("ngram_rows", "model.ngram_embedding null")] if self._idle("ngram_rows", self.ngram_embedding) else []
 
     @property
     def head_size(self) -> int:
@@ -158,11 +186,10 @@ class TokenizerConfig(Section):
     )
     name: str = Field(default="gpt2", description="the vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
-    def unused_keys(self) -> list[str]:
-        """Keys that were changed although this kind of tokenizer does not use them."""
-        used = {"bpe": {"vocab_size"}, "tiktoken": {"name"}}.get(self.kind, set())
-        unused = self.model_fields_set - used - {"kind"}
-        return sorted(key for key in unused if getattr(self, key) != type(self).model_fields[key].default)
+    def unused_keys(self) -> list[tuple[str, str]]:
+        """Keys that were changed although others leave them without use, and which."""
+        used = {"vocab_size": self.kind == "bpe", "name": self.kind == "tiktoken"}
+        return [(key, f"tokenizer.kind {self.kind}") for key in sorted(used) if self._idle(key, used[key])]
 
 
 class TrainConfig(Section):
@@ -183,10 +210,11 @@ class TrainConfig(Section):
     learning_rate: Number = Field(default=1e-3, gt=0, le=100, description="AdamW's, at its highest")
     muon_learning_rate: Number = Field(default=0.02, gt=0, le=100, description="Muon's, at its highest")
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), _WHOLE] = Field(
-        default=100, description="steps in which the learning rate rises linearly; then it follows the schedule"
+        default=100,
+        description="steps in which the rate rises linearly, at most half of the run; then it follows the schedule",
     )
     schedule: Literal["linear", "cosine", "stable"] = Field(
-        default="linear", description="how the rate falls to zero; stable stays at its highest until half of the run"
+        default="linear", description="how the rate falls to zero; stable stays up until the half of what follows"
     )
     weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="on matrices only")
     gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_read_number)] | None = Field(
@@ -202,7 +230,8 @@ class TrainConfig(Section):
         default="auto", description="of the products; weights stay float32; auto takes bfloat16 where it pays"
     )
     compile: Literal["auto", "on", "off"] = Field(
-        default="auto", description="translate blocks to faster code first; auto does on CUDA from 1,000 steps on"
+        default="auto",
+        description="translate blocks to faster code first; auto does on CUDA from 1,000 steps or 5 minutes on",
     )
     log_every: Count = Field(default=10, description="steps between lines of metrics.jsonl")
     eval_every: Count = Field(default=250, description="steps between evaluations")
@@ -221,6 +250,11 @@ class TrainConfig(Section):
             wrong = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}"
             yield Misfit(("micro_batch_size", "batch_size"), wrong, f"use one of {', '.join(divisors[:20])}")
 
+    def unused_keys(self) -> list[tuple[str, str]]:
+        """Keys that were changed although others leave them without use, and which."""
+        muon = self.optimizer == "muon"
+        return [("muon_learning_rate", "train.optimizer adamw")] if self._idle("muon_learning_rate", muon) else []
+
 
 class Config(Section):
     """All settings of a run."""
@@ -229,3 +263,9 @@ class Config(Section):
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     train: TrainConfig = TrainConfig()
+
+    def unused(self) -> Iterator[str]:
+        """A line for each key that was changed although others leave it without use."""
+        for name in type(self).model_fields:
+            for key, cause in getattr(self, name).unused_keys():
+                yield f"{name}.{key} is not used by {cause}"

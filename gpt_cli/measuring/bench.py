@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -80,7 +79,8 @@ def take_turns(
 
 def vocab_size_of(config: Config) -> int:
     """The vocabulary that a config asks for, or a likely one where the text would decide."""
-    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": 50257}[config.tokenizer.kind]
+    published = {"cl100k_base": 100_277, "o200k_base": 200_019}.get(config.tokenizer.name, 50_257)
+    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": published}[config.tokenizer.kind]
 
 
 def costs(config: Config, dtype: str) -> Estimate:
@@ -128,7 +128,8 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 
 def _our_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
-    settings = config.train.model_copy(update={"dtype": dtype, "device": str(device), "max_time": None})
+    changes = {"dtype": dtype, "device": str(device), "max_time": None, "max_steps": 2**31 - 1}
+    settings = config.train.model_copy(update=changes)
     config = config.model_copy(update={"train": settings})
     ids = _noise(config, 4 * settings.batch_size * (config.model.context_length + 1))
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train()
@@ -157,6 +158,9 @@ def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> lis
     """Sampling one sequence and 32, after a prompt of 8 tokens, with random weights; drawing is part of it."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
+    if config.model.tie_embeddings:
+        num_weights += model.token_embedding.weight.numel()
+    prompt = PROMPT[-config.model.context_length :]
 
     def form(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Form:
         size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
@@ -172,13 +176,12 @@ def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> lis
 
             def run(decoder: Decoder = decoder, num_samples: int = num_samples) -> None:
                 parameters = SamplingParameters()
-                for _ in generate(decoder, [PROMPT], parameters, max_new_tokens=num_tokens, num_samples=num_samples):
+                for _ in generate(decoder, [prompt], parameters, max_new_tokens=num_tokens, num_samples=num_samples):
                     pass
 
             forms.append(form(name, dtype, num_samples, run))
-        if importlib.util.find_spec("transformers"):
+        if run_theirs := _transformers(config, device, num_tokens, num_samples):
             name = "transformers" if num_samples == 1 else f"transformers, {num_samples} at once"
-            run_theirs = _transformers(config, device, num_tokens, num_samples)
             forms.append(form(name, "bfloat16", num_samples, run_theirs))
     return forms
 
@@ -195,16 +198,22 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
         ids = torch.cat([ids, chosen[:, None].to(ids.device)], dim=1)
 
 
-def _transformers(config: Config, device: torch.device, num_tokens: int, num_samples: int) -> Callable[[], None]:
-    """`generate` of a GPT-2 of the same sizes, as its users call it; no dependency of ours."""
-    transformers: Any = importlib.import_module("transformers")
+def _transformers(
+    config: Config, device: torch.device, num_tokens: int, num_samples: int
+) -> Callable[[], object] | None:
+    """`generate` of a GPT-2 of the same sizes, as its users call it; None where it is not installed or broken."""
     sizes = config.model
-    shape = transformers.GPT2Config(
+    try:
+        transformers: Any = importlib.import_module("transformers")
+        GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
+    except ImportError:
+        return None
+    shape = GPT2Config(
         vocab_size=vocab_size_of(config), n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
         n_embd=sizes.d_model, n_layer=sizes.num_blocks, n_head=sizes.num_heads,
         bos_token_id=0, eos_token_id=0, pad_token_id=0,
     )  # fmt: skip
-    model = transformers.GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()
+    model = GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()
     ids = torch.tensor([PROMPT] * num_samples, device=device)
     options = {"do_sample": True, "temperature": 0.8, "top_k": 0}
     options |= {"max_new_tokens": num_tokens, "min_new_tokens": num_tokens}

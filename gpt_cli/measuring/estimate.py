@@ -41,8 +41,8 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
     """What a model costs to train in micro-batches of some sequences, and to sample from.
 
     A product of [m, k] and [k, n] counts 2mkn operations; the backward pass counts twice the forward one.
-    Training holds weights, gradients and two moments in float32, and what the backward pass needs of the
-    forward one; sampling holds the weights and keys and values of context_length tokens.
+    Training holds weights, gradients and two moments (those of AdamW) in float32, and what the backward pass needs of
+    the forward one; sampling holds the weights and keys and values of context_length tokens.
     """
     parts = parameters_by_part(config, vocab_size)
     parameters = sum(parts.values())

@@ -13,7 +13,6 @@ from gpt_cli.errors import EnvironmentFailure
 
 # from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
 BFLOAT16_FROM_D_MODEL = 64
-COMPILE_FROM_STEPS = 1000
 
 
 def choose_device(name: str) -> torch.device:
@@ -39,13 +38,13 @@ def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
     return "bfloat16" if multiplies and d_model >= BFLOAT16_FROM_D_MODEL else "float32"
 
 
-def choose_compile(name: str, device: torch.device, max_steps: int) -> str:
-    """on or off; auto compiles long trainings on CUDA: a CPU gains too little for what it takes (NOTES.md).
+def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
+    """on or off; auto compiles `long` trainings on CUDA: a CPU gains too little for what it takes (NOTES.md).
 
     Raises EnvironmentFailure where a CPU's code would need a C++ compiler that is not there.
     """
     if name == "auto":
-        return "on" if device.type == "cuda" and max_steps >= COMPILE_FROM_STEPS else "off"
+        return "on" if device.type == "cuda" and long else "off"
     compiler = os.environ.get("CXX", "g++")
     if name == "on" and device.type == "cpu" and shutil.which(compiler) is None:
         wrong = f"there is no C++ compiler, {compiler} is not found"

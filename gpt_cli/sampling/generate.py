@@ -11,6 +11,8 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.streams import stream_key
 
+_DRAWN_AHEAD = 256  # steps
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -40,9 +42,7 @@ def generate(
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended, chosen = [False] * len(rows), [0] * len(rows)
-    # what a sample draws in each step, told apart by its own stream
-    uniforms = torch.stack([torch.rand(max_new_tokens, generator=g, dtype=torch.float64) for g in generators])
-    uniforms = uniforms.repeat(len(prompts), 1)
+    uniforms = torch.empty(0)  # what the samples draw in the next steps, [samples, steps]
     logits = decoder.prefill(rows)
     seen = torch.zeros(logits.shape, dtype=torch.bool)
     for number, prompt in enumerate(rows):
@@ -50,8 +50,10 @@ def generate(
     for step in range(max_new_tokens):
         if step:
             logits = decoder.decode(chosen)
+        if step % _DRAWN_AHEAD == 0:
+            uniforms = torch.stack([torch.rand(_DRAWN_AHEAD, generator=g, dtype=torch.float64) for g in generators])
         logits = logits.cpu()
-        picked = choose(probabilities(logits, parameters, seen), uniforms[:, step])
+        picked = choose(probabilities(logits, parameters, seen), uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts)))
         own = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
         chosen = picked.tolist()
         seen[torch.arange(len(rows)), picked] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
@@ -46,6 +47,7 @@ def train(
                     pace.tokens += session.tokens_per_step
                     pace.seconds += session.progress.seconds - seconds
                 yield from observe(session, pace, watch)
+                session.progress = replace(session.progress, elapsed=session.elapsed())
             except StopAsked as asked_to_stop:
                 signal = asked_to_stop.signal
             asked = save_asked()
@@ -67,9 +69,13 @@ def train(
 
 
 def _finished(session: Session) -> bool:
-    """Whether no step is left to take and nothing is left to do about the last one."""
-    at_end = is_over(session.progress, session.config.train)
-    return session.progress.observed and (at_end or out_of_patience(session, session.progress.evaluations_without_best))
+    """Whether no step is left to take and nothing is left to do about the last one.
+
+    Where time ran out while a step was observed that was not evaluated, another step is the last one.
+    """
+    progress, settings = session.progress, session.config.train
+    at_end = is_over(progress, settings) and (settings.max_time is None or progress.evaluated_step == progress.step)
+    return progress.observed and (at_end or out_of_patience(session, progress.evaluations_without_best))
 
 
 def _closing_evaluation(

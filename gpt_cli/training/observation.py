@@ -55,6 +55,7 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
             progress,
             best_loss=evaluation.loss if best else before.best_loss,
             evaluations_without_best=0 if best else before.evaluations_without_best + 1,
+            evaluated_step=step,
         )
     last = last or out_of_patience(session, progress.evaluations_without_best)
     if last or (settings.sample_every and step % settings.sample_every == 0):

@@ -6,6 +6,7 @@ Neither is a torch.optim.Optimizer: making one imports torch's compiler, which t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,6 @@ from torch.optim.adamw import adamw
 
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.model import GPT
 from gpt_cli.model.device import product_dtype
 from gpt_cli.training.muon import Muon
 
@@ -38,10 +38,12 @@ class AdamW:
             chosen = [(n, p) for n, (_, p) in enumerate(self.parameters.items()) if (p.dim() >= 2) == matrices]
             if not chosen:
                 continue
+            gradients = [p.grad for _, p in chosen]
+            assert all(gradient is not None for gradient in gradients)
             averages, squares = list(self.averages.values()), list(self.squares.values())
             adamw(
                 [p for _, p in chosen],
-                [p.grad for _, p in chosen if p.grad is not None],
+                cast("list[Tensor]", gradients),
                 [averages[n] for n, _ in chosen],
                 [squares[n] for n, _ in chosen],
                 [],
@@ -109,8 +111,3 @@ class Optimizer:
         self.adamw.restore(stored, step)
         if self.muon is not None:
             self.muon.restore(stored)
-
-
-def make_optimizer(model: GPT, config: TrainConfig) -> Optimizer:
-    """The optimizer of a resolved config."""
-    return Optimizer(model, config)

@@ -40,7 +40,7 @@ def _fall(left: float, schedule: str) -> float:
 
 
 def is_over(progress: Progress, config: TrainConfig) -> bool:
-    """Whether the last step is done; by the clock, whether another one would end after max_time."""
+    """Whether the last step is done; by the clock, whether another one would likely end after max_time."""
     if config.max_time is None:
         return progress.step >= config.max_steps
     return progress.step > 0 and progress.elapsed + progress.seconds / progress.step > config.max_time

@@ -12,7 +12,7 @@ import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config import Config
+from gpt_cli.config import Config, TrainConfig
 from gpt_cli.config.reading import differences
 from gpt_cli.errors import CheckpointError, DataError, together
 from gpt_cli.model import GPT
@@ -21,7 +21,7 @@ from gpt_cli.streams import stream_key
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
 from gpt_cli.text.tokens import Batches, check_length, encode_documents
-from gpt_cli.training.optimizer import Optimizer, make_optimizer
+from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.schedule import warmup_steps
 
 # what may change when a run is continued; everything else would make it another run
@@ -30,6 +30,7 @@ FREE_KEYS = (
     "train.max_time",
     "train.micro_batch_size",
     "train.device",
+    "train.compile",
     "train.log_every",
     "train.eval_every",
     "train.eval_tokens",
@@ -38,6 +39,9 @@ FREE_KEYS = (
     "train.keep_checkpoints",
     "train.patience",
 )
+# shorter trainings would not gain what compiling takes
+COMPILE_FROM_STEPS = 1000
+COMPILE_FROM_SECONDS = 300.0
 _OTHER_CORPUS = "the corpus is not the one that this run began with"
 _RESTORE = "restore the text, or start anew with another --out"
 
@@ -80,7 +84,7 @@ class Session:
 
 
 def resolve(config: Config, notice: Callable[[str], object]) -> Config:
-    """The config with device and dtype chosen; `notice` is told what is not used as written.
+    """The config with device, dtype and compiling chosen; `notice` is told what is not used as written.
 
     Raises EnvironmentFailure for a device that is not there.
     """
@@ -88,13 +92,20 @@ def resolve(config: Config, notice: Callable[[str], object]) -> Config:
     changes = {
         "device": str(device),
         "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
-        "compile": choose_compile(config.train.compile, device, config.train.max_steps),
+        "compile": choose_compile(config.train.compile, device, long=_is_long(config.train)),
     }
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
         notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
-    for key in config.tokenizer.unused_keys():
-        notice(f"tokenizer.{key} is not used by tokenizer.kind {config.tokenizer.kind}")
+    for told in config.unused():
+        notice(told)
     return config.model_copy(update={"train": config.train.model_copy(update=changes)})
+
+
+def _is_long(settings: TrainConfig) -> bool:
+    """Whether a run is long enough to be compiled for."""
+    if settings.max_time is not None:
+        return settings.max_time >= COMPILE_FROM_SECONDS
+    return settings.max_steps >= COMPILE_FROM_STEPS
 
 
 def config_to_resume(stored: Config, asked: Config) -> Config:
@@ -154,14 +165,16 @@ def begin(
                 f"tokens now have sha256 {state.data_digest[:16]}, then {continued.progress.data_digest[:16]}",
                 hint=_RESTORE,
             )
-        state = replace(continued.progress, environment=state.environment)
+        # a run of before there was a clock spent at least the seconds of its steps
+        elapsed = max(continued.progress.elapsed, continued.progress.seconds)
+        state = replace(continued.progress, environment=state.environment, elapsed=elapsed)
         model = continued.build_model().to(device)
     else:
         generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
         model = GPT(config.model, tokenizer.vocab_size, generator).to(device)
     if config.train.compile == "on":
         model.compile_blocks()
-    optimizer = make_optimizer(model, config.train)
+    optimizer = Optimizer(model, config.train)
     if continued:
         optimizer.restore(continued.moments, state.step)
     batches = Batches(ids, config.model.context_length, config.train.batch_size, config.train.seed)
@@ -183,8 +196,12 @@ def environment(config: Config) -> dict[str, str]:
 
 def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     """What differs from the environment in which a checkpoint was written, such as "threads 2 -> 4"."""
-    then = {**continued.progress.environment, "micro_batch_size": continued.config.train.micro_batch_size}
-    now = {**environment(config), "micro_batch_size": config.train.micro_batch_size}
+    # a run of before there was a compiler has stored auto, and compiled nothing
+    compiled, compiles = (settings.compile == "on" for settings in (continued.config.train, config.train))
+    micro_batch_size = continued.config.train.micro_batch_size
+    then = {**continued.progress.environment, "micro_batch_size": micro_batch_size, "compiled": compiled}
+    settings = config.train
+    now = {**environment(config), "micro_batch_size": settings.micro_batch_size, "compiled": compiles}
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
 
 

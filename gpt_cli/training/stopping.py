@@ -38,5 +38,7 @@ def intact(session: Session) -> str:
 
 def lower(session: Session) -> str:
     """What to do about a training that diverged."""
-    rate = session.config.train.learning_rate / 3
-    return f"start anew with --overwrite and --set train.learning_rate={rate:.1g}, or with --dtype float32"
+    settings = session.config.train
+    keys = ["learning_rate", "muon_learning_rate"] if settings.optimizer == "muon" else ["learning_rate"]
+    rates = " ".join(f"--set train.{key}={getattr(settings, key) / 3:.1g}" for key in keys)
+    return f"start anew with --overwrite and {rates}, or with --dtype float32"

@@ -3,9 +3,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from helpers import RunCommand
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
+
+
+@pytest.fixture(autouse=True)
+def _small_roof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.measuring.roof._SIZE", 64)
+    monkeypatch.setattr("gpt_cli.measuring.roof._READ", 1000)
 
 
 def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) -> None:

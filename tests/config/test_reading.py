@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,9 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
 
 
 def test_unused_tokenizer_keys_are_known() -> None:
-    assert read("tokenizer: {kind: char, vocab_size: 300}").tokenizer.unused_keys() == ["vocab_size"]
+    assert read("tokenizer: {kind: char, vocab_size: 300}").tokenizer.unused_keys() == [
+        ("vocab_size", "tokenizer.kind char")
+    ]
     assert read("tokenizer: {kind: bpe, vocab_size: 300}").tokenizer.unused_keys() == []
 
 
@@ -188,3 +191,18 @@ def test_content_that_is_not_from_yaml_is_checked_the_same_way() -> None:
 
 def test_every_key_is_described(tmp_path: Path) -> None:
     assert [key for key, details in known_keys().items() if not details.get("description")] == []
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1.1h", 3960), ("4.1m", 246)])
+def test_a_duration_is_read_and_written_and_read_again(text: str, seconds: float, tmp_path: Path) -> None:
+    config = read("", f"train.max_time={text}")
+    assert config.train.max_time == seconds
+    (tmp_path / "a.yaml").write_text(write_config(config))
+    assert read_config(str(tmp_path / "a.yaml")) == config
+
+
+def test_an_editor_accepts_durations_as_people_write_them() -> None:
+    number, text = known_keys()["train.max_time"]["anyOf"][:2]
+    assert number["type"] == "number"
+    assert re.fullmatch(text["pattern"], "5m")
+    assert not re.fullmatch(text["pattern"], "5 m")

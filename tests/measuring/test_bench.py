@@ -73,3 +73,26 @@ def test_the_roof_is_operations_and_bytes_by_time(monkeypatch: pytest.MonkeyPatc
     found = roofs.measure_roof(CPU, 3, told.append)
     assert found == roofs.Roof({"float32": 2 * 8**3, "bfloat16": 2 * 8**3}, 400.0)
     assert len(told) == 9
+
+
+def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
+    tied = small_config("model.tie_embeddings=true", "model.context_length=4")
+    ours, theirs = (sampling_forms(config, CPU, 2)[1] for config in (tied, CONFIG))
+    assert ours.cost == theirs.cost
+    ours.run()
+
+
+def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = []
+    from gpt_cli.measuring import bench
+
+    real = bench.take_step
+    monkeypatch.setattr(bench, "take_step", lambda session: (sessions.append(session), real(session)))
+    *_, ours = training_forms(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
+    for _ in range(4):
+        ours.run()
+    assert sessions[0].progress.learning_rate > 0
+
+
+def test_a_vocabulary_is_that_of_the_tokenizer() -> None:
+    assert vocab_size_of(small_config("tokenizer.kind=tiktoken", "tokenizer.name=cl100k_base")) == 100_277

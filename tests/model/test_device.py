@@ -42,14 +42,14 @@ def test_products_are_computed_in_the_chosen_type() -> None:
 
 def test_compiling_is_for_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    assert [choose_compile("auto", cuda, steps) for steps in (999, 1000)] == ["off", "on"]
-    assert choose_compile("auto", cpu, 10**6) == "off"
+    assert [choose_compile("auto", cuda, long=long) for long in (False, True)] == ["off", "on"]
+    assert choose_compile("auto", cpu, long=True) == "off"
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert choose_compile("off", cpu, 1) == "off"
+    assert choose_compile("off", cpu, long=True) == "off"
     with pytest.raises(EnvironmentFailure) as raised:
-        choose_compile("on", cpu, 1)
+        choose_compile("on", cpu, long=False)
     assert raised.value.lines() == [
         "error: train.compile: there is no C++ compiler, no-such-compiler is not found; install one, or use off",
         "hint: --compile off",
     ]
-    assert choose_compile("on", cuda, 1) == "on"
+    assert choose_compile("on", cuda, long=False) == "on"

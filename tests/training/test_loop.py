@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shutil
@@ -8,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved
 from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.session import Session, begin, config_to_resume, environment_changes, resolve
 from gpt_cli.training.step import compute_gradient, time_step
+from gpt_cli.training.stopping import lower
 
 CORPUS = Corpus((CORPUS_TEXT,))
 
@@ -391,20 +392,30 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_by_the_clock_no_step_ends_after_the_time_and_what_else_takes_time_counts(
+class Clock:
+    """Goes on by a second whenever it is asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", self.read)
+
+    def read(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def test_by_the_clock_the_last_step_is_the_last_that_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock that goes on by a second whenever it is asked."""
-    seconds = itertools.count()
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
+    Clock(monkeypatch)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
+    settings += ["train.eval_every=1000", "train.sample_every=null"]
     session = start(tmp_path, small_config(*settings))
     reports = list(train(session))
     lines = metrics(session)
-    assert session.progress.elapsed <= 100 < session.progress.elapsed + session.progress.seconds / len(lines)
-    assert len(lines) == session.progress.step > 20
-    assert [line["learning_rate"] for line in lines[:2]] == [pytest.approx(0.98), pytest.approx(0.94)]
-    assert lines[-1]["learning_rate"] < 0.06
+    assert len(lines) == session.progress.step == 20  # of five seconds each
+    assert [line["learning_rate"] for line in lines] == pytest.approx([0.98 - 0.05 * step for step in range(20)])
+    assert "validation_loss" in lines[-1]
     assert isinstance(reports[-1], Finished)
     assert reports[-1].summary["stopped_by"] == "time"
     # stopped in the middle, it goes on from the seconds it had spent
@@ -413,7 +424,67 @@ def test_by_the_clock_no_step_ends_after_the_time_and_what_else_takes_time_count
     stored = read_checkpoint(session.directory.step_file(12), everything=True)
     again = start(tmp_path / "b", stored.config, stored)
     list(train(again))
-    assert again.progress.elapsed <= 100
-    assert abs(again.progress.step - len(lines)) <= 1
+    assert abs(again.progress.step - 20) <= 1
     rates = [line["learning_rate"] for line in metrics(again)]
     assert rates == sorted(rates, reverse=True)
+    assert rates[12] == pytest.approx(0.38, abs=0.03)
+
+
+def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+
+    def slow(*args: Any, **options: Any) -> Any:
+        clock.now += 30
+        return evaluate(*args, **options)
+
+    monkeypatch.setattr("gpt_cli.training.observation.evaluate", slow)
+    settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
+    session = start(tmp_path, small_config(*settings, "train.sample_every=null"))
+    list(train(session))
+    lines = metrics(session)
+    # twice four steps of 5 s and an evaluation of 30 s
+    assert [line["step"] for line in lines] == list(range(1, 9))
+    assert lines[4]["learning_rate"] == pytest.approx(1 - 0.52, abs=0.02)
+    assert lines[-1]["learning_rate"] > 0.3
+    assert "validation_loss" in lines[-1]
+
+
+def test_a_run_of_before_there_was_a_clock_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config())
+    list(train(session))
+    stored = session.checkpoint(with_moments=True)
+    old = replace(stored, progress=replace(stored.progress, elapsed=0.0, seconds=3600.0))
+    assert start(tmp_path, stored.config, old).progress.elapsed == 3600
+
+
+def test_a_hint_for_a_diverged_run_names_every_rate(tmp_path: Path) -> None:
+    session = start(tmp_path, small_config("train.optimizer=muon"))
+    assert lower(session) == (
+        "start anew with --overwrite and --set train.learning_rate=0.0003 --set train.muon_learning_rate=0.007, "
+        "or with --dtype float32"
+    )
+
+
+def test_settings_that_do_nothing_are_told() -> None:
+    said: list[str] = []
+    config = small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1")
+    resolve(config, said.append)
+    assert said == [
+        "model.ngram_rows is not used by model.ngram_embedding null",
+        "train.muon_learning_rate is not used by train.optimizer adamw",
+    ]
+    said.clear()
+    used = ["train.optimizer=muon", "model.ngram_embedding=2"]
+    resolve(small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", *used), said.append)
+    assert said == []
+
+
+def test_compiling_may_change_on_resume_and_is_told(tmp_path: Path) -> None:
+    stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
+    asked = config_to_resume(stored.config, small_config("train.compile=on"))
+    assert asked.train.compile == "on"
+    assert environment_changes(stored, asked) == ["compiled False -> True"]
+    before = replace(stored, config=small_config())  # of before there was a compiler
+    assert environment_changes(before, small_config("train.compile=off")) == []

@@ -9,7 +9,7 @@ from helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.training.optimizer import AdamW, Optimizer, make_optimizer
+from gpt_cli.training.optimizer import AdamW, Optimizer
 
 CONFIG = small_config()
 MUON = small_config("train.optimizer=muon", "train.muon_learning_rate=0.5", "model.num_heads=4")
@@ -18,7 +18,7 @@ MUON = small_config("train.optimizer=muon", "train.muon_learning_rate=0.5", "mod
 def stepped(config: object = CONFIG) -> tuple[GPT, Optimizer]:
     assert isinstance(config, type(CONFIG))
     model = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval()
-    optimizer = make_optimizer(model, config.train)
+    optimizer = Optimizer(model, config.train)
     model(torch.tensor([[1, 2, 3]])).sum().backward()
     optimizer.step(1.0)
     return model, optimizer
@@ -68,7 +68,7 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
     model, optimizer = stepped(config)
     again = GPT(config.model, 257).eval()
     again.load_state_dict(model.state_dict())
-    restored = make_optimizer(again, config.train)
+    restored = Optimizer(again, config.train)
     restored.restore({name: tensor.clone() for name, tensor in optimizer.moments().items()}, step=1)
     for one, optimizing in ((model, optimizer), (again, restored)):
         optimizing.zero_grad()
@@ -81,9 +81,9 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
 def test_missing_moments_are_told() -> None:
     model, optimizer = stepped()
     with pytest.raises(CheckpointError, match=r"not from best\.safetensors"):
-        make_optimizer(model, CONFIG.train).restore({}, step=1)
+        Optimizer(model, CONFIG.train).restore({}, step=1)
     with pytest.raises(CheckpointError, match=r"not from best\.safetensors"):
-        make_optimizer(model, MUON.train).restore(optimizer.moments(), step=1)
+        Optimizer(model, MUON.train).restore(optimizer.moments(), step=1)
 
 
 def test_making_one_does_not_load_the_compiler_of_torch() -> None:
