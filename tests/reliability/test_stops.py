@@ -34,6 +34,7 @@ KINDS = {
     "accumulation": ("train.micro_batch_size=4", "model.dropout=0.1", "train.eval_every=40"),
     "evaluation": ("train.eval_every=3", "train.patience=100"),
     "bfloat16": ("train.dtype=bfloat16", "train.micro_batch_size=8", "train.eval_every=10"),
+    "muon": ("train.optimizer=muon", "model.ngram_embedding=3", "train.schedule=stable", "train.eval_every=10"),
 }
 
 
