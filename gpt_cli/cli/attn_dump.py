@@ -11,11 +11,15 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.prompts import read_prompt
-from gpt_cli.cli.terminal import Console, colourful
-from gpt_cli.errors import DataError
+from gpt_cli.cli.terminal import Console, colourful, size, table
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpt_cli.inspecting.dump import AttentionDump
+    from gpt_cli.model import GPT
+    from gpt_cli.text.tokenizer import Tokenizer
 
 STAGES = ("weights", "scores", "queries", "keys", "values", "heads")
 
@@ -28,13 +32,23 @@ def attn_dump(
         typer.Option(
             "--out",
             metavar="FILE",
-            help=".npz, .safetensors, .json, .csv or .png; left out, it draws in the terminal.",
+            help=".npz, .safetensors, .json, .csv, .png or .svg; left out, it draws in the terminal.",
         ),
     ] = None,
     run: options.Run = None,
     checkpoint: options.Checkpoint = None,
     layers: Annotated[str | None, typer.Option(metavar="LIST", help="Layers, such as 0,3-5. Default: all.")] = None,
     heads: Annotated[str | None, typer.Option(metavar="LIST", help="Heads, such as 0-3. Default: all.")] = None,
+    generate: Annotated[
+        int | None,
+        typer.Option(
+            parser=options.whole_number(1, 65_536), help="Let the model go on for N tokens, and show these too."
+        ),
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(parser=options.number(0), help="Of --generate; 0 always takes the likeliest token.")
+    ] = 0.8,
+    seed: Annotated[int, typer.Option(parser=options.whole_number(0), help="Of --generate.")] = 0,
     stage: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,6 +76,7 @@ def attn_dump(
 
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.inspecting.dump import dump_attention, parse_selection
+    from gpt_cli.inspecting.labels import label_of
     from gpt_cli.model.device import choose_device
 
     if out is not None:
@@ -72,19 +87,26 @@ def attn_dump(
     loaded = load(run, checkpoint, console.warn)
     sizes = loaded.config.model
     ids = loaded.tokenizer.encode(text) or [loaded.tokenizer.end_of_text]
-    if len(ids) > sizes.context_length:
-        if not truncate:
-            raise DataError(
-                "prompt", f"has {len(ids)} tokens", f"this model sees {sizes.context_length}",
-                hint="--truncate keeps the last ones",
-            )  # fmt: skip
-        ids = ids[-sizes.context_length :]
+    ids = _fit(ids, sizes.context_length, generate or 0, truncate=truncate)
+    chosen_layers = parse_selection(layers, sizes.num_blocks, "--layers")
+    chosen_heads = parse_selection(heads, sizes.num_heads, "--heads")
+    _require_room(out, chosen_layers, chosen_heads, stages, len(ids) + (generate or 0), sizes.head_size, file_dtype)
+    model = loaded.model.to(where)
+    prompt_length = len(ids)
+    if generate:
+        ids = ids + _continuation(model, loaded.tokenizer, ids, generate, temperature, seed)
     dump = dump_attention(
-        loaded.model.to(where), loaded.tokenizer, ids,
-        layers=parse_selection(layers, sizes.num_blocks, "--layers"),
-        heads=parse_selection(heads, sizes.num_heads, "--heads"),
-        stages=stages, file_dtype=file_dtype,
+        model, loaded.tokenizer, ids, layers=chosen_layers, heads=chosen_heads, stages=stages, file_dtype=file_dtype,
+        num_generated=len(ids) - prompt_length,
     )  # fmt: skip
+    generated = [
+        {"text": text, "probability": chance.probability, "rank": chance.rank}
+        for text, chance in zip(dump.tokens[prompt_length:], dump.chances, strict=True)
+    ]
+    if generated:
+        rows = [("generated", "probability", "rank")]
+        rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
+        console.notice(table(rows))
     if out is None:
         _draw(console, dump)
     else:
@@ -95,8 +117,76 @@ def attn_dump(
     if json:
         console.json({
             "checkpoint": str(loaded.path), "out": out and str(out), "layers": dump.layers, "heads": dump.heads,
-            "tokens": dump.tokens, "stages": stages,
+            "tokens": dump.tokens, "stages": stages, **({"generated": generated} if generate else {}),
         })  # fmt: skip
+
+
+def _fit(ids: list[int], context_length: int, num_generated: int, *, truncate: bool) -> list[int]:
+    """The tokens of a prompt that leave room for those to come; raises DataError where they do not fit."""
+    room = context_length - num_generated
+    if room < 1:
+        wrong = f"{num_generated} leaves no room for a prompt"
+        raise UsageError("--generate", wrong, f"this model sees {context_length}, so use at most {context_length - 1}")
+    if len(ids) > room and not truncate:
+        of = f" and {num_generated} to generate" if num_generated else ""
+        raise DataError(
+            "prompt", f"has {len(ids)} tokens{of}", f"this model sees {context_length}",
+            hint="--truncate keeps the last ones",
+        )  # fmt: skip
+    return ids[-room:]
+
+
+def _continuation(
+    model: GPT, tokenizer: Tokenizer, ids: list[int], count: int, temperature: float, seed: int
+) -> list[int]:
+    """What the model writes after ids, until it ends the text."""
+    from gpt_cli.sampling.decoder import Decoder
+    from gpt_cli.sampling.generate import generate
+    from gpt_cli.sampling.next_token import SamplingParameters
+
+    parameters = SamplingParameters(temperature=temperature)
+    steps = generate(
+        Decoder(model), [ids], parameters, max_new_tokens=count, seed=seed, end_of_text=tokenizer.end_of_text
+    )
+    return [draw.token for (draw,) in steps if draw is not None]
+
+
+def _require_room(
+    out: Path | None,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    stages: Sequence[str],
+    num_tokens: int,
+    head_size: int,
+    file_dtype: str,
+) -> None:
+    """Refuse what memory or disk cannot hold, before anything is computed, and name flags that make it fit."""
+    from gpt_cli.inspecting.dump import count_numbers
+    from gpt_cli.inspecting.export import file_bytes
+    from gpt_cli.model.memory import available_memory
+
+    of_head = count_numbers(stages, 1, num_tokens, head_size)
+    written = 0 if out is None else file_bytes(out, of_head, file_dtype)
+    # the arrays of all layers, and once more while they are put together
+    needs = [(8 * of_head + written, available_memory(), "memory")]
+    if out is not None:
+        folder = next(parent for parent in out.absolute().parents if parent.is_dir())
+        needs.append((written, shutil.disk_usage(folder).free, "disk"))
+    count = len(layers) * len(heads)
+    for need, free, what in needs:
+        if free is None or need * count <= free:
+            continue
+        num_heads = free // max(1, need)
+        if num_heads >= len(heads):
+            fits = f"--layers {','.join(map(str, layers[: num_heads // len(heads)]))}"
+        elif num_heads:
+            fits = f"--layers {layers[0]} --heads {','.join(map(str, heads[:num_heads]))}"
+        else:
+            fits = "use a shorter prompt"
+        raise EnvironmentFailure(
+            "attn-dump", f"{count} heads on {num_tokens} tokens take about {size(need * count)} of {what}",
+            f"{size(free)} are free", hint=fits,
+        )  # fmt: skip
 
 
 def _draw(console: Console, dump: AttentionDump) -> None:

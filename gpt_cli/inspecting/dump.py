@@ -14,11 +14,20 @@ from gpt_cli.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
+class Chance:
+    """How likely the model held a token that it wrote: from 0 to 1, and its place among all, from 1."""
+
+    probability: float
+    rank: int
+
+
+@dataclass(frozen=True)
 class AttentionDump:
     """Stages of the chosen heads on one prompt.
 
     `stages` maps a name to [layers, heads, T, T] (weights, scores) or [layers, heads, T, K] (the others);
-    row is the token that looks, column the token it looks at.
+    row is the token that looks, column the token it looks at. The last tokens may be the model's own; `chances` has
+    one entry for each of them.
     """
 
     tokens: tuple[str, ...]
@@ -26,6 +35,7 @@ class AttentionDump:
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     stages: Mapping[str, np.ndarray]
+    chances: tuple[Chance, ...] = ()
 
     @property
     def weights(self) -> np.ndarray:
@@ -41,8 +51,9 @@ def dump_attention(
     heads: Sequence[int],
     stages: Sequence[str] = ("weights",),
     file_dtype: str = "float32",
+    num_generated: int = 0,
 ) -> AttentionDump:
-    """The wanted stages of the wanted heads on ids [T], in float32 or float16."""
+    """The wanted stages of the wanted heads on ids [T], in float32 or float16; the last ones are the model's own."""
     device = model.token_embedding.weight.device
     batch = torch.tensor([list(ids)], device=device)
     parts: dict[str, list[np.ndarray]] = {stage: [] for stage in stages}
@@ -55,7 +66,25 @@ def dump_attention(
             parts[stage].append(found.astype(file_dtype))
     arrays = {stage: np.stack(found) for stage, found in parts.items()}
     tokens = tuple(tokenizer.token_text(token) for token in ids)
-    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays)
+    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, _chances(model, batch, num_generated))
+
+
+@torch.inference_mode()
+def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chance, ...]:
+    """Those of the last tokens of a batch [1, T]."""
+    if not num_generated:
+        return ()
+    logits = model(batch)[0, -num_generated - 1 : -1].double()
+    own = logits.gather(1, batch[0, -num_generated:, None])
+    probabilities = (own - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
+    ranks = 1 + (logits > own).sum(dim=1)
+    return tuple(Chance(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))
+
+
+def count_numbers(stages: Sequence[str], num_heads: int, num_tokens: int, head_size: int) -> int:
+    """How many numbers the stages of so many heads hold."""
+    per_head = sum(num_tokens * (num_tokens if stage in ("weights", "scores") else head_size) for stage in stages)
+    return num_heads * per_head
 
 
 def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Attention as a file: npz, safetensors, json, csv or png, by the ending of its name."""
+"""Attention as a file: npz, safetensors, json, csv, png or svg, by the ending of its name."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def check_format(path: Path, stages: tuple[str, ...]) -> None:
     """Raises UsageError when the ending of a name is no format, or the format cannot hold the stages."""
     if path.suffix not in FORMATS:
         raise UsageError("--out", f"{shown(path.name)} has no known ending", f"use {' '.join(FORMATS)}")
-    if path.suffix in (".csv", ".png") and set(stages) != {"weights"}:
+    if path.suffix in (".csv", *_PICTURES) and set(stages) != {"weights"}:
         raise UsageError("--stage", f"{path.suffix} holds weights only", "use .npz, .safetensors or .json for others")
 
 
 def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
     """Write a dump durably in the format of its ending; `notice` is told what a picture cannot show."""
-    if path.suffix == ".png":
-        from gpt_cli.inspecting.picture import draw_png  # loads matplotlib, which takes half a second
+    if path.suffix in _PICTURES:
+        from gpt_cli.inspecting.picture import draw  # loads matplotlib, which takes half a second
 
-        write_durably(path, [draw_png(dump, notice)])
+        write_durably(path, [draw(dump, notice, kind=path.suffix[1:])])
     else:
         write_durably(path, [_WRITERS[path.suffix](dump)])
 
@@ -48,7 +48,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _json(dump: AttentionDump) -> bytes:
-    content = {"tokens": dump.tokens} | {name: array.tolist() for name, array in _arrays(dump).items()}
+    content: dict[str, Any] = {"tokens": dump.tokens} | {name: array.tolist() for name, array in _arrays(dump).items()}
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -56,11 +56,15 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
     """All arrays by name. `heads` are the numbers of the heads; where the stage of that name was asked for,
     it is their output, and the numbers are `head_numbers`."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
-    return dict(dump.stages) | {
+    arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
         "layers": np.array(dump.layers),
         numbers: np.array(dump.heads),
     }
+    if dump.chances:
+        arrays["generated_probabilities"] = np.array([chance.probability for chance in dump.chances])
+        arrays["generated_ranks"] = np.array([chance.rank for chance in dump.chances])
+    return arrays
 
 
 def _csv(dump: AttentionDump) -> bytes:
@@ -82,4 +86,12 @@ _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
     ".json": _json,
     ".csv": _csv,
 }
-FORMATS = (*_WRITERS, ".png")
+_PICTURES = (".png", ".svg")
+FORMATS = (*_WRITERS, *_PICTURES)
+# about so many bytes for each number of a matrix; of a csv and a picture those above the diagonal are left out
+_BYTES_OF_A_NUMBER = {".json": 24, ".csv": 36, ".png": 4, ".svg": 4}
+
+
+def file_bytes(path: Path, num_numbers: int, file_dtype: str) -> int:
+    """About how large a file of so many numbers becomes, before it is compressed."""
+    return num_numbers * _BYTES_OF_A_NUMBER.get(path.suffix, int(file_dtype.removeprefix("float")) // 8)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
@@ -22,8 +23,8 @@ _MAX_LABELS = 40  # along one edge
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
 
 
-def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> bytes:
-    """A PNG of all chosen heads: a row a layer, a column a head, each cell queries down and keys across.
+def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
+    """A picture, png or svg, of all chosen heads: a row a layer, a column a head, each cell queries down, keys across.
 
     The square root of the weight is shown, so that small weights can be told from none; the colours of
     viridis grow lighter evenly, so that the picture can be read in grey. `notice` is told when no installed
@@ -61,7 +62,9 @@ def draw_png(dump: AttentionDump, notice: Callable[[str], object] = lambda _: No
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
     axes.set_title("attention weights: rows look at columns", fontsize=8)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    # the same picture gives the same bytes: no date, and names of parts that are no random numbers
+    with matplotlib.rc_context({"svg.hashsalt": "gpt"}):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: R
         assert (np.triu(arrays["weights"], 1) == 0).all()
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png"])
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg"])
 def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Path, ending: str) -> None:
     outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json")
     assert outcome.code == 0, outcome.err
@@ -94,3 +95,91 @@ def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: 
     assert outcome.err.splitlines()[1] == "hint: --truncate keeps the last ones"
     shortened = run("attn-dump", "--prompt", "a b c d " * 20, "--truncate", "--json")
     assert len(json.loads(shortened.out.splitlines()[-1])["tokens"]) == 32
+
+
+def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    options = ["attn-dump", "--prompt", "The value", "--generate", "4", "--seed", "5", "--out", tmp_path / "a.npz"]
+    outcome = run(*options, "--json")
+    generated = json.loads(outcome.out)["generated"]
+    loaded = gpt_cli.load(smoke_run)
+    prompt = loaded.tokenizer.encode("The value")
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
+        ids = arrays["token_ids"].tolist()
+        assert ids[: len(prompt)] == prompt
+        assert len(ids) == len(prompt) + len(generated) == len(prompt) + 4
+        expected = loaded.model.attention_weights(torch.tensor([ids]))[:, 0]
+        np.testing.assert_array_equal(arrays["weights"], expected.numpy())
+        # one by one: what the model held of each token, given all before it
+        for number in range(4):
+            before = torch.tensor([ids[: len(prompt) + number]])
+            chances = loaded.model.next_logits(before)[0].detach().softmax(dim=-1)
+            own = chances[ids[len(prompt) + number]]
+            assert arrays["generated_probabilities"][number] == pytest.approx(float(own), rel=1e-4)
+            assert arrays["generated_ranks"][number] == 1 + int((chances > own).sum())
+            assert generated[number]["rank"] == arrays["generated_ranks"][number]
+    assert [line.split()[0] for line in outcome.err.splitlines()[:1]] == ["generated"]
+    greedy = json.loads(run(*options, "--json", "--temperature", "0").out)["generated"]
+    assert {found["rank"] for found in greedy} == {1}
+    # the continuation is that of gpt sample
+    text = run("sample", "--prompt", "The value", "--max-new-tokens", "4", "--seed", "5", "--no-stream").out
+    assert text == "".join(found["text"] for found in generated) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "error"),
+    [
+        (["--generate", "31"], 3, "error: prompt: has 2 tokens and 31 to generate; this model sees 32"),
+        (
+            ["--generate", "32"],
+            2,
+            "error: --generate: 32 leaves no room for a prompt; this model sees 32, so use at most 31",
+        ),
+        (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65536'),
+    ],
+)
+def test_what_does_not_fit_the_context_is_told(
+    smoke_run: Path, run: RunCommand, options: list[str], code: int, error: str
+) -> None:
+    outcome = run("attn-dump", "--prompt", "The value", *options)
+    assert outcome.code == code
+    assert outcome.err.splitlines()[0] == error
+    if code == 3:
+        assert run("attn-dump", "--prompt", "The value", *options, "--truncate", "--layers", "0").code == 0
+
+
+@pytest.mark.parametrize(
+    ("free", "hint"),
+    [
+        # 13 tokens: 169 weights a head, 8 bytes each while they are put together and 4 in the file
+        (12 * 169 * 4 - 1, "hint: --layers 0"),
+        (12 * 169 * 2 - 1, "hint: --layers 0 --heads 0"),
+        (12 * 169 - 1, "hint: use a shorter prompt"),
+    ],
+)
+def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, hint: str
+) -> None:
+    monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda: free)
+    options = ["attn-dump", "--prompt", "0 1 2 3 4 5 6", "--out", tmp_path / "a.npz"]
+    assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
+    refused = run(*options)
+    assert refused.code == 5
+    assert refused.err.splitlines()[0].startswith(
+        "error: attn-dump: 4 heads on 13 tokens take about 8.1 kB of memory; "
+    )
+    assert refused.err.splitlines()[1] == hint
+    assert not (tmp_path / "a.npz").exists()
+    if "--" in hint:
+        assert run(*options, *hint.split()[1:]).code == 0
+
+
+def test_a_dump_too_large_for_the_disk_is_refused(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    refused = run("attn-dump", "--prompt", "The value", "--out", tmp_path / "a.json")
+    assert refused.code == 5
+    assert "of disk; 100 bytes are free" in refused.err

@@ -3,6 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers import small_config
+from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.cli.attn_dump import STAGES
 from gpt_cli.config import ModelConfig
@@ -67,3 +69,48 @@ def test_wrong_selections_are_told_as_typed(text: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_selection(text, 4, "--layers")
     assert raised.value.lines() == [f"error: {message}"]
+
+
+def test_the_work_of_one_head_is_a_small_part_of_that_of_all() -> None:
+    """Beyond the forward pass itself, in operations."""
+    config = small_config("model.num_heads=8", "model.num_blocks=12", "model.d_model=64", "model.context_length=64")
+    model, tokenizer = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    ids = list(range(64))
+
+    def work(layers: range, heads: range) -> int:
+        with FlopCounterMode(display=False) as counter:
+            dump_attention(model, tokenizer, ids, layers=layers, heads=heads)
+        with FlopCounterMode(display=False) as forward, torch.no_grad():
+            x, rotation = model._embed(torch.tensor([ids]))
+            for block in model.blocks[: layers[-1] + 1]:
+                x = block(x, rotation)
+        return counter.get_total_flops() - forward.get_total_flops()
+
+    assert 0 < 50 * work(range(11, 12), range(1)) < work(range(12), range(8))
+
+
+@pytest.mark.parametrize("positions", ["learned", "rope"])
+def test_weights_times_values_give_the_output_of_the_fused_path(positions: str) -> None:
+    config = small_config(f"model.positions={positions}", "model.num_heads=4")
+    model = GPT(config.model, 257, torch.Generator().manual_seed(0)).double().eval()
+    ids = list(range(16))
+    stages = ("weights", "scores", "queries", "keys", "values", "heads")
+    model.use_fused(True)
+    given: list[torch.Tensor] = []
+    for block in model.blocks:
+        block.attention.register_forward_hook(lambda *call: given.append(call[2]))
+    model(torch.tensor([ids]))
+    outputs = list(given)  # the stages run the blocks before theirs again
+    for layer, (block, output) in enumerate(zip(model.blocks, outputs, strict=True)):
+        found = next(iter(model.attention_stages(torch.tensor([ids]), [layer])))
+        dump = {stage: getattr(found, stage)[0].detach().numpy() for stage in stages}
+        K = config.model.head_size
+        np.testing.assert_allclose(dump["queries"] @ dump["keys"].swapaxes(1, 2), dump["scores"], rtol=0, atol=1e-10)
+        hidden = np.where(np.tri(16, dtype=bool), dump["scores"] * K**-0.5, -np.inf)
+        powers = np.exp(hidden - hidden.max(-1, keepdims=True))
+        np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), dump["weights"], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(dump["weights"] @ dump["values"], dump["heads"], rtol=0, atol=1e-10)
+        together = torch.from_numpy(np.concatenate(list(dump["heads"]), axis=-1))
+        torch.testing.assert_close(
+            block.attention.projection_layer(together), output[0].detach(), rtol=0, atol=1e-10, check_dtype=True
+        )

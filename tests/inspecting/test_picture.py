@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib.image
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from gpt_cli.inspecting import picture
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.picture import draw_png, find_fonts
+from gpt_cli.inspecting.picture import draw, find_fonts
 
 
 def dump(tokens: list[str], layers: int = 1, heads: int = 1) -> AttentionDump:
@@ -25,13 +26,13 @@ def pixels(png: bytes) -> np.ndarray:
 
 
 def test_more_heads_make_a_larger_picture() -> None:
-    one, grid = (pixels(draw_png(dump(["a", "b", "c"], *size))) for size in ((1, 1), (3, 4)))
+    one, grid = (pixels(draw(dump(["a", "b", "c"], *size))) for size in ((1, 1), (3, 4)))
     assert grid.shape[0] > one.shape[0]
     assert grid.shape[1] > one.shape[1]
 
 
 def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white() -> None:
-    image = pixels(draw_png(dump([str(i) for i in range(6)])))[..., :3]
+    image = pixels(draw(dump([str(i) for i in range(6)])))[..., :3]
     brightest = np.array([253, 231, 37]) / 255  # the upper end of viridis
     found = np.argwhere(np.abs(image - brightest).max(-1) < 0.02)
     assert len(found) > 50
@@ -41,13 +42,13 @@ def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white(
 
 
 def test_a_text_that_looks_like_a_formula_is_not_one() -> None:
-    assert len(draw_png(dump(["$x^", "$\\frac{", "}$"]))) > 1000
+    assert len(draw(dump(["$x^", "$\\frac{", "}$"]))) > 1000
 
 
 def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
     said: list[str] = []
-    draw_png(dump(["今", "a"]), said.append)
+    draw(dump(["今", "a"]), said.append)
     assert said == ["no installed font has 今; such tokens are labelled by id (Debian: apt install fonts-noto-cjk)"]
 
 
@@ -57,7 +58,7 @@ def test_fonts_that_together_have_the_characters_are_found() -> None:
         pytest.skip("no font with Chinese characters is installed")
     assert fonts[0] == "DejaVu Sans"
     said: list[str] = []
-    draw_png(dump(["今", "a\n", "天"]), said.append)
+    draw(dump(["今", "a\n", "天"]), said.append)
     assert said == []
 
 
@@ -68,4 +69,13 @@ def test_a_damaged_font_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_full_grid_of_the_default_model_is_drawn() -> None:
-    assert pixels(draw_png(dump([str(i) for i in range(128)], 12, 8))).shape[1] > 1000
+    assert pixels(draw(dump([str(i) for i in range(128)], 12, 8))).shape[1] > 1000
+
+
+def test_an_svg_holds_its_labels_as_shapes_and_is_the_same_each_time() -> None:
+    one, other = (draw(dump(["a", "b", "c"], 2, 2), kind="svg") for _ in range(2))
+    assert one == other
+    root = ElementTree.fromstring(one)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert b"<date" not in one
+    assert len(root.findall(".//{http://www.w3.org/2000/svg}image")) >= 1
