@@ -54,12 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     prepare_streams()
     state = {"debug": False}
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments), state)
+        return _run(words, state)
     except Exception as error:
         if state["debug"]:
             traceback.print_exc()
-        failure = _as_gpt_error(error)
+        failure = _as_gpt_error(error, words)
         print("\n".join(failure.lines()), file=sys.stderr)
         return failure.exit_code
 
@@ -93,12 +94,12 @@ def _invoke(arguments: list[str], state: dict[str, bool]) -> int:
         return 0
 
 
-def _as_gpt_error(error: Exception) -> GptError:
+def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     """Any exception as the error to show."""
     if isinstance(error, GptError):
         return error
     if isinstance(error, ClickUsageError):
-        return _usage_error(error)
+        return _usage_error(error, words)
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if memory or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error)):
         return EnvironmentFailure(
@@ -114,12 +115,14 @@ def _as_gpt_error(error: Exception) -> GptError:
     return failure
 
 
-def _usage_error(error: Exception) -> UsageError:
+def _usage_error(error: Exception, words: Sequence[str]) -> UsageError:
     """A wrong flag or argument in our own form, with the nearest right one."""
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
-    command = context.command_path if context else "gpt"
+    command = context.command_path if context else " ".join(["gpt", *words[:1]])
     if type(error).__name__ == "NoSuchOption":
         wrong, near = f"no such flag {shown(error.option_name)}", error.possibilities  # type: ignore[attr-defined]
+    elif type(error).__name__ == "BadOptionUsage" and "requires an argument" in str(error):
+        return UsageError(str(getattr(error, "option_name", "")), "has no value", f"see {command} --help")
     elif type(error).__name__ == "MissingParameter" and parameter:
         wrong, near = f"{_name(parameter)} is missing", None
     elif parameter:

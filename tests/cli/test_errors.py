@@ -42,7 +42,7 @@ TABLE = [
     (["sample", "--prompt", "x", "--top_k", "-3"], 2, ['error: --top-k: "-3" is not allowed; use a whole number from 0']),
     (["sample", "--prompt", "x", "--max-new-tokens", "1e3"], 2, [
         'error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1000000']),
-    (["sample", "--prompt"], 2, ["error: gpt: option '--prompt' requires an argument; see gpt --help"]),
+    (["sample", "--prompt"], 2, ["error: --prompt: has no value; see gpt sample --help"]),
     (["sample", "--prompt-file", "nothere.txt"], 3, ['error: "nothere.txt": no such file']),
     (["sample", "--prompt-file", "latin.txt"], 3, [
         "error: latin.txt: line 2: byte 0xe9 at offset 5 is not UTF-8; text is UTF-8",
