@@ -13,8 +13,8 @@ import typer
 from gpt_cli.cli import options
 from gpt_cli.cli.interactive import Settings, converse
 from gpt_cli.cli.prompts import read_prompts
-from gpt_cli.cli.terminal import Console, colourful
-from gpt_cli.errors import UsageError
+from gpt_cli.cli.terminal import Console, colourful, size
+from gpt_cli.errors import EnvironmentFailure, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,9 +152,11 @@ class _Sampling:
 
         rows = [_Row(TextStream(self.tokenizer, self.stops)) for _ in range(len(prompts) * self.num_samples)]
         values = settings.values
+        encoded = [self._encoded(text) for text in prompts]
+        self._require_memory(max(map(len, encoded)) + values["max-new-tokens"], len(prompts))
         steps = generate(
             self.decoder,
-            [self._encoded(text) for text in prompts],
+            encoded,
             SamplingParameters(
                 values["temperature"], values["top-k"], values["top-p"], values["min-p"], values["repetition-penalty"]
             ),
@@ -181,6 +183,21 @@ class _Sampling:
             print(flush=True)
         else:
             self.console.result(_together(self.rows(prompts, settings)))
+
+    def _require_memory(self, num_tokens: int, num_prompts: int) -> None:
+        """Refuse a batch whose keys and values the machine cannot hold."""
+        from gpt_cli.model.memory import available_memory
+
+        of_row, free = self.decoder.cache_bytes(num_tokens), available_memory()
+        num_rows = num_prompts * self.num_samples
+        if self.decoder.device.type == "cpu" and free is not None and of_row * num_rows > free:
+            fits = free // of_row // num_prompts
+            raise EnvironmentFailure(
+                "--num-samples",
+                f"{num_rows:,} sequences of {num_tokens:,} tokens take about {size(of_row * num_rows)} of memory",
+                f"{size(free)} are free",
+                hint=f"--num-samples {fits}" if fits else "give fewer prompts at once",
+            )
 
     def _encoded(self, text: str) -> list[int]:
         """The ids that the model sees of a prompt; those of an empty one start a document."""

@@ -66,6 +66,11 @@ class Decoder:
         self.begins: list[int] = []  # the slot where each row's window begins
         self.end = 0  # the next free slot, of all rows
 
+    def cache_bytes(self, num_tokens: int) -> int:
+        """What keys and values of one row take that has so many tokens, prompt included."""
+        num_slots = min(self.num_slots, num_tokens)
+        return 2 * self.config.num_blocks * self.config.d_model * self.token_embedding.element_size() * num_slots
+
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Begin new sequences, each of 1 to context_length ids; gives the logits [B, V] of their next tokens."""

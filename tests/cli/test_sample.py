@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from helpers import RunCommand
 
+import gpt_cli
+
 
 def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path, run: RunCommand) -> None:
     first = run("sample", "--prompt", "The value", "--seed", "0", "--max-new-tokens", "20")
@@ -185,3 +187,18 @@ def test_streams_that_are_closed_from_the_start_are_no_error(smoke_run: Path) ->
     for closing, code in (("<&-", 0), ("2>&-", 0), (">&-", 0)):
         command = f"{sys.executable} -m gpt_cli sample --prompt The --seed 0 --max-new-tokens 2 {closing}"
         assert subprocess.run(["sh", "-c", command], capture_output=True).returncode == code
+
+
+def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = gpt_cli.load(smoke_run).config.model
+    # keys and values in float32 of 5 tokens: one is the prompt
+    of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5
+    monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda: 7 * of_row)
+    options = ["sample", "--prompt", "T", "--max-new-tokens", "4", "--seed", "1"]
+    refused = run(*options, "--num-samples", "8")
+    assert refused.code == 5
+    assert refused.err.splitlines()[0].startswith("error: --num-samples: 8 sequences of 5 tokens take about ")
+    assert refused.err.splitlines()[1] == "hint: --num-samples 7"
+    assert run(*options, "--num-samples", "7").code == 0
