@@ -78,3 +78,16 @@ def test_settings_are_read_as_the_flags_are() -> None:
     assert settings.changed("/seed 0").seed() == 0
     with pytest.raises(typer.BadParameter, match=re.escape('"-1" is not allowed; use a number from 0')):
         settings.changed("/temperature -1")
+
+
+def test_an_earlier_line_comes_back_with_the_key_for_it(smoke_run: Path) -> None:
+    terminal = Terminal("--max-new-tokens", "4", "--greedy")
+    terminal.until("> ")
+    terminal.type("The value\n")
+    terminal.until("The value\r\n")
+    answer = terminal.until("\r\n> ")
+    terminal.type("\x10\n")  # Ctrl-P, as the arrow upwards
+    terminal.until("The value\r\n")
+    assert terminal.until("\r\n> ") == answer
+    terminal.type("\x04")
+    assert terminal.code() == 0
