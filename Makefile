@@ -36,7 +36,7 @@ check: .venv/developing smoke  ## format, lint, types, tests, and a run without 
 smoke: .venv-smoke/installed  ## train, sample and dump in an environment with the runtime dependencies alone
 	.venv-smoke/bin/gpt train --config smoke --out runs/smoke --overwrite --quiet
 	.venv-smoke/bin/gpt sample --run runs/smoke --prompt 'The ' --max-new-tokens 20 --seed 1 --quiet
-	.venv-smoke/bin/gpt attn-dump --run runs/smoke --prompt 'The value' --out runs/smoke/attention.npz --quiet
+	.venv-smoke/bin/gpt attn-dump --run runs/smoke --prompt 'The value' --out runs/smoke/attention.html --quiet
 
 .venv-smoke/installed: pyproject.toml $(shell find gpt_cli configs -name '*.py' -o -name '*.yaml')
 	test -d .venv-smoke || $(PYTHON) -m venv .venv-smoke

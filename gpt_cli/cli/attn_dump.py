@@ -32,7 +32,7 @@ def attn_dump(
         typer.Option(
             "--out",
             metavar="FILE",
-            help=".npz, .safetensors, .json, .csv, .png or .svg; left out, it draws in the terminal.",
+            help=".npz, .safetensors, .json, .csv, .png, .svg or .html; left out, it draws in the terminal.",
         ),
     ] = None,
     run: options.Run = None,

@@ -1,4 +1,4 @@
-"""Attention as a file: npz, safetensors, json, csv, png or svg, by the ending of its name."""
+"""Attention as a file: npz, safetensors, json, csv, png, svg or html, by the ending of its name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import safetensors.numpy
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.page import build_page
 
 
 def check_format(path: Path, stages: tuple[str, ...]) -> None:
     """Raises UsageError when the ending of a name is no format, or the format cannot hold the stages."""
     if path.suffix not in FORMATS:
         raise UsageError("--out", f"{shown(path.name)} has no known ending", f"use {' '.join(FORMATS)}")
-    if path.suffix in (".csv", *_PICTURES) and set(stages) != {"weights"}:
+    if path.suffix in (".csv", ".html", *_PICTURES) and set(stages) != {"weights"}:
         raise UsageError("--stage", f"{path.suffix} holds weights only", "use .npz, .safetensors or .json for others")
 
 
@@ -85,11 +86,12 @@ _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
     ".safetensors": _safetensors,
     ".json": _json,
     ".csv": _csv,
+    ".html": build_page,
 }
 _PICTURES = (".png", ".svg")
 FORMATS = (*_WRITERS, *_PICTURES)
 # about so many bytes for each number of a matrix; of a csv and a picture those above the diagonal are left out
-_BYTES_OF_A_NUMBER = {".json": 24, ".csv": 36, ".png": 4, ".svg": 4}
+_BYTES_OF_A_NUMBER = {".json": 24, ".csv": 36, ".html": 8, ".png": 4, ".svg": 4}
 
 
 def file_bytes(path: Path, num_numbers: int, file_dtype: str) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 MAX_LABEL = 12  # characters
 
 
-def label_of(token: str) -> str:
-    """A token as a label of at most MAX_LABEL characters: white space by itself and line breaks become visible."""
+def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
+    """A token as a label of at most `limit` characters: white space by itself and line breaks become visible."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
-    return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
+    return label if limit is None or len(label) <= limit else label[: limit - 1] + "…"

@@ -38,7 +38,7 @@ def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: R
         assert (np.triu(arrays["weights"], 1) == 0).all()
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg"])
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "html"])
 def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Path, ending: str) -> None:
     outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json")
     assert outcome.code == 0, outcome.err

@@ -48,7 +48,7 @@ TABLE = [
         "error: latin.txt: line 2: byte 0xe9 at offset 5 is not UTF-8; text is UTF-8",
         "hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW"]),
     (["attn-dump", "--prompt", "x", "--out", "a.gif"], 2, [
-        'error: --out: "a.gif" has no known ending; use .npz .safetensors .json .csv .png .svg']),
+        'error: --out: "a.gif" has no known ending; use .npz .safetensors .json .csv .html .png .svg']),
     (["attn-dump", "--prompt", "x", "--out", "no/a.npz"], 5, ['error: writing "no/a.npz": no such directory', "hint: mkdir -p no"]),
     (["attn-dump", "--prompt", "x", "--layers", "2"], 2, ['error: --layers: "2" is out of range; this model has 0 to 1']),
     (["attn-dump", "--prompt", "x", "--stage", "query"], 2, [

@@ -1,0 +1,325 @@
+"""The page in headless Chromium: what it shows is what the file holds, and nothing that a token says happens."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from pages import dump_of, random_weights, restored
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from gpt_cli.inspecting.dump import Chance
+from gpt_cli.inspecting.page import build_page
+
+TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
+WEIGHTS = random_weights(2, 3, 8)
+ROW, COLUMN = np.tril_indices(8)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        told = "no Chromium is installed (Debian: apt install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(told)
+        pytest.skip(told)
+    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=[*flags, "--disable-component-update", "--disable-sync"],
+            chromium_sandbox=os.geteuid() != 0,
+        )  # fmt: skip
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page in a context of its own; what it asked for, and what it complained of, are kept."""
+
+    def __init__(self, browser: Browser, path: Path, locale: str = "en-US", scheme: str = "light"):
+        self.context = browser.new_context(
+            viewport={"width": 1300, "height": 1000},
+            locale=locale,
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.add_init_script("window.num_fired = 0; window.fired = () => { window.num_fired += 1; }")
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+
+    def copied(self) -> list[list[str]]:
+        self.page.click("#copy-csv")
+        self.page.wait_for_selector("#status:not(:empty)")
+        text = self.page.evaluate("navigator.clipboard.readText()")
+        return list(csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline="")))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "attention.html"
+    path.write_bytes(build_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)))))
+    return path
+
+
+@pytest.fixture
+def opened(browser: Browser, file: Path) -> Iterator[Opened]:
+    opened = Opened(browser, file)
+    yield opened
+    assert opened.complaints == []
+    assert opened.requests == [file.as_uri()]
+    opened.context.close()
+
+
+def head(page: Page, name: str) -> None:
+    page.click(f'button[aria-label="{name}"]')
+    assert page.inner_text("#head-name") == name
+
+
+def strongest(page: Page, line: int) -> list[float]:
+    """The numbers in a line of the details."""
+    return [float(found) for found in re.findall(r"” (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
+
+
+def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file: Path) -> None:
+    expected = restored(file.read_bytes())
+    for layer in range(2):
+        for number in range(3):
+            head(opened.page, f"layer {layer} head {number}")
+            title, *lines = opened.copied()
+            assert title == ["layer", "head", "query", "key", "query_token", "key_token", "weight"]
+            found = np.array([float(line[6]) for line in lines])
+            np.testing.assert_allclose(found, expected[layer, number], rtol=1e-5)
+            np.testing.assert_allclose(found, WEIGHTS[layer, number][ROW, COLUMN], atol=2e-5)
+            assert [line[:6] for line in lines] == [
+                [str(layer), str(number), str(q), str(k), TOKENS[q], TOKENS[k]]
+                for q, k in zip(ROW, COLUMN, strict=True)
+            ]
+
+
+def test_means_are_those_of_the_heads(opened: Opened) -> None:
+    for name, expected in {
+        "mean of 3 heads": None,
+        "layer 1 mean of 3 heads": WEIGHTS[1].mean(0),
+        "mean of all 6 heads": WEIGHTS.mean((0, 1)),
+    }.items():
+        if expected is not None:
+            head(opened.page, name)
+            found = [float(line[6]) for line in opened.copied()[1:]]
+            np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
+
+
+def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> None:
+    page = opened.page
+    head(page, "layer 0 head 2")
+    weights = WEIGHTS[0, 2]
+    page.locator(".token").nth(3).focus()
+    np.testing.assert_allclose(strongest(page, 0), sorted(weights[3, :4], reverse=True), atol=1e-4)
+    np.testing.assert_allclose(strongest(page, 1), sorted(weights[3:, 3], reverse=True)[:5], atol=1e-4)
+    assert "今天" in page.inner_text("#details")
+    for other in range(8):
+        style = (
+            page.locator(".token")
+            .nth(other)
+            .evaluate("e => [getComputedStyle(e).backgroundColor, getComputedStyle(e).borderBottomColor]")
+        )
+        opacities = [float(colour.split(",")[3].rstrip(")")) if colour.count(",") == 3 else 1.0 for colour in style]
+        looks, looked = weights[3, other], weights[other, 3]
+        np.testing.assert_allclose(opacities, np.sqrt([looks, looked]), atol=0.005)
+
+
+def test_lines_lead_from_the_token_to_where_it_looks(opened: Opened) -> None:
+    page = opened.page
+    page.hover("#lookers span >> nth=2")
+    middles = page.evaluate(
+        "[...document.querySelectorAll('#targets span')].map(e => e.offsetLeft + e.offsetWidth / 2)"
+    )
+    found: dict[int, float] = {}
+    for path in page.locator("#between path.looks").all():
+        opacity = float(path.evaluate("e => e.style.opacity"))
+        for end in re.findall(r"L([\d.]+) 110", path.get_attribute("d") or ""):
+            found[int(np.abs(np.array(middles) - float(end)).argmin())] = opacity
+    expected = {key: round(float(w) * 32) / 32 for key, w in enumerate(WEIGHTS[0, 0, 2, :3]) if w >= 1 / 64}
+    assert found == pytest.approx(expected, abs=0.032)
+    assert found
+
+
+def test_the_map_has_the_colours_of_viridis_and_tells_what_lies_under_the_pointer(opened: Opened) -> None:
+    page = opened.page
+    cells = page.evaluate("""() => {
+        const map = document.getElementById("map");
+        const density = map.width / parseFloat(map.style.width);
+        const context = map.getContext("2d");
+        const side = parseFloat(map.style.width);
+        return { density, side, data: [...context.getImageData(0, 0, map.width, map.height).data] };
+    }""")
+    side = round(cells["side"] * cells["density"])
+    image = np.array(cells["data"]).reshape(side, side, 4)[..., :3]
+    cell = 26  # pixels, the largest, for few tokens
+    margin = side - 8 * cell
+    viridis = matplotlib.colormaps["viridis"]
+    for query, key in zip(ROW, COLUMN, strict=True):
+        found = image[margin + query * cell + 13, margin + key * cell + 13]
+        expected = 255 * np.array(viridis(np.sqrt(WEIGHTS[0, 0, query, key]))[:3])
+        np.testing.assert_allclose(found, expected, atol=6)
+    assert (image[margin + 13, margin + 3 * cell + 13] == 255).all(), "the future stays empty"
+    box = page.locator("#map").bounding_box()
+    assert box
+    page.locator("#map").scroll_into_view_if_needed()
+    page.locator("#map").hover(position={"x": margin + 1.5 * cell, "y": margin + 5.5 * cell})
+    assert page.inner_text("#cell") == f"“ is” looks at “ value”: {WEIGHTS[0, 0, 5, 1]:.4f}"
+
+
+def test_weights_below_the_threshold_are_hidden(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#threshold").evaluate("e => { e.value = 50; e.dispatchEvent(new Event('input')); }")
+    assert page.inner_text("#threshold-shown") == "0.2500"
+    for token in range(8):
+        page.locator(".token").nth(token).focus()
+        expected = sorted((w for w in WEIGHTS[0, 0, token, : token + 1] if w >= 0.25), reverse=True)
+        np.testing.assert_allclose(strongest(page, 0), expected, atol=1e-4)
+
+
+def test_all_of_it_works_from_the_keyboard(opened: Opened) -> None:
+    page = opened.page
+    page.focus('button[aria-label="layer 0 head 0"]')
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert page.inner_text("#head-name") == "layer 1 head 2"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#head-name") == "layer 1 mean of 3 heads"
+    page.keyboard.press("ArrowDown")
+    assert page.inner_text("#head-name") == "mean of all 6 heads"
+    page.keyboard.press("Tab")
+    chosen = "document.activeElement.textContent"
+    assert page.evaluate(chosen) == " None", "the last token is chosen at first"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(chosen) == " is"
+    assert page.inner_text("#details").startswith("“ is” looks at: ")
+    page.keyboard.press("Home")
+    assert page.evaluate(chosen) == "The"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#details") == ""
+
+
+def test_a_written_token_tells_its_probability(opened: Opened) -> None:
+    assert "written by the model with probability 0.5000, rank 1" in opened.page.inner_text("#details")
+    opened.page.locator(".token").nth(6).focus()
+    assert "probability 0.1250, rank 2" in opened.page.inner_text("#details")
+    opened.page.locator(".token").nth(5).focus()
+    assert "probability" not in opened.page.inner_text("#details")
+
+
+def test_a_picture_is_copied_with_its_ground(opened: Opened) -> None:
+    page = opened.page
+    page.click("#theme")
+    page.click("#copy-png")
+    page.wait_for_selector("#status:not(:empty)")
+    corner = page.evaluate("""async () => {
+        const [item] = await navigator.clipboard.read();
+        const picture = await createImageBitmap(await item.getType("image/png"));
+        const context = new OffscreenCanvas(picture.width, picture.height).getContext("2d");
+        context.drawImage(picture, 0, 0);
+        return [picture.width, ...context.getImageData(0, 0, 1, 1).data];
+    }""")
+    assert corner[0] > 8 * 26
+    assert corner[1:] == [22, 24, 29, 255], "the dark ground"
+
+
+def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Path) -> None:
+    opened = Opened(browser, file, "zh-CN", "dark")
+    page = opened.page
+    assert page.inner_text("h1") == "注意力"
+    assert page.get_attribute("html", "lang") == "zh-CN"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"
+    shown = page.evaluate("document.body.innerText")
+    assert not re.search(r"undefined|null|NaN|\$\{", shown)
+    page.click("#language")
+    page.click("#theme")
+    assert page.inner_text("h1") == "Attention"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not re.search(
+        "[\u4e00-\u9fff]", page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
+    )
+    opened.context.close()
+
+
+CALL = "fired(1)"
+PAYLOADS = [
+    *(
+        template.replace("CALL", CALL)
+        for template in (
+            "<script>CALL</script>", "</script><script>CALL</script>", '"><script>CALL</script>', "<img src=x onerror=CALL>",
+            '"><img src=x onerror=CALL>', "'><img src=x onerror=CALL>", "<svg onload=CALL>", '"><svg onload=CALL>',
+            "<svg><script>CALL</script></svg>", "<body onload=CALL>", "<iframe srcdoc='<script>parent.CALL</script>'>",
+            "<iframe src=javascript:parent.CALL>", "<a href=javascript:CALL autofocus onfocus=CALL>x</a>",
+            "<input autofocus onfocus=CALL>", "<select autofocus onfocus=CALL>", "<textarea autofocus onfocus=CALL>",
+            "<video><source onerror=CALL></video>", "<audio src=x onerror=CALL>", "<details open ontoggle=CALL>",
+            "<marquee onstart=CALL>", "<object data=javascript:CALL>", "<embed src=javascript:CALL>",
+            "<form><button formaction=javascript:CALL autofocus>", "<math href=javascript:CALL>x</math>",
+            "<style onload=CALL></style>", "<link rel=stylesheet href=x onerror=CALL>", "<meta http-equiv=refresh content='0;javascript:CALL'>",
+            "<base href=javascript:CALL//>", "<isindex action=javascript:CALL>", "<table background=javascript:CALL>",
+            "--><script>CALL</script>", "]]><script>CALL</script>", "<!--<script>CALL</script>", "<![CDATA[<script>CALL</script>",
+            "</style><script>CALL</script>", "</title><script>CALL</script>", "</textarea><script>CALL</script>",
+            "</noscript><script>CALL</script>", "</template><script>CALL</script>", "' onmouseover='CALL' x='",
+            '" onmouseover="CALL" x="', '" onfocus="CALL" autofocus x="', "` onmouseover=`CALL`", "javascript:CALL",
+            "${CALL}", "`${CALL}`", "'+CALL+'", '"+CALL+"', "\\');CALL;//", '\\");CALL;//', "{{CALL}}", "{{constructor.constructor('CALL')()}}",
+            "<%=CALL%>", "#{CALL}", "\u2028CALL//", "\u2029CALL//", "\r\nCALL//", "\u202e<script>CALL</script>", "\x00<script>CALL</script>",
+            "<scr\x00ipt>CALL</script>", "＜script＞CALL＜/script＞", "+ADw-script+AD4-CALL+ADw-/script+AD4-", "&lt;script&gt;CALL&lt;/script&gt;",
+            "&#60;img src=x onerror=CALL&#62;", "\\u003cscript\\u003eCALL\\u003c/script\\u003e", "<svg><animate onbegin=CALL attributeName=x dur=1s>",
+            "<svg><a xlink:href=javascript:CALL><text>x</text></a></svg>", "<div style='width:expression(CALL)'>", "<x contenteditable onfocus=CALL tabindex=1 id=x>",
+            "__proto__", "constructor", "{{content}}",
+        )
+    )
+]  # fmt: skip
+
+
+def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
+    assert len(set(PAYLOADS)) >= 60
+    path = tmp_path / "<img src=x onerror=fired(1)>.html"
+    path.write_bytes(build_page(dump_of(PAYLOADS, random_weights(1, 2, len(PAYLOADS)), (Chance(0.5, 1),) * 3)))
+    opened = Opened(browser, path)
+    page = opened.page
+    for token, payload in enumerate(PAYLOADS):
+        span = page.locator(".token").nth(token)
+        span.hover()
+        span.focus()
+        assert span.evaluate("e => e.childElementCount") == 0
+        if payload.isprintable():
+            assert span.evaluate("e => e.textContent") == payload
+    page.click("#language")
+    page.locator("#map").hover(position={"x": 200, "y": 250})
+    assert [line[5] for line in opened.copied() if line[2] == "0"] == [PAYLOADS[0]]
+    allowed = {"script": 2, "style": 1, "img": 0, "iframe": 0, "link": 0, "a": 0, "object": 0, "embed": 0, "form": 0}
+    assert {name: page.locator(name).count() for name in allowed} == allowed
+    assert page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+def test_the_test_notices_a_payload_that_fires(browser: Browser, tmp_path: Path) -> None:
+    """The same document with its policy taken out and a payload as markup: the watch above would see it."""
+    page = build_page(dump_of(["a"], random_weights(1, 1, 1))).decode()
+    page = re.sub(r"<meta http-equiv.*?>", "", page).replace("<noscript>", "<img src=x onerror=fired(1)><noscript>")
+    path = tmp_path / "a.html"
+    path.write_text(page)
+    opened = Opened(browser, path)
+    assert opened.page.evaluate("window.num_fired") == 1
+    assert len(opened.requests) == 2
+    opened.context.close()
