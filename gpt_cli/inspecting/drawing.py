@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from gpt_cli.inspecting.colours import colour_of
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.labels import label_of
 
 _SHADES = " ░▒▓█"  # readable without colour
 _MAX_LABEL = 14  # cells; a label of Chinese characters may be wider
+_MAX_DOWNWARDS = 6  # characters of a label below its column
 _MAX_MAPS = 4
 
 
@@ -29,29 +33,70 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
     """The map as text `width` cells wide at most, and how many of the last tokens it shows.
 
-    Each row is a token, each cell a token it may look at, darker or brighter with the square root of the weight.
+    Each row is a token, each column a token it may look at, darker or brighter with the square root of the weight.
+    Where two cells a token fit, columns have labels too; else a token is one cell wide and, in colour, half as high.
     """
     labels = [label_of(token) for token in tokens]
     label_width = min(_MAX_LABEL, max(map(cell_len, labels)))
     room = max(1, width - label_width - 1)
-    num_shown = min(len(tokens), room)
-    cell = 2 if 2 * num_shown <= room else 1
+    if 2 * len(tokens) <= room:
+        return _draw_lines(labels, weights, label_width, 0, colour=colour, cell=2), len(tokens)
+    if not colour:
+        num_shown = min(len(tokens), room)
+        first = len(tokens) - num_shown
+        return _draw_lines(labels, weights, label_width, first, colour=colour, cell=1), num_shown
+    pairs = [a + b for a, b in zip(labels[::2], [*labels[1::2], ""], strict=False)]
+    label_width = min(2 * _MAX_LABEL, width // 3, max(map(cell_len, pairs)))
+    num_shown = min(len(tokens), max(2, width - label_width - 1))
+    first = -(-(len(tokens) - num_shown) // 2) * 2  # the first of a pair
+    return _draw_halves(pairs, weights, label_width, first), len(tokens) - first
+
+
+def _draw_lines(
+    labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
+) -> Text:
+    """A line for each token from `first` on, then the labels of the columns, downwards, where they fit."""
     text = Text(no_wrap=True)
-    first = len(tokens) - num_shown
-    for query in range(first, len(tokens)):
-        text.append(" " * max(0, label_width - cell_len(labels[query])))
-        text.append(set_cell_size(labels[query], min(label_width, cell_len(labels[query]))) + " ")
+    for query in range(first, len(labels)):
+        text.append(_at_the_left(labels[query], label_width))
         for key in range(first, query + 1):
-            strength = float(np.sqrt(weights[query, key]))
             if colour:
-                text.append(" " * cell, style=f"on {_colour(strength)}")
+                text.append(" " * cell, style=f"on {_colour(weights[query, key])}")
             else:
-                text.append(_SHADES[min(len(_SHADES) - 1, int(strength * len(_SHADES)))] * cell)
+                shade = int(np.sqrt(weights[query, key]) * len(_SHADES))
+                text.append(_SHADES[min(len(_SHADES) - 1, shade)] * cell)
         text.append("\n")
-    return text, num_shown
+    if cell == 2:
+        downwards = [label_of(label.strip() or label, _MAX_DOWNWARDS) for label in labels]
+        for row in range(max(map(len, downwards))):
+            letters = "".join(set_cell_size(label[row : row + 1], cell) for label in downwards)
+            text.append((" " * (label_width + 1) + letters).rstrip() + "\n")
+    return text
 
 
-def _colour(strength: float) -> str:
-    """From dark blue to yellow, growing lighter evenly."""
-    red, green, blue = (round(low + (high - low) * strength) for low, high in ((20, 253), (20, 231), (80, 37)))
+def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
+    """A line for each two tokens: the upper half of a cell is of the first, the lower half of the second."""
+    text = Text(no_wrap=True)
+    num_tokens = len(weights)
+    for upper in range(first, num_tokens, 2):
+        text.append(_at_the_left(pairs[upper // 2], label_width))
+        lower = upper + 1 if upper + 1 < num_tokens else None
+        for key in range(first, upper + 1):
+            style = _colour(weights[upper, key])
+            if lower is not None:
+                style += f" on {_colour(weights[lower, key])}"
+            text.append("▀", style=style)
+        if lower is not None:
+            text.append("▄", style=_colour(weights[lower, lower]))
+        text.append("\n")
+    return text
+
+
+def _at_the_left(label: str, width: int) -> str:
+    """A label that ends before the first cell of its line."""
+    return " " * max(0, width - cell_len(label)) + set_cell_size(label, min(width, cell_len(label))) + " "
+
+
+def _colour(weight: float) -> str:
+    red, green, blue = colour_of(weight)
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -19,43 +19,49 @@ from matplotlib.ft2font import FT2Font
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.labels import label_of
 
-_MAX_LABELS = 40  # along one edge
+_READABLE_NUMBER = 0.28  # inches: the edge of a cell that has room for one
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
 
 
 def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
-    """A picture, png or svg, of all chosen heads: a row a layer, a column a head, each cell queries down, keys across.
+    """A picture, png or svg, of all chosen heads, each with queries down and keys across.
 
-    The square root of the weight is shown, so that small weights can be told from none; the colours of
-    viridis grow lighter evenly, so that the picture can be read in grey. `notice` is told when no installed
-    font has a character of the labels.
+    Of many heads a grid, a row a layer, a column a head; of one head of many layers a strip, layer after layer; of one
+    head alone a large map, with its numbers where they can be read. The square root of the weight is shown, so
+    that small weights can be told from none; the colours of viridis grow lighter evenly, so that the picture can
+    be read in grey. `notice` is told when no installed font has a character of the labels.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
+    num_maps = num_layers * num_heads
+    num_columns = num_heads if num_heads > 1 else _strip(num_layers)
+    num_rows = -(-num_maps // num_columns)
     gap = max(1, num_tokens // 12)
     cell = num_tokens + gap
     # one image for the whole grid: a hundred axes would take seconds
-    grid = np.full((num_layers * cell - gap, num_heads * cell - gap), np.nan, np.float32)
-    visible = np.where(np.tri(num_tokens, dtype=bool), dump.weights, np.nan)
-    for row in range(num_layers):
-        for column in range(num_heads):
-            top, left = row * cell, column * cell
-            grid[top : top + num_tokens, left : left + num_tokens] = visible[row, column]
+    grid = np.full((num_rows * cell - gap, num_columns * cell - gap), np.nan, np.float32)
+    visible = np.where(np.tri(num_tokens, dtype=bool), dump.weights, np.nan).reshape(num_maps, num_tokens, num_tokens)
+    corners = [(number // num_columns * cell, number % num_columns * cell) for number in range(num_maps)]
+    for (top, left), of_head in zip(corners, visible, strict=True):
+        grid[top : top + num_tokens, left : left + num_tokens] = of_head
 
     labels, fonts = _labels(dump, notice)
-    inches = _cell_inches(num_tokens, num_layers * num_heads)
+    inches = _cell_inches(num_tokens, num_maps)
     margin = 0.25 + 0.075 * max(map(_width, labels))
-    width, height = num_heads * inches + margin + 0.9, num_layers * inches + margin + 0.5
+    width, height = num_columns * inches + margin + 0.9, num_rows * inches + margin + 0.5
     # a picture has fewer than 2^16 dots on each side
     figure = Figure(figsize=(max(width, 3.5), height), dpi=min(110, 60_000 / max(width, height)))
     FigureCanvasAgg(figure)
     axes = figure.add_axes((margin / width, margin / height, 1 - (margin + 0.9) / width, 1 - (margin + 0.5) / height))
     image = axes.imshow(grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="nearest")
-    _label_axes(axes, labels, fonts, (num_layers, num_heads), cell, inches)
-    for row, layer in enumerate(dump.layers):
-        for column, head in enumerate(dump.heads):
-            axes.text(
-                column * cell + num_tokens - 1, row * cell, f"L{layer} H{head}", ha="right", va="top", fontsize=7
-            )  # fmt: skip
+    _label_axes(axes, labels, fonts, (num_rows, num_columns), cell, inches)
+    names = [f"L{layer} H{head}" for layer in dump.layers for head in dump.heads]
+    for (top, left), name in zip(corners, names, strict=True):
+        axes.text(left + num_tokens - 1, top, name, ha="right", va="top", fontsize=7)
+    if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
+        for query, key in zip(*np.tril_indices(num_tokens), strict=True):
+            weight = visible[0, query, key]
+            ink = "black" if weight > 0.2 else "white"
+            axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
     for side in axes.spines.values():
         side.set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, margin / height, 0.12 / width, 1 - (margin + 0.5) / height))
@@ -68,10 +74,18 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     return buffer.getvalue()
 
 
+def _strip(num_layers: int) -> int:
+    """How many maps stand beside each other in a strip of layers: few, so that it fits a page, and evenly many."""
+    num_rows = -(-num_layers // 6)
+    return -(-num_layers // num_rows)
+
+
 def _cell_inches(num_tokens: int, num_maps: int) -> float:
     """The edge of one head's map: large for few heads, small enough that a grid of many stays a picture."""
-    readable = max(1.2, 0.17 * min(num_tokens, _MAX_LABELS))
-    return min(readable, 7.0 if num_maps == 1 else 3.2 if num_maps <= 16 else 1.5)
+    if num_maps == 1:
+        return min(max(1.2, 0.32 * num_tokens), 8.0)
+    readable = max(1.2, 0.17 * num_tokens)
+    return min(readable, 3.2 if num_maps <= 16 else 1.5)
 
 
 def _label_axes(
@@ -79,7 +93,7 @@ def _label_axes(
 ) -> None:
     """Token labels along the left edge of every row and the foot of every column, as many as stay readable."""
     num_tokens = len(labels)
-    every = max(1, -(-num_tokens // max(1, min(_MAX_LABELS, int(inches / 0.11)))))
+    every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
     shown = range(0, num_tokens, every)
     properties = font_manager.FontProperties(family=fonts, size=7)
     for set_ticks, count in zip((axes.set_yticks, axes.set_xticks), grid, strict=True):

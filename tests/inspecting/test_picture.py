@@ -41,6 +41,41 @@ def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white(
     assert np.allclose(image[top + 2, left + 40], 1)
 
 
+def test_one_head_is_large_and_has_its_numbers() -> None:
+    alone, beside = (draw(dump(["a", "b", "c", "d"], 1, heads), kind="svg").decode() for heads in (1, 2))
+    for number in ("1.00", ".50", ".33", ".25"):
+        assert f"<!-- {number} -->" in alone
+        assert f"<!-- {number} -->" not in beside.replace("<!-- 1.00 -->", "", 1)  # which the scale has too
+    many = draw(dump([str(i) for i in range(30)]), kind="svg").decode()
+    assert "<!-- .50 -->" not in many, "no room for numbers"
+
+
+def test_one_head_of_many_layers_is_a_strip() -> None:
+    def shape(layers: int) -> tuple[int, int]:
+        height, width, _ = pixels(draw(dump(["a", "b", "c"], layers))).shape
+        return height, width
+
+    four, twelve = shape(4), shape(12)
+    assert four[1] > 2 * four[0], "four beside each other"
+    assert twelve[0] > 1.5 * four[0], "two rows"
+    assert four[1] < twelve[1] < 2 * four[1], "of six"
+
+
+def test_the_maps_of_a_strip_stand_in_the_order_of_the_layers() -> None:
+    strip = dump(["a", "b"], 7)
+    shares = np.linspace(0.1, 0.4, 7)  # of what the second token looks at the first, more from layer to layer
+    strip.weights[:, 0, 1] = np.stack([shares, 1 - shares], axis=1)
+    image = pixels(draw(strip))[..., :3]
+    image = image[:, : image.shape[1] - 90]  # without the scale
+    viridis = matplotlib.colormaps["viridis"]
+    places = [np.argwhere(np.abs(image - viridis(np.sqrt(share))[:3]).max(-1) < 0.004).min(0) for share in shares]
+    rows, columns = np.array(places).T
+    assert len(set(rows[:4])) == len(set(rows[4:])) == 1
+    assert list(columns[:4]) == sorted(set(columns)), "four beside each other"
+    assert list(columns[4:]) == list(columns[:3])
+    assert rows[4] > rows[0], "the others below"
+
+
 def test_a_text_that_looks_like_a_formula_is_not_one() -> None:
     assert len(draw(dump(["$x^", "$\\frac{", "}$"]))) > 1000
 

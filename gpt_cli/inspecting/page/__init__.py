@@ -10,6 +10,7 @@ from importlib import resources
 
 import numpy as np
 
+from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.labels import label_of
 
@@ -55,6 +56,7 @@ def _content(dump: AttentionDump) -> str:
         "layers": dump.layers,
         "heads": dump.heads,
         "generated": [{"probability": chance.probability, "rank": chance.rank} for chance in dump.chances],
+        "colours": STEPS,
         "levels": levels,
         "weights": base64.b64encode(zlib.compress(quantise(triangles, levels).tobytes(), 9)).decode(),
     }

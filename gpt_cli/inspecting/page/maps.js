@@ -1,45 +1,44 @@
 // Maps of weights as pictures on canvases.
 
-// Steps of viridis, which grows lighter evenly (S. van der Walt, N. Smith, 2015); between them we go straight.
-const STEPS = (
-  "440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c " +
-  "1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725"
-).split(" ").map((colour) => [0, 2, 4].map((at) => parseInt(colour.slice(at, at + 2), 16)));
-
-function colourOf(weight) {
-  const place = Math.sqrt(weight) * (STEPS.length - 1);
-  const step = Math.min(STEPS.length - 2, Math.floor(place));
-  return STEPS[step].map((low, part) => Math.round(low + (STEPS[step + 1][part] - low) * (place - step)));
+// `steps` are colours for square roots of weights at even distances from 0 to 1; between them we go straight.
+function colourOf(steps, weight) {
+  const place = Math.sqrt(weight) * (steps.length - 1);
+  const step = Math.min(steps.length - 2, Math.floor(place));
+  const parts = (colour) => [0, 2, 4].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  const [low, high] = [parts(steps[step]), parts(steps[step + 1])];
+  return low.map((part, at) => Math.round(part + (high[at] - part) * (place - step)));
 }
 
-// 1024 colours, from weight 0 to 1 by the square root; 32 bits each, as a canvas stores them.
-const COLOURS = Uint32Array.from({ length: 1024 }, (_, place) => {
-  const [red, green, blue] = colourOf((place / 1023) ** 2);
-  return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
-});
+// 1024 colours for square roots of weights from 0 to 1; 32 bits each, as a canvas stores them.
+function paletteOf(steps) {
+  return Uint32Array.from({ length: 1024 }, (_, place) => {
+    const [red, green, blue] = colourOf(steps, (place / 1023) ** 2);
+    return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+  });
+}
 
 // One dot for each weight on or below the diagonal; nothing above it.
-function dots(map, numTokens, threshold) {
+function dots(map, numTokens, threshold, palette) {
   const canvas = new OffscreenCanvas(numTokens, numTokens);
   const image = new ImageData(numTokens, numTokens);
   const pixels = new Uint32Array(image.data.buffer);
   for (let query = 0; query < numTokens; query++)
     for (let key = 0; key <= query; key++) {
       const weight = map[query * numTokens + key];
-      pixels[query * numTokens + key] = COLOURS[weight < threshold ? 0 : Math.min(1023, Math.round(Math.sqrt(weight) * 1023))];
+      pixels[query * numTokens + key] = palette[weight < threshold ? 0 : Math.min(1023, Math.round(Math.sqrt(weight) * 1023))];
     }
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
 
-function drawSmall(canvas, map, numTokens, threshold) {
+function drawSmall(canvas, map, numTokens, threshold, palette) {
   canvas.width = canvas.height = Math.min(96, numTokens);
-  canvas.getContext("2d").drawImage(dots(map, numTokens, threshold), 0, 0, canvas.width, canvas.height);
+  canvas.getContext("2d").drawImage(dots(map, numTokens, threshold, palette), 0, 0, canvas.width, canvas.height);
 }
 
 // The map of one head with a label for each token, or as many as stay readable, in `room` pixels across where cells of
 // two pixels fit there. Returns where the cells are.
-function drawLarge(canvas, map, labels, threshold, { ink, ground, room }) {
+function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room }) {
   const T = labels.length;
   const context = canvas.getContext("2d");
   const font = "12px ui-monospace, monospace";
@@ -54,7 +53,7 @@ function drawLarge(canvas, map, labels, threshold, { ink, ground, room }) {
   context.fillStyle = ground; // a copy of the picture has it too
   context.fillRect(0, 0, size, size);
   context.imageSmoothingEnabled = false;
-  context.drawImage(dots(map, T, threshold), margin, margin, T * cell, T * cell);
+  context.drawImage(dots(map, T, threshold, palette), margin, margin, T * cell, T * cell);
   context.font = font;
   context.fillStyle = ink;
   context.textBaseline = "middle";

@@ -12,6 +12,7 @@ class Page {
     this.chosen = weights.numTokens - 1;
     this.hovered = null;
     this.threshold = 0;
+    this.palette = paletteOf(weights.colours);
     this.language = navigator.language.startsWith("zh") ? "zh" : "en";
     root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     this.buildHeads();
@@ -190,7 +191,7 @@ class Page {
     for (const button of this.buttons.flat()) if (button) button.setAttribute("aria-label", this.name(button.layer, button.head));
     const scale = byId("scale").getContext("2d");
     for (let x = 0; x < 256; x++) {
-      scale.fillStyle = `rgb(${colourOf((x / 255) ** 2)})`;
+      scale.fillStyle = `rgb(${colourOf(weights.colours, (x / 255) ** 2)})`;
       scale.fillRect(x, 0, 1, 10);
     }
   }
@@ -213,13 +214,13 @@ class Page {
       button.setAttribute("aria-pressed", pressed);
       button.tabIndex = pressed ? 0 : -1;
       if (button.threshold !== threshold)
-        drawSmall(button.firstChild, weights.of(button.layer, button.head), weights.numTokens, threshold);
+        drawSmall(button.firstChild, weights.of(button.layer, button.head), weights.numTokens, threshold, this.palette);
       button.threshold = threshold;
     }
     const short = weights.labels.map((label) => label.short);
     const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`);
     this.cells = drawLarge(byId("map"), weights.of(this.layer, this.head), short, threshold,
-      { ink: colour("ink"), ground: colour("ground"), room: byId("map-frame").clientWidth });
+      { palette: this.palette, ink: colour("ink"), ground: colour("ground"), room: byId("map-frame").clientWidth });
     this.showToken();
   }
 
