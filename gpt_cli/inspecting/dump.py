@@ -63,7 +63,7 @@ def dump_attention(
             if file_dtype == "float16" and np.abs(found).max() > np.finfo(np.float16).max:
                 wrong = f"float16 cannot hold {stage} of {np.abs(found).max():g}"
                 raise UsageError("--file-dtype", wrong, "use float32")
-            parts[stage].append(found.astype(file_dtype))
+            parts[stage].append(found.astype(file_dtype, copy=False))
     arrays = {stage: np.stack(found) for stage, found in parts.items()}
     tokens = tuple(tokenizer.token_text(token) for token in ids)
     return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, _chances(model, batch, num_generated))

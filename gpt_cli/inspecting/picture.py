@@ -58,10 +58,11 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     for (top, left), name in zip(corners, names, strict=True):
         axes.text(left + num_tokens - 1, top, name, ha="right", va="top", fontsize=7)
     if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
-        for query, key in zip(*np.tril_indices(num_tokens), strict=True):
-            weight = visible[0, query, key]
-            ink = "black" if weight > 0.2 else "white"
-            axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
+        for query, row in enumerate(visible[0]):
+            for key, weight in enumerate(row[: query + 1]):
+                ink = "black" if weight > 0.2 else "white"
+                number = f"{weight:.2f}".removeprefix("0")
+                axes.text(key, query, number, ha="center", va="center", fontsize=6, color=ink)
     for side in axes.spines.values():
         side.set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, margin / height, 0.12 / width, 1 - (margin + 0.5) / height))

@@ -105,33 +105,50 @@ class MultiHeadAttention(nn.Module):
         On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA
         the flash kernel where no weights are dropped.
         """
-        B, T, D = x.shape
-        H, K = len(self.heads), D // len(self.heads)
-        projections = F.linear(x, self.projection_weights())  # [B, T, 3D]
-        queries, keys, values = projections.view(B, T, 3, H, K).permute(2, 0, 3, 1, 4)  # each [B, H, T, K]
-        if rotation is not None:
-            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        B, H, T = x.shape[0], len(self.heads), x.shape[1]
+        queries, keys, values = self._project(x, rotation, range(H))  # each [B, H, T, K]
         dropping = self.training and self.dropout.p > 0
         if x.is_cuda and not dropping:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         else:
-            # added to the scores inside their product, which saves a pass over [B, H, T, T]
-            future = queries.new_zeros(T, T).masked_fill(causal_mask(T, x.device), -torch.inf)
-            queries, keys, values = (part.reshape(B * H, T, K) for part in (queries, keys, values))
-            scores = torch.baddbmm(future, queries, keys.transpose(1, 2), alpha=K**-0.5)  # [B*H, T, T]
-            weights = scores.softmax(dim=-1)
+            weights = _batched_weights(queries, keys)
             if keep is not None:
                 weights = drop_out(weights, keep.view(B * H, T, T), self.dropout.p)
             elif dropping:
                 weights = F.dropout(weights, self.dropout.p)
-            mixed = torch.bmm(weights, values).view(B, H, T, K)
-        return mixed.transpose(1, 2).reshape(B, T, D)
+            mixed = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, (B, H))
+        return self.join(mixed)
 
-    def projection_weights(self) -> Tensor:
+    @staticmethod
+    def join(heads: Tensor) -> Tensor:
+        """The outputs of all heads side by side, as the projection layer wants them: [B, H, T, K] -> [B, T, D]."""
+        return heads.transpose(1, 2).flatten(2)
+
+    def _project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of some heads in one product: each [B, heads, T, K]."""
+        B, T, _ = x.shape
+        projections = F.linear(x, self.projection_weights(heads))  # [B, T, 3 x heads x K]
+        queries, keys, values = projections.view(B, T, 3, len(heads), -1).permute(2, 0, 3, 1, 4)
+        if rotation is not None:
+            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        return queries, keys, values
+
+    def projection_weights(self, heads: Sequence[int] | None = None) -> Tensor:
         """Wq of every head, then Wk, then Wv, in one matrix: [3D, D]; gradients flow back to the heads."""
-        return torch.cat([getattr(head, name).weight for name in ("Wq", "Wk", "Wv") for head in self.heads])
+        of = self.heads if heads is None else [self.heads[number] for number in heads]
+        return torch.cat([getattr(head, name).weight for name in ("Wq", "Wk", "Wv") for head in of])
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
         """The stages of some heads, each [B, heads, T, K] or [B, heads, T, T]."""
-        of_heads = [self.heads[number].stages(x, rotation) for number in heads]
-        return Stages(*(torch.stack(stage, dim=1) for stage in zip(*of_heads, strict=True)))
+        queries, keys, values = self._project(x, rotation, heads)
+        weights = _batched_weights(queries, keys).unflatten(0, queries.shape[:2])
+        return Stages(queries, keys, values, attention_scores(queries, keys), weights, weights @ values)
+
+
+def _batched_weights(queries: Tensor, keys: Tensor) -> Tensor:
+    """`attention_weights` of queries and keys [B, H, T, K] under the causal mask, in fewer passes: [B*H, T, T]."""
+    T, K = queries.shape[-2:]
+    # added to the scores inside their product, which saves a pass over them
+    future = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device), -torch.inf)
+    scores = torch.baddbmm(future, queries.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2), alpha=K**-0.5)
+    return scores.softmax(dim=-1)

@@ -53,8 +53,13 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None) -> Tensor:
         """In training `keep` says what dropout leaves, else torch draws."""
-        weights, attention, feed_forward = keep or (None, None, None)
-        x = x + self.dropout(self.attention(self.attention_input(x), rotation, weights), attention)
+        weights = keep.weights if keep else None
+        return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights), keep)
+
+    def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
+        """The rest of the block, from its input and what its attention makes of that: each [B, T, D]."""
+        _, attention, feed_forward = keep or (None, None, None)
+        x = x + self.dropout(attended, attention)
         if self.pre_norm:
             return x + self.dropout(self.feed_forward(self.norm_2(x)), feed_forward)
         x = self.norm_1(x)

@@ -74,15 +74,24 @@ class GPT(nn.Module):
     ) -> Iterator[Stages]:
         """What happens in the heads, without dropout, one wanted layer after another; None stands for all.
 
-        The model runs no further than the last wanted layer.
+        The model runs no further than to the heads of the last wanted layer.
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
         x, rotation = self._embed(ids)
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
-            if number in layers:
-                yield block.attention.stages(block.attention_input(x), rotation, heads)
-            x = block(x, rotation)
+            if number not in layers:
+                x = block(x, rotation)
+                continue
+            attention, seen = block.attention, block.attention_input(x)
+            stages = attention.stages(seen, rotation, heads)
+            yield stages
+            if number < max(layers):
+                whole = list(heads) == list(range(self.config.num_heads))  # then they need not be computed again
+                attended = (
+                    attention.projection_layer(attention.join(stages.heads)) if whole else attention(seen, rotation)
+                )
+                x = block.after_attention(x, attended)
 
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from gpt_cli.cli.attn_dump import STAGES
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.dump import dump_attention, parse_selection
-from gpt_cli.model import GPT
+from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.model.attention import Stages
 from gpt_cli.text.tokenizer import ByteTokenizer
 
@@ -71,22 +73,43 @@ def test_wrong_selections_are_told_as_typed(text: str, message: str) -> None:
     assert raised.value.lines() == [f"error: {message}"]
 
 
-def test_the_work_of_one_head_is_a_small_part_of_that_of_all() -> None:
-    """Beyond the forward pass itself, in operations."""
+def test_the_work_of_one_head_is_a_small_part_of_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In operations: of attention for the dump, and of the whole beside a forward pass."""
     config = small_config("model.num_heads=8", "model.num_blocks=12", "model.d_model=64", "model.context_length=64")
     model, tokenizer = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
     ids = list(range(64))
+    of_stages: list[int] = []
+    stages = MultiHeadAttention.stages
 
-    def work(layers: range, heads: range) -> int:
+    def counted(*call: Any) -> Any:
+        with FlopCounterMode(display=False) as counter:
+            found = stages(*call)
+        of_stages.append(counter.get_total_flops())
+        return found
+
+    monkeypatch.setattr(MultiHeadAttention, "stages", counted)
+
+    def work(layers: range, heads: range) -> tuple[int, int]:
+        of_stages.clear()
         with FlopCounterMode(display=False) as counter:
             dump_attention(model, tokenizer, ids, layers=layers, heads=heads)
-        with FlopCounterMode(display=False) as forward, torch.no_grad():
-            x, rotation = model._embed(torch.tensor([ids]))
-            for block in model.blocks[: layers[-1] + 1]:
-                x = block(x, rotation)
-        return counter.get_total_flops() - forward.get_total_flops()
+        return sum(of_stages), counter.get_total_flops()
 
-    assert 0 < 50 * work(range(11, 12), range(1)) < work(range(12), range(8))
+    with FlopCounterMode(display=False) as forward, torch.no_grad():
+        model(torch.tensor([ids]))
+    one, whole_of_one = work(range(11, 12), range(1))
+    all_heads, whole_of_all = work(range(12), range(8))
+    assert 0 < 50 * one < all_heads
+    assert whole_of_one < forward.get_total_flops()
+    assert whole_of_all < 1.05 * forward.get_total_flops(), "what the dump computes is not computed again"
+
+
+def test_a_head_is_the_same_whatever_is_chosen_beside_it() -> None:
+    config = small_config("model.num_heads=4", "model.num_blocks=3")
+    model, tokenizer = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    full = dump_attention(model, tokenizer, list(range(16)), layers=range(3), heads=range(4))
+    part = dump_attention(model, tokenizer, list(range(16)), layers=[0, 2], heads=[1, 3])
+    np.testing.assert_allclose(part.weights, full.weights[[0, 2]][:, [1, 3]], rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("positions", ["learned", "rope"])

@@ -58,6 +58,16 @@ def test_stages_are_what_their_names_say() -> None:
     torch.testing.assert_close(stages.heads, stages.weights @ stages.values)
 
 
+def test_the_stages_of_many_heads_are_those_of_each() -> None:
+    torch.manual_seed(0)
+    attention, x = MultiHeadAttention(12, 3).double(), torch.randn(2, 5, 12, dtype=torch.float64)
+    rotation = RotaryPositions(5, 4).double()(5)
+    together = attention.stages(x, rotation, heads=[2, 0])
+    for place, number in enumerate([2, 0]):
+        for stage, found in attention.heads[number].stages(x, rotation)._asdict().items():
+            torch.testing.assert_close(getattr(together, stage)[:, place], found, rtol=0, atol=1e-14)
+
+
 def test_dropout_on_the_weights_doubles_what_it_keeps_at_one_half() -> None:
     head, x = Attention(4, 2, dropout=0.5), torch.randn(1, 3, 4)
     keep = torch.tensor([[[True, True, True], [False, True, True], [True, False, True]]])

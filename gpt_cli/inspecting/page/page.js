@@ -325,6 +325,6 @@ class Page {
 
 if ("DecompressionStream" in window) readWeights().then((weights) => {
   new Page(weights);
-  root.dataset.ready = "true";
+  root.dataset.ready = Math.round(performance.now()); // milliseconds
 });
 else document.body.textContent = `${WORDS.en.old} ${WORDS.zh.old}`;

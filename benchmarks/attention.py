@@ -1,0 +1,126 @@
+"""What a dump of all heads costs, format by format, and how soon its page can be used; part of `make bench`.
+
+The model is a fresh one of the config's sizes whose queries are made larger, so that its heads are as sharp as trained
+ones and its files no smaller than theirs. Beside it, where it is installed, transformers with `output_attentions`
+on a GPT-2 of the same sizes, its weights saved the same way; and Chromium, where that and playwright are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpt_cli.config.reading import read_config
+from gpt_cli.inspecting.dump import AttentionDump, dump_attention
+from gpt_cli.inspecting.export import FORMATS, write_dump
+from gpt_cli.model import GPT
+from gpt_cli.text.tokenizer import ByteTokenizer
+
+TEXT = (
+    "The model may look back at every token before the one it is at, and this tells where each of its heads does look."
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default="small")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    sizes = read_config(arguments.config).model
+    tokenizer = ByteTokenizer()
+    model = GPT(sizes, tokenizer.vocab_size, torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        for block in model.blocks:
+            for head in block.attention.heads:
+                head.Wq.weight.mul_(20)
+    ids = (tokenizer.encode(TEXT) * sizes.context_length)[: sizes.context_length]
+
+    def ours() -> AttentionDump:
+        return dump_attention(model, tokenizer, ids, layers=range(sizes.num_blocks), heads=range(sizes.num_heads))
+
+    dump = ours()
+    forms: dict[str, Callable[[], object]] = {"gpt": ours}
+    theirs = _transformers(sizes, ids)
+    if theirs:
+        forms["transformers"] = theirs
+    found: dict[str, Any] = {"shape": dump.weights.shape, "seconds": {}, "bytes": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for ending in FORMATS:
+            path = Path(folder) / f"attention{ending}"
+            forms[ending] = lambda path=path: write_dump(path, dump)
+        if theirs:
+            forms["transformers .npz"] = lambda: np.savez_compressed(Path(folder) / "theirs.npz", weights=theirs())
+        seconds: dict[str, list[float]] = {name: [] for name in forms}
+        for _ in range(arguments.rounds):
+            for name, run in forms.items():
+                started = time.perf_counter()
+                run()
+                seconds[name].append(time.perf_counter() - started)
+        found["seconds"] = {name: statistics.median(times) for name, times in seconds.items()}
+        for path in sorted(Path(folder).iterdir()):
+            found["bytes"][path.name] = path.stat().st_size
+        page = _until_ready(Path(folder) / "attention.html", arguments.rounds)
+        if page is not None:
+            found["seconds"]["page in Chromium"] = page
+    for name, time_taken in found["seconds"].items():
+        size = found["bytes"].get(f"attention{name}" if name.startswith(".") else "theirs.npz" * name.endswith(".npz"))
+        print(f"{name:18} {time_taken:6.3f} s" + (f" {size / 1e6:7.2f} MB" if size else ""))
+    print(json.dumps(found))
+
+
+def _transformers(sizes: Any, ids: list[int]) -> Callable[[], np.ndarray] | None:
+    if importlib.util.find_spec("transformers") is None:
+        return None
+    library: Any = importlib.import_module("transformers")
+    shape = library.GPT2Config(
+        vocab_size=257, n_positions=sizes.context_length, n_embd=sizes.d_model, n_layer=sizes.num_blocks,
+        n_head=sizes.num_heads, attn_implementation="eager",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = library.GPT2LMHeadModel(shape).eval()
+    with torch.no_grad():
+        for block in model.transformer.h:  # c_attn makes queries, keys and values, in this order
+            block.attn.c_attn.weight[:, : sizes.d_model] *= 20
+
+    @torch.inference_mode()
+    def run() -> np.ndarray:
+        return torch.cat(model(torch.tensor([ids]), output_attentions=True).attentions).numpy()
+
+    return run
+
+
+def _until_ready(path: Path, rounds: int) -> float | None:
+    """Seconds from navigation until everything on the page is drawn and answers; the median of some visits."""
+    chromium = shutil.which("chromium")
+    if chromium is None or importlib.util.find_spec("playwright") is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        for _ in range(rounds):
+            page = browser.new_page(viewport={"width": 1300, "height": 1000})
+            page.goto(path.as_uri())
+            page.wait_for_selector("html[data-ready]")
+            found.append(page.evaluate("Number(document.documentElement.dataset.ready)") / 1000)
+            page.close()
+        browser.close()
+    return statistics.median(found)
+
+
+if __name__ == "__main__":
+    main()
