@@ -6,10 +6,14 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from helpers import RunCommand
 
 from gpt_cli.config.reading import known_keys
@@ -23,6 +27,12 @@ def commands(page: str) -> list[str]:
     blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.startswith("$ ")]
     return [line.removeprefix("$ ") for line in lines if line.startswith("$ gpt ") or "| gpt " in line]
+
+
+def python_blocks() -> list[str]:
+    """The chapter on Python, and the recipes for other viewers."""
+    found = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    return sorted(found, key=lambda block: "attention.npz" in block)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -46,6 +56,39 @@ def test_every_command_of_the_page_runs(
             words += ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
         outcome = run(*words, stdin=b"The value\n" if before else b"")
         assert outcome.code == 0, f"{command}\n{outcome.err}"
+
+
+def test_the_recipes_for_other_viewers_run(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for the viewers, which ask for what the real ones do in the versions that the page names."""
+    assert run("attn-dump", "--run", smoke_run, "--prompt", "The value", "--out", tmp_path / "attention.npz").code == 0
+    monkeypatch.chdir(tmp_path)
+    shown: list[str] = []
+
+    def head_view(attention: torch.Tensor, tokens: list[str]) -> None:
+        for of_layer in attention:
+            assert of_layer.shape == (1, 2, len(tokens), len(tokens))
+        shown.append("bertviz")
+
+    def attention_heads(attention: np.ndarray, tokens: list[str]) -> None:
+        assert attention.shape == (2, len(tokens), len(tokens))
+        shown.append("circuitsvis")
+
+    def activation_cache(cache: dict[str, torch.Tensor], model: None) -> None:
+        assert list(cache) == ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"]
+        assert {of_layer.shape[:2] for of_layer in cache.values()} == {(1, 2)}
+        shown.append("transformer_lens")
+
+    for name, content in {
+        "bertviz": {"head_view": head_view},
+        "circuitsvis": {"attention": SimpleNamespace(attention_heads=attention_heads)},
+        "transformer_lens": {"ActivationCache": activation_cache},
+    }.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+    _, recipes = python_blocks()
+    exec(recipes, {})
+    assert shown == ["bertviz", "circuitsvis", "transformer_lens"]
 
 
 def test_both_pages_show_the_same_commands_outputs_and_pictures() -> None:
@@ -93,7 +136,7 @@ def test_the_settings_of_the_readme_are_those_of_the_program() -> None:
 
 
 def test_the_python_of_the_readme_runs(smoke_run: Path) -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    block, _ = python_blocks()
     names: dict[str, Any] = {}
     exec(block.replace("runs/tiny", "runs/smoke"), names)  # the page's own text
     assert names["logits"].shape[-1] == names["run"].tokenizer.vocab_size

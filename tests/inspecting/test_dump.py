@@ -73,6 +73,19 @@ def test_wrong_selections_are_told_as_typed(text: str, message: str) -> None:
     assert raised.value.lines() == [f"error: {message}"]
 
 
+def test_half_precision_keeps_a_weight_as_finely_as_the_readme_says() -> None:
+    model, tokenizer = GPT(small_config().model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.heads[0].Wq.weight.mul_(300)  # weights from next to nothing to nearly one
+    single, half = (
+        dump_attention(model, tokenizer, list(range(16)), layers=range(2), heads=range(2), file_dtype=dtype).weights
+        for dtype in ("float32", "float16")
+    )
+    assert single[single > 0].min() < 6e-5 < 0.99 < np.delete(single, 0, axis=2).max()
+    assert (np.abs(half.astype(np.float64) - single) <= np.maximum(single / 2048, 3e-8)).all()
+
+
 def test_the_work_of_one_head_is_a_small_part_of_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """In operations: of attention for the dump, and of the whole beside a forward pass."""
     config = small_config("model.num_heads=8", "model.num_blocks=12", "model.d_model=64", "model.context_length=64")
