@@ -14,7 +14,7 @@ PACKAGE = Path(gpt_cli.__file__).parent
 
 # each room may import itself and those after it
 ORDER = (
-    "cli", "measuring", "training", "inspecting", "sampling", "checkpoints", "model", "text", "config",
+    "cli", "measuring", "training", "explaining", "inspecting", "sampling", "checkpoints", "model", "text", "config",
     "streams", "files", "errors",
 )  # fmt: skip
 

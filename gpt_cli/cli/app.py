@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import typer
 from typer.main import get_command
 
-from gpt_cli.cli import attn_dump, bench, config, data, evaluate, info, sample, train
+from gpt_cli.cli import attn_dump, bench, config, data, evaluate, explain, info, sample, train
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.errors import (
     EXIT_CODE_BUG,
@@ -39,6 +39,9 @@ app.command("train", epilog="Example: gpt train --config tiny --data my.txt --se
 app.command("sample", epilog="Example: gpt sample --prompt 'The value of' --num-samples 3")(sample.sample)
 app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
     attn_dump.attn_dump
+)
+app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt explain --example journey")(
+    explain.explain
 )
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)

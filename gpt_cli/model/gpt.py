@@ -52,7 +52,7 @@ class GPT(nn.Module):
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None) -> Tensor:
         """Logits [B, T, V]; T is at most context_length. In training `masks` say what dropout drops."""
-        x, rotation = self._embed(ids)
+        x, rotation = self.embed(ids)
         dropping = self.training and self.config.dropout > 0
         for number, block in enumerate(self._compiled if self.training and self._compiled else self.blocks):
             keep = None
@@ -63,7 +63,7 @@ class GPT(nn.Module):
 
     def next_logits(self, ids: Tensor) -> Tensor:
         """Logits of the token after the last: [B, T] -> [B, V]; the output layer sees one position only."""
-        x, rotation = self._embed(ids)
+        x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
         return self._logits(x[:, -1])
@@ -78,7 +78,7 @@ class GPT(nn.Module):
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
-        x, rotation = self._embed(ids)
+        x, rotation = self.embed(ids)
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
             if number not in layers:
                 x = block(x, rotation)
@@ -110,7 +110,7 @@ class GPT(nn.Module):
             block.attention.fused = fused
         return self
 
-    def _embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    def embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """Token and position embedding [B, T, D], and the rotation [2, T, K] where positions are rotary."""
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"

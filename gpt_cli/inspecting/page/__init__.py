@@ -27,7 +27,7 @@ def build_page(dump: AttentionDump) -> bytes:
     style = _part("page.css")
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, _SCRIPTS)) + "\n})();\n"
     policy = "; ".join((
-        "default-src 'none'", f"script-src {_hash(script)}", f"style-src {_hash(style)}",
+        "default-src 'none'", f"script-src {hash_of_source(script)}", f"style-src {hash_of_source(style)}",
         "base-uri 'none'", "form-action 'none'",
     ))  # fmt: skip
     page = _part("page.html")
@@ -68,6 +68,6 @@ def _part(name: str) -> str:
     return (resources.files(__name__) / name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_of_source(text: str) -> str:
     """As a content security policy names a script or a style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,1 @@
+"""Attention step by step with its numbers: of a trained head, of a classic example, and in small studies."""

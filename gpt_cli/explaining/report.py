@@ -1,0 +1,76 @@
+"""An explanation as data: steps of numbers, which any writer can show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence about a step: a key of the words, and what stands in its gaps."""
+
+    key: str
+    gaps: Mapping[str, object] = field(default_factory=dict)
+
+
+Label = str | Note  # a plain text stays as it is in every language
+
+
+@dataclass(frozen=True)
+class Step:
+    """One computation and its result.
+
+    `numbers` [rows, columns] in float64. A step that is `beside` others has one number for each of the same things (the
+    tokens looked at), so that its single row may be shown as a column beside theirs.
+    """
+
+    name: str  # also the key of its title in the words, where `title` is none
+    formula: str
+    numbers: np.ndarray
+    rows: Sequence[Label]
+    columns: Sequence[Label] = ()  # none: they are counted
+    part: str = ""
+    notes: Sequence[Note] = ()
+    beside: bool = False
+    title: Note | None = None
+
+    def __post_init__(self) -> None:
+        assert self.numbers.shape == (len(self.rows), len(self.columns) or self.numbers.shape[1])
+
+
+@dataclass(frozen=True)
+class Report:
+    """A title, steps in order, and the parameters that they take, by name."""
+
+    title: Note
+    steps: Sequence[Step]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Every digit of every number; minus infinity is null."""
+        steps = [
+            {
+                "part": step.part, "name": step.name, "formula": step.formula, "shape": list(step.numbers.shape),
+                "rows": _names(step.rows), "columns": _names(step.columns), "numbers": _listed(step.numbers),
+            }
+            for step in self.steps
+        ]  # fmt: skip
+        parameters = {name: _listed(numbers) for name, numbers in self.parameters.items()}
+        return {**self.facts, "steps": steps, **({"parameters": parameters} if parameters else {})}
+
+
+def _names(labels: Sequence[Label]) -> list[str]:
+    return [
+        label if isinstance(label, str) else " ".join(map(str, [label.key, *label.gaps.values()])) for label in labels
+    ]
+
+
+def _listed(numbers: np.ndarray) -> Any:
+    if numbers.ndim > 1:
+        return [_listed(row) for row in numbers]
+    return [None if number == -np.inf else number for number in numbers.tolist()]

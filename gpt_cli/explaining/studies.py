@@ -1,0 +1,170 @@
+"""Small studies of one idea each, with numbers that anyone can compute again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
+from gpt_cli.explaining.report import Note, Report, Step
+from gpt_cli.model import Attention
+from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask
+from gpt_cli.model.dropout import drop_out
+
+if TYPE_CHECKING:
+    from gpt_cli.checkpoints.discovery import Loaded
+
+SIZES = (1, 4, 16, 64, 256, 1024)  # of queries and keys
+_NUM_KEYS = 64
+_NUM_ROWS = 200
+_NUM_NORMAL = 20_000
+_NUM_DRAWS = 10_000
+_MEASURES = ("entropy", "entropy_divided", "largest", "largest_divided", "gradient", "gradient_divided")
+SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
+
+
+@torch.no_grad()
+def scaling(loaded: Loaded | None) -> Report:
+    """Softmax with and without the division by √K: of random scores, of a model's heads, and of normal numbers.
+
+    Entropy in nats; the gradient is the norm of the softmax's derivative, a matrix, by its scores.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = []
+    for K in SIZES:
+        queries, keys = (torch.randn(count, K, generator=generator).double() for count in (_NUM_ROWS, _NUM_KEYS))
+        rows.append(_measured(attention_scores(queries, keys), K).mean(0))
+    columns = [Note(name) for name in _MEASURES]
+    labels = [f"K = {K}" for K in SIZES]
+    title = Note("random_scores", {"rows": _NUM_ROWS, "keys": _NUM_KEYS})
+    formula = "softmax(q · k), softmax(q · k / √K)"
+    steps = [Step("random_scores", formula, np.stack(rows), labels, columns, title=title)]
+    if loaded is not None:
+        steps.append(_model_scores(loaded, columns))
+    numbers = 100 * torch.randn(_NUM_NORMAL, generator=generator).double()
+    both = torch.stack([_facts(numbers[None]), _facts(numbers[None] / 100)])[:, 0].numpy()
+    steps.append(
+        Step(
+            "normal_numbers", "softmax(z), softmax(z / 100)", both, [Note("before"), Note("after")],
+            [Note(name) for name in ("entropy", "largest", "gradient")],
+            title=Note("normal_numbers", {"count": _NUM_NORMAL}), notes=[Note("scaling_said")],
+        )
+    )  # fmt: skip
+    return Report(Note("scaling_title"), steps, {"study": "scaling"})
+
+
+def _facts(scores: Tensor) -> Tensor:
+    """Entropy, largest weight and norm of the derivative of the softmax of each row: [rows, n] -> [rows, 3]."""
+    weights = scores.softmax(dim=-1)
+    entropy = torch.special.entr(weights).sum(-1)
+    squares = weights.square().sum(-1)
+    # of diag(w) - w wᵀ: the sum of its squared entries
+    derivative = (squares - 2 * weights.pow(3).sum(-1) + squares.square()).clamp(min=0).sqrt()
+    return torch.stack([entropy, weights.amax(-1), derivative], dim=-1)
+
+
+def _measured(scores: Tensor, K: int) -> np.ndarray:
+    """Each fact without and with the division, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
+    return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
+
+
+def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
+    """Means over the heads and rows of each layer, on a text that the model writes itself."""
+    from gpt_cli.sampling.decoder import Decoder
+    from gpt_cli.sampling.generate import generate
+    from gpt_cli.sampling.next_token import SamplingParameters
+
+    model, start = loaded.model, loaded.tokenizer.end_of_text
+    count = loaded.config.model.context_length - 1
+    steps = generate(Decoder(model), [[start]], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
+    ids = [start, *(draw.token for (draw,) in steps if draw is not None)]
+    K = loaded.config.model.head_size
+    rows = []
+    for stages in model.double().attention_stages(torch.tensor([ids])):
+        hidden = stages.scores[0].masked_fill(causal_mask(len(ids)), -torch.inf)
+        rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
+    return Step(
+        "model_scores", f"K = {K}", np.stack(rows), [Note("layer", {"number": layer}) for layer in range(len(rows))],
+        columns, title=Note("model_scores", {"run": loaded.path, "tokens": len(ids)}),
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def mask() -> Report:
+    """Masking before softmax equals renormalising after it; without either the future leaks."""
+    x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
+    with torch.random.fork_rng(devices=[]):
+        head = linear_head().double()
+    future = causal_mask(len(WORDS))
+
+    def forms(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        stages = head.stages(x)
+        zeroed = (stages.scores * 2**-0.5).softmax(-1).masked_fill(future, 0)
+        return stages.weights, zeroed, zeroed / zeroed.sum(-1, keepdim=True)
+
+    before, zeroed, renormalised = forms(x)
+    difference = float((before - renormalised).abs().max())
+    other = x.clone()
+    other[-1] = -30 * x[-1]
+    changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
+    steps = [
+        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before,
+                title=Note("before_softmax")),
+        step_of("", "masked_weights", "softmax(s / √K); j > i: 0", zeroed),
+        step_of("", "renormalised", "w / Σ w", renormalised),
+        Step("row_sums", "Σ w", torch.stack([before.sum(-1), zeroed.sum(-1)]).numpy(),
+             [Note("before_softmax"), Note("not_renormalised")], WORDS,
+             notes=[Note("mask_same", {"difference": difference})]),
+        Step("leak_change", f"{WORDS[-1]}: -30 x", changed.numpy(), [Note("before_softmax"), Note("not_renormalised")],
+             WORDS[:-1], notes=[Note("mask_leak")]),
+    ]  # fmt: skip
+    return Report(Note("mask_title"), steps, {"study": "mask", "difference": difference})
+
+
+@torch.no_grad()
+def dropout() -> Report:
+    """A row of weights, what dropout leaves of it, and the mean of many draws."""
+    with torch.random.fork_rng(devices=[]):
+        row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
+    generator = torch.Generator().manual_seed(123)
+    steps = []
+    for p in (0.1, 0.5):
+        draws = drop_out(row.expand(_NUM_DRAWS, -1), torch.rand(_NUM_DRAWS, len(row), generator=generator) >= p, p)
+        shown = torch.cat([row[None], draws[:5], draws.mean(0, keepdim=True)])
+        sums = shown.sum(-1, keepdim=True)
+        labels = [
+            Note("row"),
+            *(Note("draw", {"number": number}) for number in range(1, 6)),
+            Note("dropout_mean", {"count": _NUM_DRAWS}),
+        ]
+        steps.append(
+            Step(f"dropout_{p}", f"w · keep / (1 - {p})", torch.cat([shown, sums], dim=1).numpy(), labels,
+                 [*WORDS, "Σ"], title=Note("dropout_draws", {"p": p}), notes=[Note("dropout_said")] if p == 0.5 else [])
+        )  # fmt: skip
+    return Report(Note("dropout_title"), steps, {"study": "dropout"})
+
+
+@torch.no_grad()
+def padding() -> Report:
+    """Weights of two sentences of unequal length in one batch; two heads of random parameters."""
+    ids = torch.tensor(SENTENCES)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
+        heads = [Attention(8, 4).double() for _ in range(2)]
+    hidden = (ids == 0)[:, None, :]  # [B, 1, T]: no query looks at padding
+    steps = []
+    for number, sentence in enumerate(SENTENCES):
+        names = [f"{place}: {token}" for place, token in enumerate(sentence)]
+        for place, head in enumerate(heads):
+            scores = attention_scores(head.Wq(x[number]), head.Wk(x[number]))
+            weights = attention_weights(scores, hidden[number], 4)
+            title = Note("sentence", {"ids": " ".join(map(str, sentence)), "head": place})
+            steps.append(
+                Step(f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)", weights.numpy(),
+                     names, names, title=title, notes=[Note("padding_said")] if number == place == 1 else [])
+            )  # fmt: skip
+    return Report(Note("padding_title"), steps, {"study": "padding"})

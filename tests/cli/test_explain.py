@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import RunCommand
+
+import gpt_cli
+
+
+def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("explain", "--prompt", "The value of", "--layer", "1", "--head", "1")
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[0] == "layer 1, head 1: T = 3 tokens, D = 32, H = 2 heads, K = 16"
+    assert "8. scores:  s = q · k  [1, 3]" in lines
+    assert any(line.startswith("2 of looks most at: ") for line in lines)
+    assert any("residual stream after attention" in line for line in lines)
+
+
+def test_its_json_has_the_tokens_and_every_step(smoke_run: Path, run: RunCommand) -> None:
+    content = json.loads(run("explain", "--prompt", "The value of", "--query", "all", "--json").out)
+    loaded = gpt_cli.load(smoke_run)
+    assert content["token_ids"] == loaded.tokenizer.encode("The value of")
+    assert content["queries"] == [0, 1, 2]
+    (weights,) = [step for step in content["steps"] if step["name"] == "weights"]
+    assert weights["shape"] == [3, 3]
+    assert content["parameters"]["Wq"] == loaded.model.blocks[0].attention.heads[0].Wq.weight.double().tolist()
+
+
+def test_one_query_in_the_middle_sees_nothing_later(smoke_run: Path, run: RunCommand) -> None:
+    content = json.loads(run("explain", "--prompt", "The value of", "--query", "1", "--json").out)
+    (masked,) = [step["numbers"] for step in content["steps"] if step["name"] == "masked"]
+    assert masked[0][2] is None
+    assert None not in masked[0][:2]
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_other_forms_in_chinese(smoke_run: Path, run: RunCommand, form: str) -> None:
+    outcome = run("explain", "--prompt", "The value", "--format", form, "--language", "zh")
+    assert outcome.code == 0
+    assert "注意力之后的残差流" in outcome.out
+
+
+def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) -> None:
+    outcome = run("explain", "--example", "journey")
+    assert outcome.code == 0
+    assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
+    for study in ("mask", "dropout", "padding"):
+        outcome = run("explain", "--study", study, "--out", here / f"{study}.png")
+        assert (outcome.code, outcome.err) == (0, f"wrote {here / study}.png\n")
+    outcome = run("explain", "--study", "scaling")
+    assert outcome.code == 0
+    assert outcome.err.startswith("without a model of yours: ")
+    assert run("explain", "--study", "scaling", "--run", "nowhere").code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["--layer", "2"], 2, "--layer: 2 is out of range; this model has 0 to 1"),
+        (["--head", "9"], 2, "--head: 9 is out of range; this model has 0 to 1"),
+        (["--query", "3"], 2, '--query: "3" is out of range; use 0 to 2, or all'),
+        (["--query", "-1"], 2, '--query: "-1" is out of range; use 0 to 2, or all'),
+        (["--example", "journy"], 2, '--example: "journy" is not allowed; use journey'),
+        (["--study", "mask", "--example", "journey"], 2, "--study: does not go with --example; use one of them"),
+        (["--out", "a.png"], 2, "--out: needs a study; use --study NAME, or --format html > FILE"),
+        (["--study", "mask", "--out", "a.gif"], 2, '--out: "a.gif" has no known ending; use .png .svg'),
+        (["--format", "pdf"], 2, '--format: "pdf" is not allowed; use terminal | markdown | html'),
+        (["--language", "de"], 2, '--language: "de" is not allowed; use en | zh'),
+        (["--run", "nowhere"], 4, '"nowhere": no such run or checkpoint'),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(
+    smoke_run: Path, run: RunCommand, words: list[str], code: int, error: str
+) -> None:
+    outcome = run("explain", "--prompt", "The value of", *words)
+    assert outcome.code == code
+    assert outcome.err.splitlines()[0].startswith(f"error: {error}")
+
+
+def test_a_long_prompt_is_refused_unless_it_may_be_cut(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("explain", "--prompt", "The value of " * 40)
+    assert outcome.code == 3
+    assert "this model sees 32" in outcome.err
+    assert "hint: --truncate keeps the last ones" in outcome.err
+    assert run("explain", "--prompt", "The value of " * 40, "--truncate").out.startswith("layer 0, head 0: T = 32 ")

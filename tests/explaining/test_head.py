@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import small_config
+
+from gpt_cli.explaining.head import explain_head
+from gpt_cli.model import GPT
+
+IDS = (10, 250, 3, 77, 3, 10, 99)
+TOKENS = tuple(f" {token}" for token in IDS)
+
+# forms that change what happens before and after the heads
+FORMS = {
+    "learned": ["model.positions=learned"],
+    "sinusoidal, no bias": ["model.positions=sinusoidal", "model.bias=false"],
+    "rope, rmsnorm": ["model.positions=rope", "model.norm=rmsnorm"],
+    "post-norm": ["model.positions=learned", "model.norm_position=post"],
+    "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],
+}
+
+
+def model_of(form: str) -> GPT:
+    model = GPT(small_config(*FORMS[form]).model, 257, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
+    return model.double().eval()
+
+
+def explained(form: str, queries: list[int], layer: int = 1) -> tuple[GPT, dict[str, Any]]:
+    """A model, and the explanation of head 1 of a layer as a reader of the JSON sees it."""
+    model = model_of(form)
+    report = explain_head(model, TOKENS, IDS, layer=layer, head=1, queries=queries)
+    return model, json.loads(json.dumps(report.to_json(), allow_nan=False))
+
+
+def numbers(content: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {step["name"]: np.array(step["numbers"], dtype=float) for step in content["steps"]}
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_the_residual_is_the_models_own(form: str, layer: int) -> None:
+    model, content = explained(form, list(range(len(IDS))), layer)
+    block = model.blocks[layer]
+    seen: list[torch.Tensor] = []
+    # the norm after the first sum sees it before the feed-forward (pre), or is the one that follows it (post)
+    norm = block.norm_2 if block.pre_norm else block.norm_1
+    norm.register_forward_hook(lambda *call: seen.append(call[1][0] if block.pre_norm else call[2]))
+    model(torch.tensor([IDS]))
+    name = "residual" if block.pre_norm else "normalised_after"
+    close(numbers(content)[name], seen[0][0].detach().numpy())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("queries", [[6], [2], list(range(7))])
+def test_every_number_follows_from_those_before_it(form: str, queries: list[int]) -> None:
+    """From the JSON alone: the steps before, and the parameters."""
+    model, content = explained(form, queries)
+    step, of = numbers(content), {name: np.array(value) for name, value in content["parameters"].items()}
+    seen = step["stream"]
+    if "normalised" in step:
+        center = seen.mean(-1, keepdims=True) if "norm_1.bias" in of or model.config.norm == "layernorm" else 0
+        spread = np.sqrt(
+            ((seen - center) ** 2).mean(-1, keepdims=True) + (1e-5 if model.config.norm == "layernorm" else 1e-6)
+        )
+        seen = (seen - center) / spread * of["norm_1.weight"] + of.get("norm_1.bias", 0)
+        close(step["normalised"], seen)
+    close(step["queries"], (seen @ of["Wq"].T)[queries])
+    close(step["keys"], seen @ of["Wk"].T)
+    close(step["values"], seen @ of["Wv"].T)
+    q, k = step["queries"], step["keys"]
+    if "rotated_keys" in step:
+        half = k.shape[1] // 2
+
+        def turned(x: np.ndarray, places: list[int]) -> np.ndarray:
+            other = np.concatenate([-x[:, half:], x[:, :half]], axis=1)
+            return x * of["rotation.cosines"][places] + other * of["rotation.sines"][places]
+
+        close(step["rotated_queries"], turned(q, queries))
+        close(step["rotated_keys"], turned(k, list(range(len(IDS)))))
+        q, k = step["rotated_queries"], step["rotated_keys"]
+    close(step["scores"], q @ k.T)
+    close(step["divided"], step["scores"] / np.sqrt(k.shape[1]))
+    for row, query in enumerate(queries):
+        assert np.isnan(step["masked"][row, query + 1 :]).all(), "minus infinity is null"
+        close(step["masked"][row, : query + 1], step["divided"][row, : query + 1])
+    powers = np.exp(np.where(np.isnan(step["masked"]), -np.inf, step["masked"]))
+    close(step["weights"], powers / powers.sum(-1, keepdims=True))
+    if len(queries) == 1:
+        close(step["weighted_values"], step["weights"].T * step["values"])
+        close(step["head_output"], step["weighted_values"].sum(0, keepdims=True))
+    close(step["head_output"], step["weights"] @ step["values"])
+    K = k.shape[1]
+    close(step["concatenated"][:, K : 2 * K], step["head_output"])
+    close(
+        step["projected"], step["concatenated"] @ of["projection_layer.weight"].T + of.get("projection_layer.bias", 0)
+    )
+    close(step["residual"], step["stream"][queries] + step["projected"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_first_stream_is_the_sum_of_the_embeddings(form: str) -> None:
+    _, content = explained(form, [6], layer=0)
+    step = numbers(content)
+    names = ["token_embedding", "ngram_embedding", "position_embedding"]
+    close(step["stream"], np.sum([step[name] for name in names if name in step], axis=0))
+    formula = next(found["formula"] for found in content["steps"] if found["name"] == "stream")
+    assert formula.count("+") == sum(name in step for name in names) - 1
+
+
+def test_the_three_largest_are_named_with_their_tokens() -> None:
+    model = model_of("learned")
+    report = explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6])
+    of = {step.name: step for step in report.steps}
+    weights = of["weights"].numbers[0]
+    first, second, third = np.argsort(-weights)[:3]
+    expected = ", ".join(f"{place} {IDS[place]} {weights[place]:.4f}" for place in (first, second, third))
+    assert of["weights"].notes[0].gaps == {"query": "6 99", "list": expected}
+    lengths = np.linalg.norm(of["weighted_values"].numbers, axis=1)
+    assert str(of["head_output"].notes[0].gaps["list"]).endswith(f" {np.sort(lengths)[-3]:.4f}")
+
+
+def test_one_token_looks_at_itself() -> None:
+    model = model_of("learned")
+    report = explain_head(model, TOKENS[:1], IDS[:1], layer=0, head=0, queries=[0])
+    (weights,) = [step.numbers for step in report.steps if step.name == "weights"]
+    assert weights.tolist() == [[1.0]]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from gpt_cli.explaining import studies
+from gpt_cli.explaining.plots import plot
+from gpt_cli.inspecting import picture
+
+MAKERS = {
+    "scaling": lambda: studies.scaling(None), "mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("study", MAKERS)
+def test_a_study_is_drawn_with_its_numbers(study: str) -> None:
+    report = MAKERS[study]()
+    svg = plot(study, report, "en", kind="svg", notice=print).decode()
+    if study == "scaling":
+        assert svg.count("<!-- entropy") == 2
+        assert "<!-- entropy /√K -->" in svg
+    else:
+        for step in report.steps:
+            assert f"<!-- {step.numbers[0, 0]:.2f} -->" in svg
+    assert svg == plot(study, report, "en", kind="svg", notice=print).decode()
+
+
+def test_without_a_font_the_picture_is_in_english_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
+    said: list[str] = []
+    svg = plot("mask", studies.mask(), "zh", kind="svg", notice=said.append).decode()
+    assert "<!-- renormalised -->" in svg
+    assert said == ["no installed font has Chinese; the picture is in English (Debian: apt install fonts-noto-cjk)"]
+
+
+def test_png_is_png() -> None:
+    assert plot("padding", studies.padding(), "en", kind="png", notice=print).startswith(b"\x89PNG")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from gpt_cli.explaining import studies
+from gpt_cli.explaining.journey import journey
+from gpt_cli.explaining.report import Note, Report, Step
+from gpt_cli.explaining.words import _WORDS, LANGUAGES, say
+from gpt_cli.explaining.writing import to_html, to_markdown, to_terminal
+
+BESIDE = [
+    Step("scores", "s", np.array([[1.0, -2.5]]), ["is"], ["今天", "is"], beside=True),
+    Step("masked", "m", np.array([[1.0, -np.inf]]), ["is"], ["今天", "is"], beside=True),
+]
+REPORT = Report(Note("mask_title"), [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])])
+
+
+def test_steps_beside_each_other_become_columns() -> None:
+    lines = to_terminal(REPORT, "en", 80).splitlines()
+    assert lines[2:7] == [
+        "1. scores:  s  [1, 2]",
+        "2. masked:  m  [1, 2]",
+        "       scores  masked",
+        "今天   1.0000  1.0000",
+        "  is  -2.5000      -∞",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_row_of_a_table_is_wider_than_the_terminal(width: int) -> None:
+    lines = to_terminal(REPORT, "zh", width).splitlines()
+    rows = [line for line in lines if re.search(r"\d\.\d{4}", line)]
+    assert len(rows) == 4
+    assert max(map(cell_len, rows)) <= width
+    assert all(line.endswith("…") for line in rows[2:]) == (width < 200)
+
+
+def test_markdown_has_tables_that_keep_their_cells() -> None:
+    text = to_markdown(REPORT, "en")
+    assert "| 今天 | 1.0000 | 1.0000 |" in text
+    row = next(line for line in text.splitlines() if "<b>" in line)
+    assert row.startswith("| <b>\\|x | 20.0000 |")
+    assert row.endswith("| 31.0000 | … |")
+
+
+def test_the_page_escapes_text_and_asks_for_nothing() -> None:
+    page = to_html(REPORT, "zh")
+    assert "&lt;b&gt;|x" in page
+    assert "<b>" not in page
+    assert '<html lang="zh-CN">' in page
+    assert "default-src 'none'; style-src 'sha256-" in page
+    assert "<script" not in page
+
+
+def test_every_word_is_there_in_both_languages_with_the_same_gaps() -> None:
+    for key, texts in _WORDS.items():
+        assert len(texts) == len(LANGUAGES)
+        gaps = [set(re.findall(r"{(\w+)", text)) for text in texts]
+        assert gaps[0] == gaps[1], key
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("write", [lambda report, language: to_terminal(report, language, 100), to_markdown, to_html])
+@pytest.mark.parametrize(
+    "make", [journey, lambda: studies.scaling(None), studies.mask, studies.dropout, studies.padding]
+)
+def test_every_report_is_written_in_both_languages(make, write, language: str) -> None:  # type: ignore[no-untyped-def]
+    text = write(make(), language)
+    assert say(make().title, language) in text
+    assert not re.search(r"{\w+}|None|nan", text)
+    # formulas and names of tokens aside, the English text has no Chinese
+    assert (language == "zh") == bool(re.search("[\u4e00-\u9fff]", text))
