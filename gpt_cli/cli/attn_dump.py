@@ -82,7 +82,9 @@ def attn_dump(
     if out is not None:
         from gpt_cli.inspecting.export import check_format
 
-        check_format(out, stages)
+        check_format(out, stages, file_dtype)
+    elif stage or file_dtype != "float32":
+        raise UsageError("--stage" if stage else "--file-dtype", "needs a file", "use --out FILE.npz")
     where = choose_device(device or "auto")
     loaded = load(run, checkpoint, console.warn)
     sizes = loaded.config.model
@@ -90,7 +92,7 @@ def attn_dump(
     ids = _fit(ids, sizes.context_length, generate or 0, truncate=truncate)
     chosen_layers = parse_selection(layers, sizes.num_blocks, "--layers")
     chosen_heads = parse_selection(heads, sizes.num_heads, "--heads")
-    _require_room(out, chosen_layers, chosen_heads, stages, len(ids) + (generate or 0), sizes.head_size, file_dtype)
+    _require_room(out, chosen_layers, chosen_heads, stages, len(ids), generate or 0, sizes.head_size)
     model = loaded.model.to(where)
     prompt_length = len(ids)
     if generate:
@@ -156,19 +158,20 @@ def _require_room(
     layers: Sequence[int],
     heads: Sequence[int],
     stages: Sequence[str],
-    num_tokens: int,
+    prompt_length: int,
+    num_generated: int,
     head_size: int,
-    file_dtype: str,
 ) -> None:
     """Refuse what memory or disk cannot hold, before anything is computed, and name flags that make it fit."""
     from gpt_cli.inspecting.dump import count_numbers
-    from gpt_cli.inspecting.export import file_bytes
+    from gpt_cli.inspecting.export import writing_bytes
     from gpt_cli.model.memory import available_memory
 
+    num_tokens = prompt_length + num_generated
     of_head = count_numbers(stages, 1, num_tokens, head_size)
-    written = 0 if out is None else file_bytes(out, of_head, file_dtype)
+    writing, written = (0, 0) if out is None else writing_bytes(out, of_head)
     # the arrays of all layers, and once more while they are put together
-    needs = [(8 * of_head + written, available_memory(), "memory")]
+    needs = [(8 * of_head + writing, available_memory(), "memory")]
     if out is not None:
         folder = next(parent for parent in out.absolute().parents if parent.is_dir())
         needs.append((written, shutil.disk_usage(folder).free, "disk"))
@@ -182,7 +185,7 @@ def _require_room(
         elif num_heads:
             fits = f"--layers {layers[0]} --heads {','.join(map(str, heads[:num_heads]))}"
         else:
-            fits = "use a shorter prompt"
+            fits = "use a shorter prompt" + (" or a smaller --generate" if num_generated else "")
         raise EnvironmentFailure(
             "attn-dump", f"{count} heads on {num_tokens} tokens take about {size(need * count)} of {what}",
             f"{size(free)} are free", hint=fits,

@@ -18,12 +18,14 @@ from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.page import build_page
 
 
-def check_format(path: Path, stages: tuple[str, ...]) -> None:
-    """Raises UsageError when the ending of a name is no format, or the format cannot hold the stages."""
+def check_format(path: Path, stages: tuple[str, ...], file_dtype: str = "float32") -> None:
+    """Raises UsageError when the ending of a name is no format, or the format cannot hold the stages or the type."""
     if path.suffix not in FORMATS:
         raise UsageError("--out", f"{shown(path.name)} has no known ending", f"use {' '.join(FORMATS)}")
     if path.suffix in (".csv", ".html", *_PICTURES) and set(stages) != {"weights"}:
         raise UsageError("--stage", f"{path.suffix} holds weights only", "use .npz, .safetensors or .json for others")
+    if file_dtype != "float32" and path.suffix not in (".npz", ".safetensors"):
+        raise UsageError("--file-dtype", f"{path.suffix} has no {file_dtype}", "use .npz or .safetensors")
 
 
 def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
@@ -90,10 +92,13 @@ _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
 }
 _PICTURES = (".png", ".svg")
 FORMATS = (*_WRITERS, *_PICTURES)
-# about so many bytes for each number of a matrix; of a csv and a picture those above the diagonal are left out
-_BYTES_OF_A_NUMBER = {".json": 24, ".csv": 36, ".html": 8, ".png": 4, ".svg": 4}
+# of a name's ending, bytes for each number: of memory while it is written, and of the file before it is compressed
+_MEMORY = {".npz": 16, ".safetensors": 16, ".json": 140, ".csv": 80, ".html": 16, ".png": 100, ".svg": 200}
+_DISK = {".npz": 4, ".safetensors": 4, ".json": 24, ".csv": 36, ".html": 2, ".png": 4, ".svg": 4}
+_MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png
 
 
-def file_bytes(path: Path, num_numbers: int, file_dtype: str) -> int:
-    """About how large a file of so many numbers becomes, before it is compressed."""
-    return num_numbers * _BYTES_OF_A_NUMBER.get(path.suffix, int(file_dtype.removeprefix("float")) // 8)
+def writing_bytes(path: Path, num_numbers: int) -> tuple[int, int]:
+    """About what memory and what disk one head's share of a file takes, from how many numbers the head has."""
+    memory, disk = (table[path.suffix] * num_numbers for table in (_MEMORY, _DISK))
+    return (memory + _MAP_MEMORY, disk + _MAP_DISK) if path.suffix == ".png" else (memory, disk)

@@ -48,11 +48,14 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     inches = _cell_inches(num_tokens, num_maps)
     margin = 0.25 + 0.075 * max(map(_width, labels))
     width, height = num_columns * inches + margin + 0.9, num_rows * inches + margin + 0.5
-    # a picture has fewer than 2^16 dots on each side
-    figure = Figure(figsize=(max(width, 3.5), height), dpi=min(110, 60_000 / max(width, height)))
+    # a dot for each weight where that is no wall of dots; a picture has fewer than 2^16 on each side
+    dpi = min(max(110, min(num_tokens / inches, 300)), 60_000 / max(width, height))
+    figure = Figure(figsize=(max(width, 3.5), height), dpi=dpi)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((margin / width, margin / height, 1 - (margin + 0.9) / width, 1 - (margin + 0.5) / height))
-    image = axes.imshow(grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="nearest")
+    image = axes.imshow(
+        grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="none" if kind == "svg" else "nearest"
+    )
     _label_axes(axes, labels, fonts, (num_rows, num_columns), cell, inches)
     names = [f"L{layer} H{head}" for layer in dump.layers for head in dump.heads]
     for (top, left), name in zip(corners, names, strict=True):

@@ -152,10 +152,10 @@ def test_what_does_not_fit_the_context_is_told(
 @pytest.mark.parametrize(
     ("free", "hint"),
     [
-        # 13 tokens: 169 weights a head, 8 bytes each while they are put together and 4 in the file
-        (12 * 169 * 4 - 1, "hint: --layers 0"),
-        (12 * 169 * 2 - 1, "hint: --layers 0 --heads 0"),
-        (12 * 169 - 1, "hint: use a shorter prompt"),
+        # 13 tokens: 169 weights a head, 8 bytes each while they are put together and 16 while they are written
+        (24 * 169 * 4 - 1, "hint: --layers 0"),
+        (24 * 169 * 2 - 1, "hint: --layers 0 --heads 0"),
+        (24 * 169 - 1, "hint: use a shorter prompt"),
     ],
 )
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
@@ -167,7 +167,7 @@ def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     refused = run(*options)
     assert refused.code == 5
     assert refused.err.splitlines()[0].startswith(
-        "error: attn-dump: 4 heads on 13 tokens take about 8.1 kB of memory; "
+        "error: attn-dump: 4 heads on 13 tokens take about 16.2 kB of memory; "
     )
     assert refused.err.splitlines()[1] == hint
     assert not (tmp_path / "a.npz").exists()
@@ -183,3 +183,9 @@ def test_a_dump_too_large_for_the_disk_is_refused(
     refused = run("attn-dump", "--prompt", "The value", "--out", tmp_path / "a.json")
     assert refused.code == 5
     assert "of disk; 100 bytes are free" in refused.err
+
+
+@pytest.mark.parametrize("words", [["--stage", "scores"], ["--file-dtype", "float16"]])
+def test_what_only_a_file_can_hold_needs_one(smoke_run: Path, run: RunCommand, words: list[str]) -> None:
+    outcome = run("attn-dump", "--prompt", "The", *words)
+    assert (outcome.code, outcome.err) == (2, f"error: {words[0]}: needs a file; use --out FILE.npz\n")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
+from pages import dump_of, random_weights
 
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.export import FORMATS, check_format, write_dump
+from gpt_cli.inspecting.export import FORMATS, check_format, write_dump, writing_bytes
 
 TOKENS = ("今", 'a,"b"', "\n")
 WEIGHTS = np.zeros((2, 1, 3, 3), np.float32)
@@ -22,6 +24,29 @@ DUMP = AttentionDump(
     TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS, "queries": np.ones((2, 1, 3, 4), np.float32)}
 )
 PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS})
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
+    """Never too little, and of memory at most ten times too much."""
+    dump = dump_of(["word"] * 64, random_weights(3, 3, 64))
+    path = tmp_path / f"a{ending}"
+    write_dump(path, dump)  # what is loaded once is no part of it
+    memory, disk = (9 * share for share in writing_bytes(path, 64 * 64))
+    tracemalloc.start()
+    write_dump(path, dump)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= memory + 200_000  # the page has its script too
+    assert memory <= 10 * peak
+    assert path.stat().st_size <= disk + 50_000
+
+
+@pytest.mark.parametrize("ending", [".json", ".csv", ".html", ".png", ".svg"])
+def test_half_precision_is_refused_where_a_file_has_none(ending: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        check_format(Path(f"a{ending}"), ("weights",), "float16")
+    assert str(raised.value) == f"--file-dtype: {ending} has no float16; use .npz or .safetensors"
 
 
 def test_npz_opens_without_pickle(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.labels import label_of
 
-_SCRIPTS = ("words.js", "weights.js", "maps.js", "page.js")
+_SCRIPTS = ("words.js", "weights.js", "maps.js", "lines.js", "page.js")
 _FEW = 2**18  # so many numbers of two bytes still make a file below a megabyte
 
 

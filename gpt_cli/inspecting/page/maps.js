@@ -17,23 +17,30 @@ function paletteOf(steps) {
   });
 }
 
-// One dot for each weight on or below the diagonal; nothing above it.
-function dots(map, numTokens, threshold, palette) {
-  const canvas = new OffscreenCanvas(numTokens, numTokens);
-  const image = new ImageData(numTokens, numTokens);
-  const pixels = new Uint32Array(image.data.buffer);
+// A square of dots for the weights on or below the diagonal; nothing above it. Where there are more weights than dots,
+// a dot is the largest of its weights: a mean would hide the narrow lines that heads draw.
+function dots(map, numTokens, side, threshold, palette) {
+  const largest = new Float32Array(side * side).fill(-1);
+  const dotOf = Int32Array.from({ length: numTokens }, (_, token) => Math.floor((token * side) / numTokens));
   for (let query = 0; query < numTokens; query++)
     for (let key = 0; key <= query; key++) {
-      const weight = map[query * numTokens + key];
-      pixels[query * numTokens + key] = palette[weight < threshold ? 0 : Math.min(1023, Math.round(Math.sqrt(weight) * 1023))];
+      const dot = dotOf[query] * side + dotOf[key];
+      largest[dot] = Math.max(largest[dot], map[query * numTokens + key]);
     }
+  const image = new ImageData(side, side);
+  const pixels = new Uint32Array(image.data.buffer);
+  largest.forEach((weight, dot) => {
+    if (weight >= 0) pixels[dot] = palette[weight < threshold ? 0 : Math.min(1023, Math.round(Math.sqrt(weight) * 1023))];
+  });
+  const canvas = new OffscreenCanvas(side, side);
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
 
 function drawSmall(canvas, map, numTokens, threshold, palette) {
-  canvas.width = canvas.height = Math.min(96, numTokens);
-  canvas.getContext("2d").drawImage(dots(map, numTokens, threshold, palette), 0, 0, canvas.width, canvas.height);
+  const side = Math.min(numTokens, Math.floor(canvas.clientWidth * window.devicePixelRatio));
+  canvas.width = canvas.height = side;
+  canvas.getContext("2d").drawImage(dots(map, numTokens, side, threshold, palette), 0, 0);
 }
 
 // The map of one head with a label for each token, or as many as stay readable, in `room` pixels across where cells of
@@ -53,7 +60,7 @@ function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room 
   context.fillStyle = ground; // a copy of the picture has it too
   context.fillRect(0, 0, size, size);
   context.imageSmoothingEnabled = false;
-  context.drawImage(dots(map, T, threshold, palette), margin, margin, T * cell, T * cell);
+  context.drawImage(dots(map, T, T, threshold, palette), margin, margin, T * cell, T * cell);
   context.font = font;
   context.fillStyle = ink;
   context.textBaseline = "middle";

@@ -6,11 +6,12 @@ const root = document.documentElement;
 class Page {
   constructor(weights) {
     this.weights = weights;
-    // the view: places of a layer and a head, null for the mean; `hovered` comes before `chosen`
+    // the view: places of a layer and a head, null for the mean; `hovered` comes before `chosen`; `pointed` is [query, key]
     this.layer = 0;
     this.head = 0;
     this.chosen = weights.numTokens - 1;
     this.hovered = null;
+    this.pointed = null;
     this.threshold = 0;
     this.palette = paletteOf(weights.colours);
     this.language = navigator.language.startsWith("zh") ? "zh" : "en";
@@ -40,7 +41,7 @@ class Page {
     const title = table.insertRow();
     title.append(document.createElement("td"));
     for (const head of columns) title.append(this.headCell({ head }));
-    table.style.setProperty("--small", `${Math.max(40, Math.min(90, Math.floor(450 / columns.length)))}px`);
+    table.style.setProperty("--columns", columns.length);
     for (const [layer, cells] of rows) {
       const row = table.insertRow();
       row.append(this.headCell({ layer }));
@@ -71,7 +72,7 @@ class Page {
       if (name) {
         span.className = name;
         span.tabIndex = -1;
-        span.role = "button";
+        span.setAttribute("role", "button");
         span.classList.toggle("generated", token >= this.weights.numTokens - this.weights.generated.length);
       }
       span.token = token;
@@ -89,15 +90,16 @@ class Page {
     });
     byId("heads").addEventListener("keydown", (event) => this.walkHeads(event));
     for (const name of ["text", "lookers", "targets"]) {
-      byId(name).addEventListener("pointerover", (event) => this.hover(event.target.token ?? null));
-      byId(name).addEventListener("pointerleave", () => this.hover(null));
+      byId(name).addEventListener("pointerover", (event) => this.hover(event.target.token ?? null, name === "text"));
+      byId(name).addEventListener("pointerleave", () => this.hover(null, false));
       byId(name).addEventListener("click", (event) => event.target.token !== undefined && this.choose(event.target.token));
     }
-    byId("text").addEventListener("focusin", (event) => this.choose(event.target.token ?? this.chosen));
+    byId("text").addEventListener("focusin", (event) => this.choose(event.target.token));
     byId("text").addEventListener("keydown", (event) => this.walkTokens(event));
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.choose(null));
     byId("map").addEventListener("pointermove", (event) => this.point(event));
-    byId("map").addEventListener("pointerleave", () => this.hover(null));
+    byId("map").addEventListener("click", (event) => this.point(event)); // of a finger, which does not move first
+    byId("map").addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.hover(null, false));
     byId("threshold").addEventListener("input", (event) => {
       this.threshold = (event.target.value / 100) ** 2; // fine steps where weights are small
       this.show();
@@ -124,6 +126,7 @@ class Page {
   }
 
   walkHeads(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
     const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
     const row = this.buttons.findIndex((cells) => cells.includes(event.target));
     const next = this.buttons[row + down]?.[this.buttons[row].indexOf(event.target) + right];
@@ -134,6 +137,11 @@ class Page {
   }
 
   walkTokens(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      this.choose(event.target.token);
+    }
     const last = this.weights.numTokens - 1;
     const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1, Home: -last, End: last }[event.key];
     if (!step) return;
@@ -141,16 +149,18 @@ class Page {
     this.texts[Math.max(0, Math.min(last, event.target.token + step))].focus();
   }
 
-  hover(token) {
-    if (token === this.hovered) return;
+  // `bring`: also bring it to view in the rows, which would run away below a pointer that is on them.
+  hover(token, bring) {
+    if (token === this.hovered && this.pointed === null) return;
     this.hovered = token;
-    byId("cell").textContent = "";
+    this.pointed = null;
     this.showToken();
+    if (bring) this.bringToView();
   }
 
   choose(token) {
     this.chosen = token;
-    this.hovered = null;
+    this.hovered = this.pointed = null;
     this.showToken();
     this.bringToView();
   }
@@ -159,8 +169,10 @@ class Page {
     const place = (distance) => Math.floor((distance - this.cells.margin) / this.cells.cell);
     const [key, query] = [place(event.offsetX), place(event.offsetY)];
     const inside = query >= 0 && query < this.weights.numTokens && key >= 0 && key <= query;
-    this.hover(inside ? query : null);
-    if (inside) byId("cell").textContent = this.words.cell(this.quoted(query), this.quoted(key), this.weight(query, key).toFixed(4));
+    this.hovered = inside ? query : null;
+    this.pointed = inside ? [query, key] : null;
+    this.showToken();
+    if (inside) this.bringToView();
   }
 
   // --- what follows
@@ -169,7 +181,8 @@ class Page {
     return this.weights.of(this.layer, this.head)[query * this.weights.numTokens + key];
   }
 
-  quoted(token) { return `“${this.weights.labels[token].text}”`; }
+  // With its place, since words return; set apart, so that no direction of writing reaches the numbers beside it.
+  quoted(token) { return `“\u2068${this.weights.labels[token].text}\u2069” (${token})`; }
 
   // All words of the page, in its language.
   speak() {
@@ -181,6 +194,7 @@ class Page {
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("theme").textContent = root.dataset.theme === "dark" ? words.light : words.dark;
     byId("language").textContent = words.otherLanguage;
+    byId("status").textContent = "";
     byId("scale-ends").textContent = words.scale;
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));
     for (const cell of byId("heads").querySelectorAll("th")) {
@@ -207,6 +221,7 @@ class Page {
   show() {
     const { weights, threshold } = this;
     byId("threshold-shown").textContent = threshold.toFixed(4);
+    byId("threshold").setAttribute("aria-valuetext", threshold.toFixed(4));
     byId("head-name").textContent = this.name(this.layer, this.head);
     for (const button of this.buttons.flat()) {
       if (!button) continue;
@@ -226,8 +241,9 @@ class Page {
 
   // Everything that the token under the pointer changes.
   showToken() {
-    const { token, texts, lookers, targets } = this;
-    const shade = (colour, weight) => `rgb(var(--${colour}) / ${Math.sqrt(weight).toFixed(3)})`;
+    const { token, texts, lookers, targets, words } = this;
+    // half as strong as a line: text stays readable on it
+    const shade = (colour, weight) => `rgb(var(--${colour}) / ${(0.5 * Math.sqrt(weight)).toFixed(3)})`;
     const shown = (query, key) => {
       const weight = key <= query ? this.weight(query, key) : 0;
       return weight < this.threshold ? 0 : weight;
@@ -235,65 +251,42 @@ class Page {
     texts.forEach((span, other) => {
       const [looks, looked] = token === null ? [0, 0] : [shown(token, other), shown(other, token)];
       span.style.backgroundColor = targets[other].style.backgroundColor = shade("looks", looks);
-      span.style.borderBottomColor = lookers[other].style.backgroundColor = shade("looked", looked);
-      span.classList.toggle("chosen", other === token);
+      span.style.borderBottomColor = `rgb(var(--looked) / ${Math.sqrt(looked).toFixed(3)})`;
+      lookers[other].style.backgroundColor = shade("looked", looked);
+      for (const one of [span, lookers[other], targets[other]]) one.classList.toggle("chosen", other === token);
       span.setAttribute("aria-pressed", other === token);
       span.tabIndex = other === (this.chosen ?? 0) ? 0 : -1;
     });
-    this.drawLines(shown);
-    this.tell(shown);
-  }
-
-  // The chosen token in the middle of its row, where the rows are wider than the page.
-  bringToView() {
-    const span = this.lookers[this.chosen];
-    if (span) byId("lines").scrollLeft = span.offsetLeft - byId("lines").clientWidth / 2;
-  }
-
-  // Lines in 32 strengths, one path each: hundreds of thousands of lines would be too many elements.
-  drawLines(shown) {
-    const { token, lookers, targets } = this;
-    const middle = (span) => span.offsetLeft + span.offsetWidth / 2;
-    const [from, to] = [lookers.map(middle), targets.map(middle)];
-    const paths = new Map();
-    const add = (query, key, kind) => {
-      const strength = Math.round(shown(query, key) * 32);
-      const name = `${kind} ${strength}`;
-      if (strength) paths.set(name, `${paths.get(name) ?? ""}M${from[query]} 0L${to[key]} 110`);
-    };
-    for (let query = 0; query < from.length; query++)
-      if (token === null) for (let key = 0; key <= query; key++) add(query, key, "looks");
-      else if (query === token) for (let key = 0; key <= token; key++) add(token, key, "looks");
-      else if (query > token) add(query, token, "looked");
-    byId("between").style.width = `${byId("lines").scrollWidth}px`;
-    byId("between").replaceChildren(...[...paths].map(([name, lines]) => {
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      const [kind, strength] = name.split(" ");
-      path.setAttribute("class", kind);
-      path.setAttribute("d", lines);
-      path.style.opacity = strength / 32;
-      return path;
-    }));
-  }
-
-  // The five strongest of each direction, in words.
-  tell(shown) {
-    const { token, words, weights } = this;
-    const sentences = [];
-    if (token !== null) {
-      const others = weights.tokens.map((_, other) => other);
-      const list = (pairs) => pairs.filter(([, weight]) => weight > 0).sort((a, b) => b[1] - a[1]).slice(0, 5)
-        .map(([other, weight]) => `${this.quoted(other)} ${weight.toFixed(4)}`).join(" · ") || words.nothing;
-      sentences.push(words.looksAt(this.quoted(token)) + list(others.map((key) => [key, shown(token, key)])));
-      sentences.push(words.lookedAtBy(this.quoted(token)) + list(others.map((query) => [query, shown(query, token)])));
-      const written = weights.generated[token - weights.numTokens + weights.generated.length];
-      if (written) sentences.push(words.generated(written.probability.toFixed(4), written.rank));
-    }
-    byId("details").replaceChildren(...sentences.map((sentence) => {
+    drawLines(byId("between"), lookers, targets, token, shown);
+    byId("details").replaceChildren(...this.sentences(shown).map((sentence) => {
       const line = document.createElement("p");
       line.textContent = sentence;
       return line;
     }));
+    const [query, key] = this.pointed ?? [];
+    byId("cell").textContent = this.pointed === null ? ""
+      : words.cell(this.quoted(query), this.quoted(key), this.weight(query, key).toFixed(4));
+  }
+
+  // The chosen token in the middle of its row, where the rows are wider than the page.
+  bringToView() {
+    const span = this.lookers[this.token];
+    if (span) byId("lines").scrollLeft = span.offsetLeft - byId("lines").clientWidth / 2;
+  }
+
+  // The five strongest of each direction, in words.
+  sentences(shown) {
+    const { token, words, weights } = this;
+    if (token === null) return [];
+    const others = weights.tokens.map((_, other) => other);
+    const list = (pairs) => pairs.filter(([, weight]) => weight > 0).sort((a, b) => b[1] - a[1]).slice(0, 5)
+      .map(([other, weight]) => `${this.quoted(other)} ${weight.toFixed(4)}`).join(" · ") || words.nothing;
+    const written = weights.generated[token - weights.numTokens + weights.generated.length];
+    return [
+      words.looksAt(this.quoted(token)) + list(others.map((key) => [key, shown(token, key)])),
+      words.lookedAtBy(this.quoted(token)) + list(others.map((query) => [query, shown(query, token)])),
+      ...(written ? [words.generated(written.probability.toFixed(4), written.rank)] : []),
+    ];
   }
 
   // --- what the user takes away

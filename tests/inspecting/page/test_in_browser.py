@@ -90,9 +90,14 @@ def head(page: Page, name: str) -> None:
     assert page.inner_text("#head-name") == name
 
 
+def plain(text: str) -> str:
+    """Without the marks that set token text apart from its surroundings."""
+    return text.replace("\u2068", "").replace("\u2069", "")
+
+
 def strongest(page: Page, line: int) -> list[float]:
     """The numbers in a line of the details."""
-    return [float(found) for found in re.findall(r"” (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
+    return [float(found) for found in re.findall(r"\) (\d\.\d{4})", page.locator("#details p").nth(line).inner_text())]
 
 
 def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file: Path) -> None:
@@ -111,16 +116,14 @@ def test_every_weight_of_every_head_is_the_one_of_the_file(opened: Opened, file:
             ]
 
 
-def test_means_are_those_of_the_heads(opened: Opened) -> None:
-    for name, expected in {
-        "mean of 3 heads": None,
-        "layer 1 mean of 3 heads": WEIGHTS[1].mean(0),
-        "mean of all 6 heads": WEIGHTS.mean((0, 1)),
-    }.items():
-        if expected is not None:
-            head(opened.page, name)
-            found = [float(line[6]) for line in opened.copied()[1:]]
-            np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("layer 1 mean of 3 heads", WEIGHTS[1].mean(0)), ("mean of all 6 heads", WEIGHTS.mean((0, 1)))],
+)
+def test_means_are_those_of_the_heads(opened: Opened, name: str, expected: np.ndarray) -> None:
+    head(opened.page, name)
+    found = [float(line[6]) for line in opened.copied()[1:]]
+    np.testing.assert_allclose(found, expected[ROW, COLUMN], atol=2e-5)
 
 
 def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> None:
@@ -139,23 +142,33 @@ def test_a_token_tells_where_it_looks_and_who_looks_at_it(opened: Opened) -> Non
         )
         opacities = [float(colour.split(",")[3].rstrip(")")) if colour.count(",") == 3 else 1.0 for colour in style]
         looks, looked = weights[3, other], weights[other, 3]
-        np.testing.assert_allclose(opacities, np.sqrt([looks, looked]), atol=0.005)
+        np.testing.assert_allclose(opacities, np.sqrt([looks / 4, looked]), atol=0.005)
 
 
-def test_lines_lead_from_the_token_to_where_it_looks(opened: Opened) -> None:
+def lines(page: Page) -> dict[tuple[str, int, int], float]:
+    """The opacity of each line on the page, by its kind, the token above and the token below."""
+    middle = "es => es.map(e => e.offsetLeft + e.offsetWidth / 2)"
+    above, below = (np.array(page.eval_on_selector_all(f"#{row} span", middle)) for row in ("lookers", "targets"))
+    found = {}
+    for path in page.locator("#between path").all():
+        kind, opacity = path.get_attribute("class") or "", float(path.evaluate("e => e.style.opacity"))
+        for start, end in re.findall(r"M([\d.]+) 0L([\d.]+) 110", path.get_attribute("d") or ""):
+            ends = (int(np.abs(row - float(x)).argmin()) for row, x in ((above, start), (below, end)))
+            found[(kind, *ends)] = opacity
+    return found
+
+
+def test_lines_lead_from_a_token_to_where_it_looks_and_from_those_that_look_at_it(opened: Opened) -> None:
     page = opened.page
     page.hover("#lookers span >> nth=2")
-    middles = page.evaluate(
-        "[...document.querySelectorAll('#targets span')].map(e => e.offsetLeft + e.offsetWidth / 2)"
-    )
-    found: dict[int, float] = {}
-    for path in page.locator("#between path.looks").all():
-        opacity = float(path.evaluate("e => e.style.opacity"))
-        for end in re.findall(r"L([\d.]+) 110", path.get_attribute("d") or ""):
-            found[int(np.abs(np.array(middles) - float(end)).argmin())] = opacity
-    expected = {key: round(float(w) * 32) / 32 for key, w in enumerate(WEIGHTS[0, 0, 2, :3]) if w >= 1 / 64}
-    assert found == pytest.approx(expected, abs=0.032)
-    assert found
+    of_token = {("looks", 2, key): WEIGHTS[0, 0, 2, key] for key in range(3)}
+    of_token |= {("looked", query, 2): WEIGHTS[0, 0, query, 2] for query in range(3, 8)}
+    strong = {line: np.sqrt(weight) for line, weight in of_token.items() if np.sqrt(weight) * 32 >= 0.5}
+    assert lines(page) == pytest.approx(strong, abs=1 / 64 + 1e-3)
+    page.keyboard.press("Escape")
+    assert set(lines(page)) == {
+        ("looks", q, k) for q, k in zip(ROW, COLUMN, strict=True) if np.sqrt(WEIGHTS[0, 0, q, k]) * 32 >= 0.5
+    }
 
 
 def test_the_map_has_the_colours_of_viridis_and_tells_what_lies_under_the_pointer(opened: Opened) -> None:
@@ -177,11 +190,11 @@ def test_the_map_has_the_colours_of_viridis_and_tells_what_lies_under_the_pointe
         expected = 255 * np.array(viridis(np.sqrt(WEIGHTS[0, 0, query, key]))[:3])
         np.testing.assert_allclose(found, expected, atol=6)
     assert (image[margin + 13, margin + 3 * cell + 13] == 255).all(), "the future stays empty"
-    box = page.locator("#map").bounding_box()
-    assert box
     page.locator("#map").scroll_into_view_if_needed()
     page.locator("#map").hover(position={"x": margin + 1.5 * cell, "y": margin + 5.5 * cell})
-    assert page.inner_text("#cell") == f"“ is” looks at “ value”: {WEIGHTS[0, 0, 5, 1]:.4f}"
+    assert plain(page.inner_text("#cell")) == f"“ is” (5) looks at “ value” (1): {WEIGHTS[0, 0, 5, 1]:.4f}"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#cell") == ""
 
 
 def test_weights_below_the_threshold_are_hidden(opened: Opened) -> None:
@@ -210,11 +223,80 @@ def test_all_of_it_works_from_the_keyboard(opened: Opened) -> None:
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(chosen) == " is"
-    assert page.inner_text("#details").startswith("“ is” looks at: ")
+    assert plain(page.inner_text("#details")).startswith("“ is” (5) looks at: ")
     page.keyboard.press("Home")
     assert page.evaluate(chosen) == "The"
     page.keyboard.press("Escape")
     assert page.inner_text("#details") == ""
+
+
+def test_after_escape_a_token_is_chosen_again_by_enter(opened: Opened) -> None:
+    page = opened.page
+    page.locator(".token").nth(5).focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
+    assert plain(page.inner_text("#details")).startswith("“ is” (5) looks at: ")
+
+
+def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> None:
+    context = browser.new_context(viewport={"width": 420, "height": 800}, has_touch=True, locale="en-US")
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    side = page.evaluate("parseFloat(document.getElementById('map').style.width)")
+    cell = 26
+    page.locator("#map").tap(position={"x": side - 7.5 * cell, "y": side - 0.5 * cell})
+    assert plain(page.inner_text("#cell")) == f"“ None” (7) looks at “The” (0): {WEIGHTS[0, 0, 7, 0]:.4f}"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    context.close()
+
+
+def test_the_map_stays_where_it_is_while_tokens_are_chosen(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "long.html"
+    path.write_bytes(build_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
+    opened = Opened(browser, path)
+    page = opened.page
+    places = set()
+    for token in (127, 3, 64):
+        page.locator(".token").nth(token).focus()
+        places.add(page.evaluate("document.getElementById('map').getBoundingClientRect().top + scrollY"))
+        looker = page.locator("#lookers span").nth(token).bounding_box()
+        assert looker is not None
+        assert 600 < looker["x"] < 1300, "brought to view in the rows"
+    assert len(places) == 1
+    opened.context.close()
+
+
+def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(browser: Browser, tmp_path: Path) -> None:
+    weights = np.zeros((1, 16, 200, 200), np.float32)
+    weights[..., 0] = 0.02
+    weights[..., 101] = 0.98 * np.tri(200)[:, 101]
+    path = tmp_path / "column.html"
+    path.write_bytes(build_page(dump_of(["x"] * 200, weights)))
+    opened = Opened(browser, path)
+    bright = opened.page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
+        const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        let count = 0;
+        for (let at = 0; at < data.length; at += 4) count += data[at] > 200 && data[at + 1] > 200 && data[at + 3] > 0;
+        return [canvas.width, count];
+    })""")
+    assert len(bright) == 17
+    assert all(width < 100 and count > 0.4 * width for width, count in bright), bright
+    opened.context.close()
+
+
+def test_without_a_clipboard_it_is_saved_as_a_file(browser: Browser, file: Path) -> None:
+    context = browser.new_context(locale="en-US")
+    page = context.new_page()
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    with page.expect_download() as saved:
+        page.click("#copy-csv")
+    assert saved.value.suggested_filename == "attention.csv"
+    assert saved.value.path().read_text().startswith("layer,head,query,key,")
+    assert page.inner_text("#status") == "saved as attention.csv"
+    context.close()
 
 
 def test_a_written_token_tells_its_probability(opened: Opened) -> None:
@@ -303,7 +385,9 @@ def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
         if payload.isprintable():
             assert span.evaluate("e => e.textContent") == payload
     page.click("#language")
-    page.locator("#map").hover(position={"x": 200, "y": 250})
+    labels = page.evaluate("parseFloat(document.getElementById('map').style.width)") - len(PAYLOADS) * 2
+    page.locator("#map").hover(position={"x": labels + 5, "y": labels + 60})
+    assert page.inner_text("#cell") != ""
     assert [line[5] for line in opened.copied() if line[2] == "0"] == [PAYLOADS[0]]
     allowed = {"script": 2, "style": 1, "img": 0, "iframe": 0, "link": 0, "a": 0, "object": 0, "embed": 0, "form": 0}
     assert {name: page.locator(name).count() for name in allowed} == allowed
