@@ -107,6 +107,7 @@ def test_every_command_and_flag_is_in_the_readme(run: RunCommand) -> None:
         ["train"],
         ["sample"],
         ["attn-dump"],
+        ["explain"],
         ["eval"],
         ["bench"],
         ["info"],

@@ -50,7 +50,7 @@ def scaling(loaded: Loaded | None) -> Report:
         Step(
             "normal_numbers", "softmax(z), softmax(z / 100)", both, [Note("before"), Note("after")],
             [Note(name) for name in ("entropy", "largest", "gradient")],
-            title=Note("normal_numbers", {"count": _NUM_NORMAL}), notes=[Note("scaling_said")],
+            title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}), notes=[Note("scaling_said")],
         )
     )  # fmt: skip
     return Report(Note("scaling_title"), steps, {"study": "scaling"})
@@ -138,7 +138,7 @@ def dropout() -> Report:
         labels = [
             Note("row"),
             *(Note("draw", {"number": number}) for number in range(1, 6)),
-            Note("dropout_mean", {"count": _NUM_DRAWS}),
+            Note("dropout_mean", {"count": f"{_NUM_DRAWS:,}"}),
         ]
         steps.append(
             Step(f"dropout_{p}", f"w · keep / (1 - {p})", torch.cat([shown, sums], dim=1).numpy(), labels,

@@ -1,0 +1,107 @@
+"""The lesson in both languages: its commands run, and what they print has the form, and where nothing is trained the
+numbers, of what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import RunCommand
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ("lesson.md", "lesson.zh-CN.md")
+
+
+def shown(page: str) -> list[tuple[str, list[str]]]:
+    """The commands of a page in order, and all lines of output that follow each."""
+    found: list[tuple[str, list[str]]] = []
+    for kind, block in re.findall(
+        r"^```(console|text)\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
+    ):
+        lines = block.splitlines()
+        if kind == "console":
+            found.append((lines.pop(0).removeprefix("$ "), []))
+        found[-1][1].extend(lines)
+    return found
+
+
+def form(line: str) -> str:
+    """A line without what another training would change: numbers, shades, and tokens listed by what was trained."""
+    line = re.sub(r"((?:looks most at|最关注|largest parts.*|加权和中最大的部分)\s*[:：]).*", r"\1", line)
+    line = re.sub(r"[░▒▓█]+", " ", line)
+    line = re.sub(r"-?\d[\d.,]*( min \d+)?", "#", line).replace("-∞", "#").replace("…", " ")
+    return re.sub(r"#( #)+", "#", " ".join(line.split()))  # as many as fit
+
+
+def is_in_order(lines: list[str], all_lines: list[str]) -> bool:
+    """Whether the lines stand among all lines in the same order, others between them."""
+    rest = iter(all_lines)
+    return all(line in rest for line in lines)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_print_what_the_page_shows(page: str, here: Path, run: RunCommand) -> None:
+    found = shown(page)
+    assert len(found) == 10
+    for command, lines in found:
+        words = shlex.split(command)[1:]
+        if words[0] == "train":
+            words += ["--max-steps", "4"]
+        outcome = run(*words)
+        assert outcome.code == 0, f"{command}\n{outcome.err}"
+        printed = (outcome.err + outcome.out).splitlines()
+        if words[0] == "sample":
+            assert outcome.out.strip()
+        elif words[0] == "data" or ("--study" in words and "mask" in words) or "--example" in words:
+            assert is_in_order(lines, [line.rstrip() for line in printed]), command
+        else:
+            assert is_in_order(list(map(form, lines)), list(map(form, printed))), command
+
+
+def test_the_check_of_the_order_notices_a_wrong_line() -> None:
+    assert is_in_order(["a", "c"], ["a", "b", "c"])
+    assert not is_in_order(["c", "a"], ["a", "b", "c"])
+    assert form("8 string looks most at: 5 . 0.9743") == "# string looks most at:"
+    assert form("     If         ▒▒██░░") == form("     If ░░ ▓▓") == "If"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_number_of_the_page_follows_from_those_left_of_it(page: str) -> None:
+    """Scores, divided by the root of K, masked, softmaxed: as far as four decimals go."""
+    (lines,) = [lines for command, lines in shown(page) if command.startswith("gpt explain --run")]
+    rows = [re.findall(r"-?\d+\.\d{4}", line) for line in lines]
+    numbers = np.array([row for row in rows if len(row) == 4 and "looks" not in row], dtype=float)
+    assert numbers.shape == (9, 4)
+    scores, divided, masked, weights = numbers.T
+    np.testing.assert_allclose(scores / 32**0.5, divided, atol=1e-4)
+    np.testing.assert_array_equal(divided, masked)
+    powers = np.exp(masked)
+    np.testing.assert_allclose(powers / powers.sum(), weights, atol=1e-4)
+    text = (DOCS / page).read_text()
+    assert f"e^{masked.max()}" in text
+    assert f"{100 * weights.max():.1f}" in text
+
+
+def test_both_pages_show_the_same_numbers() -> None:
+    numbers = [
+        [
+            re.findall(r"-?\d+\.\d{4}", line)
+            for command, lines in shown(page)
+            for line in lines
+            if "sample" not in command
+        ]
+        for page in PAGES
+    ]
+    english, chinese = ([row for row in rows if row] for rows in numbers)
+    assert len(english) == len(chinese)
+    for one, other in zip(english, chinese, strict=True):
+        # titles of another width leave room for more or fewer numbers
+        assert one[: min(len(one), len(other))] == other[: min(len(one), len(other))]
+
+
+def test_both_pages_have_the_same_chapters() -> None:
+    chapters = [re.findall(r"^## (\d)\.", (DOCS / page).read_text(), re.MULTILINE) for page in PAGES]
+    assert chapters[0] == chapters[1] == list("12345678")
