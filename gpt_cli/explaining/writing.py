@@ -32,7 +32,7 @@ code { font-family: ui-monospace, monospace; }
 class Block:
     """A table as it is shown: what it is called, its cells, and what is said below it."""
 
-    part: str
+    part: str  # of the first block of a part, the title of the part
     headings: Sequence[tuple[str, str]]  # a title, and a formula with a shape
     header: Sequence[str]
     rows: Sequence[Sequence[str]]  # a label, then numbers
@@ -42,11 +42,9 @@ class Block:
 def to_terminal(report: Report, language: str, width: int) -> str:
     """Plain lines of at most `width` cells, where a row is cut that is longer."""
     lines = [say(report.title, language)]
-    part = ""
     for block in _blocks(report, language):
-        if block.part != part:
-            part = block.part
-            lines += ["", f"== {part}"]
+        if block.part:
+            lines += ["", f"== {block.part}"]
         lines.append("")
         lines += [f"{title}:  {formula}" if formula else title for title, formula in block.headings]
         lines += _aligned([block.header, *block.rows], width)
@@ -61,11 +59,9 @@ def to_markdown(report: Report, language: str) -> str:
         return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in _cut(row)) + " |"
 
     lines = [f"# {say(report.title, language)}"]
-    part = ""
     for block in _blocks(report, language):
-        if block.part != part:
-            part = block.part
-            lines += ["", f"## {part}"]
+        if block.part:
+            lines += ["", f"## {block.part}"]
         lines.append("")
         lines += [f"**{title}**" + (f" `{formula}`" if formula else "") + "  " for title, formula in block.headings]
         lines += ["", cells(block.header), "|" + " ---: |" * len(_cut(block.header))]
@@ -93,11 +89,9 @@ def to_html(report: Report, language: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
     ]
-    part = ""
     for block in _blocks(report, language):
-        if block.part != part:
-            part = block.part
-            lines.append(f"<h2>{html.escape(part)}</h2>")
+        if block.part:
+            lines.append(f"<h2>{html.escape(block.part)}</h2>")
         for name, formula in block.headings:
             lines.append(f"<h3>{html.escape(name)}</h3>" + (f"<code>{html.escape(formula)}</code>" if formula else ""))
         lines += ["<div><table>", row(block.header, "th", "th"), *(row(cells, "th", "td") for cells in block.rows)]
@@ -117,13 +111,13 @@ def _blocks(report: Report, language: str) -> list[Block]:
             groups.append([step])
     blocks, number, part = [], 0, ""
     for group in groups:
-        headings = []
+        first, headings = group[0], []
+        begins = first.part != part
+        number, part = (0 if begins else number), first.part
         for step in group:
-            number = 1 if step.part != part else number + 1
-            part = step.part
+            number += 1
             shape = f"[{', '.join(map(str, step.numbers.shape))}]"
             headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {shape}" if step.formula else ""))
-        first = group[0]
         if first.beside:
             header = ["", *(_title(step, language) for step in group)]
             columns = [say(label, language) for label in first.columns]
@@ -134,7 +128,7 @@ def _blocks(report: Report, language: str) -> list[Block]:
             names = [say(label, language) for label in first.rows]
             rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
         notes = [say(note, language) for step in group for note in step.notes]
-        blocks.append(Block(say(Note(part), language) if part else "", headings, header, rows, notes))
+        blocks.append(Block(say(Note(part), language) if begins else "", headings, header, rows, notes))
     return blocks
 
 

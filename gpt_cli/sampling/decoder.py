@@ -122,7 +122,7 @@ class Decoder:
         self.begins = [begin - dropped for begin in self.begins]
         self.end = C
 
-    def embed(self, T: int, rows: list[int]) -> Tensor:
+    def _embed(self, T: int, rows: list[int]) -> Tensor:
         """Embeddings [R, T, D] of the last T tokens of some rows, padding before those that have fewer."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
@@ -143,7 +143,7 @@ class Decoder:
         begins = torch.tensor([self.begins[row] for row in rows], device=self.device)[:, None]
         slots = torch.arange(begin, self.end, device=self.device)
         positions = (slots - begins).clamp(min=0)  # [R, T]; padding stands before position 0
-        x = self.embed(T, rows).view(R * T, D)
+        x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
             x = x + self.positions[positions].view(R * T, D)
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
