@@ -10,8 +10,9 @@ from torch import Tensor
 
 from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
 from gpt_cli.explaining.report import Note, Report, Step
-from gpt_cli.model import Attention
-from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask
+from gpt_cli.model import CrossAttention
+from gpt_cli.model.attention import attention_scores, causal_mask
+from gpt_cli.model.cross_attention import padding_mask
 from gpt_cli.model.dropout import drop_out
 
 if TYPE_CHECKING:
@@ -154,17 +155,15 @@ def padding() -> Report:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
-        heads = [Attention(8, 4).double() for _ in range(2)]
-    hidden = (ids == 0)[:, None, :]  # [B, 1, T]: no query looks at padding
+        attention = CrossAttention(d_model=8, num_heads=2).double()
+    weights = attention.weights(x, x, padding_mask(ids, 0))
     steps = []
     for number, sentence in enumerate(SENTENCES):
         names = [f"{place}: {token}" for place, token in enumerate(sentence)]
-        for place, head in enumerate(heads):
-            scores = attention_scores(head.Wq(x[number]), head.Wk(x[number]))
-            weights = attention_weights(scores, hidden[number], 4)
+        for place, of_head in enumerate(weights[number]):
             title = Note("sentence", {"ids": " ".join(map(str, sentence)), "head": place})
             steps.append(
-                Step(f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)", weights.numpy(),
+                Step(f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)", of_head.numpy(),
                      names, names, title=title, notes=[Note("padding_said")] if number == place == 1 else [])
             )  # fmt: skip
     return Report(Note("padding_title"), steps, {"study": "padding"})

@@ -6,6 +6,7 @@ L num_blocks.
 
 from gpt_cli.model.attention import Attention, MultiHeadAttention
 from gpt_cli.model.block import Block, FeedForward
+from gpt_cli.model.cross_attention import CrossAttention
 from gpt_cli.model.gpt import GPT
 
-__all__ = ["GPT", "Attention", "Block", "FeedForward", "MultiHeadAttention"]
+__all__ = ["GPT", "Attention", "Block", "CrossAttention", "FeedForward", "MultiHeadAttention"]

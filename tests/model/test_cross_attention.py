@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gpt_cli.model import CrossAttention, MultiHeadAttention
+from gpt_cli.model.attention import causal_mask
+from gpt_cli.model.cross_attention import masked_weights, padding_mask
+
+IDS = torch.tensor([[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]])
+
+
+def draw(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
+
+
+def attention(d_model: int = 8, num_heads: int = 2) -> CrossAttention:
+    torch.manual_seed(0)
+    return CrossAttention(d_model, num_heads).double()
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_it_is_the_attention_that_torch_has(masked: bool) -> None:
+    """With the same matrices, in output, weights and gradients."""
+    ours, query, key, value = attention(), draw(2, 3, 8), draw(2, 5, 8), draw(2, 5, 8) + 1
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True).double()
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([getattr(h, n).weight for n in ("Wq", "Wk", "Wv") for h in ours.heads]))
+        theirs.in_proj_bias.zero_()
+        theirs.out_proj.load_state_dict(ours.projection_layer.state_dict())
+    padding = (IDS == 0) if masked else None
+    query.requires_grad_()
+    expected, weights = theirs(query, key, value, key_padding_mask=padding, average_attn_weights=False)
+    found = ours(query, key, value, padding_mask(IDS, 0) if masked else None)
+    close(found, expected)
+    close(ours.weights(query, key, padding_mask(IDS, 0) if masked else None), weights)
+    close(*(torch.autograd.grad(out.square().sum(), query)[0] for out in (found, expected)))
+
+
+def test_a_causal_mask_makes_it_the_attention_of_the_model() -> None:
+    ours, x = attention(), draw(2, 5, 8)
+    model = MultiHeadAttention(8, 2).double().eval()
+    model.load_state_dict(ours.state_dict())
+    close(ours(x, x, x, causal_mask(5)), model(x))
+
+
+def test_padding_is_looked_at_by_nobody_and_rows_sum_to_one() -> None:
+    x = draw(2, 5, 8)
+    weights = attention().weights(x, x, padding_mask(IDS, 0))
+    for row, ids in enumerate(IDS):
+        assert (weights[row, :, :, ids == 0] == 0).all()
+        assert (weights[row, :, :, ids != 0] > 0).all()
+    close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
+
+
+def test_a_padded_batch_gives_what_each_sentence_gives_alone() -> None:
+    ours, x = attention(), draw(2, 5, 8)
+    together = ours(x, x, x, padding_mask(IDS, 0))
+    for row, ids in enumerate(IDS):
+        alone = x[row : row + 1, : int((ids != 0).sum())]
+        close(together[row : row + 1, : alone.shape[1]], ours(alone, alone, alone))
+
+
+def test_a_row_that_may_look_nowhere_is_zero_in_value_and_gradient() -> None:
+    scores = draw(1, 3, 4).requires_grad_()
+    mask = torch.zeros(1, 3, 4, dtype=torch.bool)
+    mask[0, 1] = True
+    weights = masked_weights(scores, mask, 4)
+    assert weights[0, 1].tolist() == [0, 0, 0, 0]
+    (gradient,) = torch.autograd.grad((weights * draw(1, 3, 4)).sum(), scores)
+    assert gradient[0, 1].tolist() == [0, 0, 0, 0]
+    assert gradient.isfinite().all()
+    close(weights[0, 0], (scores[0, 0] / 2).softmax(-1))
+
+
+def test_dropout_is_of_training_alone() -> None:
+    torch.manual_seed(0)
+    ours, x = CrossAttention(8, 2, dropout=0.5).double(), draw(1, 4, 8)
+    assert not torch.equal(ours(x, x, x), ours(x, x, x))
+    assert torch.equal(ours.eval()(x, x, x), ours(x, x, x))
