@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.prompts import read_prompt
+from gpt_cli.cli.prompts import encode_prompt, read_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
-from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
+from gpt_cli.errors import EnvironmentFailure, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +88,7 @@ def attn_dump(
     where = choose_device(device or "auto")
     loaded = load(run, checkpoint, console.warn)
     sizes = loaded.config.model
-    ids = loaded.tokenizer.encode(text) or [loaded.tokenizer.end_of_text]
-    ids = _fit(ids, sizes.context_length, generate or 0, truncate=truncate)
+    ids = encode_prompt(loaded.tokenizer, text, sizes.context_length, generate or 0, truncate=truncate)
     chosen_layers = parse_selection(layers, sizes.num_blocks, "--layers")
     chosen_heads = parse_selection(heads, sizes.num_heads, "--heads")
     _require_room(out, chosen_layers, chosen_heads, stages, len(ids), generate or 0, sizes.head_size)
@@ -121,21 +120,6 @@ def attn_dump(
             "checkpoint": str(loaded.path), "out": out and str(out), "layers": dump.layers, "heads": dump.heads,
             "tokens": dump.tokens, "stages": stages, **({"generated": generated} if generate else {}),
         })  # fmt: skip
-
-
-def _fit(ids: list[int], context_length: int, num_generated: int, *, truncate: bool) -> list[int]:
-    """The tokens of a prompt that leave room for those to come; raises DataError where they do not fit."""
-    room = context_length - num_generated
-    if room < 1:
-        wrong = f"{num_generated} leaves no room for a prompt"
-        raise UsageError("--generate", wrong, f"this model sees {context_length}, so use at most {context_length - 1}")
-    if len(ids) > room and not truncate:
-        of = f" and {num_generated} to generate" if num_generated else ""
-        raise DataError(
-            "prompt", f"has {len(ids)} tokens{of}", f"this model sees {context_length}",
-            hint="--truncate keeps the last ones",
-        )  # fmt: skip
-    return ids[-room:]
 
 
 def _continuation(

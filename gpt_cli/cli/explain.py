@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.prompts import read_prompt
+from gpt_cli.cli.prompts import encode_prompt, read_prompt
 from gpt_cli.cli.terminal import Console
-from gpt_cli.errors import DataError, UsageError, shown
+from gpt_cli.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from gpt_cli.explaining.report import Report
@@ -25,10 +26,14 @@ def explain(
     prompt_file: options.PromptFile = None,
     run: options.Run = None,
     checkpoint: options.Checkpoint = None,
-    layer: Annotated[int, typer.Option(metavar="N", parser=options.whole_number(0), help="Of the head, from 0.")] = 0,
+    layer: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=options.whole_number(0), help="Of the head, from 0. Default: 0."),
+    ] = None,
     head: Annotated[
-        int, typer.Option(metavar="N", parser=options.whole_number(0), help="Its number in the layer, from 0.")
-    ] = 0,
+        int | None,
+        typer.Option(metavar="N", parser=options.whole_number(0), help="Its number in the layer, from 0. Default: 0."),
+    ] = None,
     query: Annotated[
         str | None,
         typer.Option(metavar="N|all", help="The place of the token that looks, from 0, or all. Default: the last."),
@@ -50,14 +55,14 @@ def explain(
         bool, typer.Option("--truncate", help="Keep the last tokens of a prompt that is too long.")
     ] = False,
     form: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
             metavar="NAME",
             parser=options.one_of("terminal", "markdown", "html"),
-            help="terminal, markdown or html.",
+            help="terminal, markdown or html. Default: terminal.",
         ),
-    ] = "terminal",
+    ] = None,
     language: Annotated[str, typer.Option(metavar="NAME", parser=options.one_of("en", "zh"), help="en or zh.")] = "en",
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -65,8 +70,17 @@ def explain(
 ) -> None:
     """One head, step by step, with every number; or a classic example; or a study of one idea."""
     console = Console(quiet)
-    if example and study:
-        raise UsageError("--study", "does not go with --example", "use one of them")
+    of_head = {
+        "--prompt": prompt, "--prompt-file": prompt_file, "--layer": layer, "--head": head, "--query": query,
+        "--truncate": truncate or None,
+    }  # fmt: skip
+    of_model = {"--run": run, "--checkpoint": checkpoint}
+    if example:
+        _refuse({"--study": study, **of_head, **of_model}, "--example")
+    elif study:
+        _refuse(of_head | ({} if study == "scaling" else of_model), f"--study {study}")
+    if json:
+        _refuse({"--format": form}, "--json")
     if out is not None:
         _check_picture(out, study)
     if example:
@@ -76,7 +90,8 @@ def explain(
     elif study:
         report = _study(study, run, checkpoint, console)
     else:
-        report = _head(prompt, prompt_file, run, checkpoint, layer, head, query, console, truncate=truncate)
+        text = read_prompt(prompt, prompt_file)
+        report = _head(text, run, checkpoint, layer or 0, head or 0, query, console, truncate=truncate)
     if out is not None:
         assert study
         from gpt_cli.explaining.plots import plot
@@ -87,7 +102,7 @@ def explain(
     if json:
         console.json(report.to_json())
     else:
-        console.result(_written(report, form, language))
+        console.result(_written(report, form or "terminal", language))
 
 
 def _written(report: Report, form: str, language: str) -> str:
@@ -98,9 +113,15 @@ def _written(report: Report, form: str, language: str) -> str:
     return (to_markdown if form == "markdown" else to_html)(report, language)
 
 
+def _refuse(given: dict[str, object], beside: str) -> None:
+    """Raises UsageError for the first flag that has a value although it does nothing here."""
+    for flag, value in given.items():
+        if value is not None:
+            raise UsageError(flag, f"does not go with {beside}", "leave one of them out")
+
+
 def _head(
-    prompt: str | None,
-    prompt_file: Path | None,
+    text: str,
     run: Path | None,
     checkpoint: str | None,
     layer: int,
@@ -111,8 +132,6 @@ def _head(
     truncate: bool,
 ) -> Report:
     """The report on a head of a trained model; raises UsageError or DataError for what the model does not have."""
-    text = read_prompt(prompt, prompt_file)
-
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.explaining.head import explain_head
 
@@ -121,15 +140,11 @@ def _head(
     for flag, value, count in (("--layer", layer, sizes.num_blocks), ("--head", head, sizes.num_heads)):
         if value >= count:
             raise UsageError(flag, f"{value} is out of range", f"this model has 0 to {count - 1}")
-    ids = loaded.tokenizer.encode(text) or [loaded.tokenizer.end_of_text]
-    if len(ids) > sizes.context_length and not truncate:
-        raise DataError(
-            "prompt", f"has {len(ids)} tokens", f"this model sees {sizes.context_length}",
-            hint="--truncate keeps the last ones",
-        )  # fmt: skip
-    ids = ids[-sizes.context_length :]
+    ids = encode_prompt(loaded.tokenizer, text, sizes.context_length, truncate=truncate)
     tokens = [loaded.tokenizer.token_text(token) for token in ids]
-    return explain_head(loaded.model, tokens, ids, layer=layer, head=head, queries=_queries(query, len(ids)))
+    report = explain_head(loaded.model, tokens, ids, layer=layer, head=head, queries=_queries(query, len(ids)))
+    facts = {"checkpoint": str(loaded.path), **report.facts}
+    return replace(report, facts=facts, source=f"{loaded.path}: {shown(text)}")
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.files import read_bytes
+
+if TYPE_CHECKING:
+    from gpt_cli.text.tokenizer import Tokenizer
 
 MAX_BYTES = 10_000_000
 
@@ -39,6 +43,27 @@ def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
     if not any(lines):
         raise DataError(str(prompt_file), "holds no prompt", "one prompt a line")
     return [line for line in lines if line]
+
+
+def encode_prompt(
+    tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, truncate: bool
+) -> list[int]:
+    """The tokens of a prompt that leave room for those to come; an empty one is the end-of-text token.
+
+    Raises DataError where they do not fit, unless the first ones may be left out.
+    """
+    ids = tokenizer.encode(text) or [tokenizer.end_of_text]
+    room = context_length - num_generated
+    if room < 1:
+        wrong = f"{num_generated} leaves no room for a prompt"
+        raise UsageError("--generate", wrong, f"this model sees {context_length}, so use at most {context_length - 1}")
+    if len(ids) > room and not truncate:
+        of = f" and {num_generated} to generate" if num_generated else ""
+        raise DataError(
+            "prompt", f"has {len(ids)} tokens{of}", f"this model sees {context_length}",
+            hint="--truncate keeps the last ones",
+        )  # fmt: skip
+    return ids[-room:]
 
 
 def _decoded(content: bytes, where: str) -> str:

@@ -120,8 +120,9 @@ class ModelConfig(Section):
         lt=1,
         description="share zeroed in training, of attention weights and of each residual branch",
     )
-    positions: Literal["learned", "sinusoidal", "rope"] = Field(
-        default="learned", description="how the model knows the order of tokens; rope rotates queries and keys"
+    positions: Literal["learned", "sinusoidal", "rope", "none"] = Field(
+        default="learned",
+        description="how the model knows the order of tokens; rope turns queries and keys, none leaves it to the mask",
     )
     norm: Literal["layernorm", "rmsnorm"] = Field(default="layernorm", description="kind of normalisation")
     norm_position: Literal["pre", "post"] = Field(

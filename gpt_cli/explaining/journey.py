@@ -6,7 +6,8 @@ else is computed here and now by the attention of this package.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,6 +23,10 @@ EMBEDDINGS = (
 )  # fmt: skip
 
 
+# the steps of a form, and the parameters that were drawn for it
+Found = tuple[list[Step], dict[str, Tensor]]
+
+
 def step_of(part: str, name: str, formula: str, found: Tensor, *, title: Note | None = None) -> Step:
     """A step with a row for each word; six columns are the words too."""
     columns: tuple[Label, ...] = WORDS if found.shape[1] == len(WORDS) else ()
@@ -32,14 +37,18 @@ def step_of(part: str, name: str, formula: str, found: Tensor, *, title: Note | 
 def journey() -> Report:
     """All seven forms, each from its own seed; torch's own generator is left as it was."""
     x = torch.tensor(EMBEDDINGS)
+    steps = [step_of("inputs", "token_embedding", "x", x)]
+    parameters: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
-        steps = [step_of("inputs", "token_embedding", "x", x)]
-        for part in (_simple, _trainable, _linear, _causal, _dropout, _multi_head, _split):
-            steps += part(x)
-    return Report(Note("journey_title"), steps, {"example": "journey"})
+        for name, part in _PARTS.items():
+            found, used = part(x)
+            steps += found
+            parameters |= {f"{name}.{key}": value for key, value in used.items()}
+    exact = {name: parameter.double().numpy() for name, parameter in parameters.items()}
+    return Report(Note("journey_title"), steps, {"example": "journey"}, exact)
 
 
-def _simple(x: Tensor) -> list[Step]:
+def _simple(x: Tensor) -> Found:
     scores = attention_scores(x, x)
     weights = scores.softmax(dim=-1)
     return [
@@ -47,7 +56,7 @@ def _simple(x: Tensor) -> list[Step]:
         step_of("simple", "shares", "s / Σ s", scores / scores.sum(dim=-1, keepdim=True)),
         step_of("simple", "weights", "w = softmax(s)", weights),
         step_of("simple", "contexts", "w x", weights @ x),
-    ]
+    ], {}
 
 
 def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
@@ -64,10 +73,10 @@ def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Te
     ]
 
 
-def _trainable(x: Tensor) -> list[Step]:
+def _trainable(x: Tensor) -> Found:
     torch.manual_seed(123)
     Wq, Wk, Wv = (torch.rand(3, 2) for _ in range(3))
-    return _projected("trainable", "x W{0}", x @ Wq, x @ Wk, x @ Wv)
+    return _projected("trainable", "x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
 
 
 def linear_head() -> Attention:
@@ -76,12 +85,12 @@ def linear_head() -> Attention:
     return Attention(3, 2)
 
 
-def _linear(x: Tensor) -> list[Step]:
+def _linear(x: Tensor) -> Found:
     head = linear_head()
-    return _projected("linear", "W{0} x", head.Wq(x), head.Wk(x), head.Wv(x))
+    return _projected("linear", "W{0} x", head.Wq(x), head.Wk(x), head.Wv(x)), _matrices(head)
 
 
-def _causal(x: Tensor) -> list[Step]:
+def _causal(x: Tensor) -> Found:
     stages = linear_head().stages(x)
     mask = causal_mask(len(WORDS))
     before = (stages.scores * 2**-0.5).softmax(dim=-1)
@@ -94,50 +103,71 @@ def _causal(x: Tensor) -> list[Step]:
         step_of("causal", "masked", "s / √2; j > i: -∞", hidden),
         step_of("causal", "masked_before_softmax", "softmax", stages.weights),
         step_of("causal", "contexts", "w v", stages.heads),
-    ]
+    ], {}
 
 
-def _dropout(x: Tensor) -> list[Step]:
+def _dropout(x: Tensor) -> Found:
     weights = linear_head().weights(x)
     torch.manual_seed(123)
     return [
         step_of("dropout", "weights", "w", weights),
         step_of("dropout", "dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5)),
-    ]
+    ], {}
 
 
-def _multi_head(x: Tensor) -> list[Step]:
+def _multi_head(x: Tensor) -> Found:
     torch.manual_seed(123)
     heads = [Attention(3, 2) for _ in range(2)]
-    return _of_heads("multi_head", x, heads)
+    steps, _, used = _of_heads("multi_head", x, heads)
+    return steps, used
 
 
-def _split(x: Tensor) -> list[Step]:
+def _split(x: Tensor) -> Found:
     torch.manual_seed(123)
-    layers = [nn.Linear(3, 2, bias=False) for _ in range(3)]
+    layers = {name: nn.Linear(3, 2, bias=False) for name in ("Wq", "Wk", "Wv")}
     output = nn.Linear(2, 2)
     heads = [Attention(3, 1) for _ in range(2)]
     for number, head in enumerate(heads):
-        for own, shared in zip((head.Wq, head.Wk, head.Wv), layers, strict=True):
-            own.weight.copy_(shared.weight[number : number + 1])
-    steps = _of_heads("split", x, heads)
-    joined = torch.from_numpy(steps[-1].numbers).float()
-    return [*steps, step_of("split", "projected", "o = W c + b", output(joined))]
+        for name, shared in layers.items():
+            getattr(head, name).weight.copy_(shared.weight[number : number + 1])
+    whole = [
+        step_of("split", name, f"{name[0]} = W{name[0]} x = ({name[0]}0, {name[0]}1)", layer(x))
+        for name, layer in zip(("queries", "keys", "values"), layers.values(), strict=True)
+    ]
+    steps, joined, _ = _of_heads("split", x, heads)
+    projected = step_of("split", "projected", "o = W c + b", output(joined))
+    used = {name: layer.weight for name, layer in layers.items()} | {"W": output.weight, "b": output.bias}
+    return [*whole, *steps, projected], used
 
 
-def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> list[Step]:
-    """Weights and output of each head, then all outputs side by side."""
-    steps, outputs = [], []
+def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
+    """All stages of each head, then all outputs side by side; these outputs, and the matrices of the heads."""
+    steps: list[Step] = []
+    outputs: list[Tensor] = []
+    used: dict[str, Tensor] = {}
     for number, head in enumerate(heads):
         stages = head.stages(x)
         outputs.append(stages.heads)
-        title = Note("head_outputs", {"number": number})
-        steps.append(step_of(part, f"weights_{number}", "w = softmax(s / √K)", stages.weights, title=Note("weights")))
-        steps.append(step_of(part, f"head_{number}", f"h{number} = w v", stages.heads, title=title))
-    return [*steps, step_of(part, "concatenated", "c = (h0, h1)", torch.cat(outputs, dim=-1))]
+        used |= {f"{name}{number}": matrix for name, matrix in _matrices(head).items()}
+        for name, formula, found in (
+            ("queries", f"q{number}", stages.queries),
+            ("keys", f"k{number}", stages.keys),
+            ("values", f"v{number}", stages.values),
+            ("scores", f"s = q{number} k{number}ᵀ", stages.scores),
+            ("weights", "w = softmax(s / √K; j > i: -∞)", stages.weights),
+            ("head_output", f"h{number} = w v{number}", stages.heads),
+        ):
+            title = Note("head_step", {"number": number, "what": Note(name)})
+            steps.append(step_of(part, f"{name}_{number}", formula, found, title=title))
+    joined = torch.cat(outputs, dim=-1)
+    return [*steps, step_of(part, "concatenated", "c = (h0, h1)", joined)], joined, used
 
 
-def numbers_of(report: Report, part: str, name: str) -> np.ndarray:
-    """What a step of a part gives: [rows, columns]."""
-    (found,) = [step.numbers for step in report.steps if (step.part, step.name) == (part, name)]
-    return found
+def _matrices(head: Attention) -> dict[str, Tensor]:
+    return {name: getattr(head, name).weight for name in ("Wq", "Wk", "Wv")}
+
+
+_PARTS: dict[str, Callable[[Tensor], Found]] = {
+    "simple": _simple, "trainable": _trainable, "linear": _linear, "causal": _causal, "dropout": _dropout,
+    "multi_head": _multi_head, "split": _split,
+}  # fmt: skip

@@ -12,24 +12,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gpt_cli.explaining.report import Label, Note, Report, Step
+from gpt_cli.explaining.studies import SIZES
 from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.picture import find_fonts
 
 
 def plot(study: str, report: Report, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
-    """A picture, png or svg: curves of the scaling study, else a map of each step.
+    """A picture, png or svg, of every step: curves and bars of the scaling study, else maps with their numbers.
 
     In English where no installed font has the characters of Chinese; `notice` is told.
     """
     fonts = ["DejaVu Sans"]
     if language == "zh":
-        fonts, missing = find_fonts(set("".join(_texts(report, "zh"))))
+        # of our own texts: a path may hold characters of any kind
+        fonts, missing = find_fonts({c for text in _texts(report, language) for c in text if "\u3000" <= c <= "\uffef"})
         if missing:
             language = "en"
             notice("no installed font has Chinese; the picture is in English (Debian: apt install fonts-noto-cjk)")
     # names of parts of an svg that are no random numbers, so that the same study gives the same bytes
     with matplotlib.rc_context({"font.family": fonts, "font.size": 8, "svg.hashsalt": "gpt"}):
-        figure = _curves(report.steps[0], language) if study == "scaling" else _maps(report.steps, language)
+        figure = (_scaling if study == "scaling" else _maps)(report.steps, language)
         figure.suptitle(say(report.title, language))
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
@@ -43,43 +45,70 @@ def _texts(report: Report, language: str) -> list[str]:
     return [say(label, language) for label in labels]
 
 
-def _curves(step: Step, language: str) -> Figure:
-    """Each fact against K, without and with the division."""
-    figure = Figure(figsize=(9, 3.2), dpi=110, layout="constrained")
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    sizes = [float(str(row).removeprefix("K = ")) for row in step.rows]
-    for place, axes in enumerate(figure.subplots(1, 3)):
-        for column, style in ((2 * place, "o--"), (2 * place + 1, "s-")):
-            axes.plot(sizes, step.numbers[:, column], style, label=say(step.columns[column], language))
-        axes.set_xscale("log", base=2)
-        axes.set_xlabel("K")
-        axes.set_ylim(bottom=0)
-        axes.legend()
     return figure
 
 
+def _scaling(steps: Sequence[Step], language: str) -> Figure:
+    """Each fact against K, without and with the division; below, bars of the other steps, a group a row."""
+    figure = _figure(9.5, 3 * len(steps))
+    for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
+        part.suptitle(say(step.title or Note(step.name), language), fontsize=8)
+        # without and with the division: two columns of one fact, or, of normal numbers, two rows
+        num_beside = len(step.columns) // 3
+        for place, axes in enumerate(part.subplots(1, 3)):
+            columns = range(place * num_beside, (place + 1) * num_beside)
+            names = [say(step.columns[column], language) for column in columns]
+            numbers = [step.numbers[:, column] for column in columns]
+            if step is steps[0]:
+                for of_one, name, style in zip(numbers, names, ("o--", "s-"), strict=True):
+                    axes.plot(SIZES, of_one, style, label=name)
+                axes.set_xscale("log", base=2)
+                axes.set_xlabel("K")
+                axes.legend()
+            else:
+                _bars(axes, numbers, names, [say(row, language) for row in step.rows])
+            axes.set_title(names[0], fontsize=8)
+            axes.set_ylim(bottom=0)
+    return figure
+
+
+def _bars(axes: Axes, numbers: Sequence[np.ndarray], names: Sequence[str], rows: Sequence[str]) -> None:
+    width = 0.8 / len(numbers)
+    for place, (of_one, name) in enumerate(zip(numbers, names, strict=True)):
+        bars = axes.bar(np.arange(len(rows)) + place * width, of_one, width, label=name)
+        axes.bar_label(bars, fmt="%.3g", fontsize=6)
+    axes.set_xticks(np.arange(len(rows)) + (len(numbers) - 1) * width / 2, rows)
+
+
 def _maps(steps: Sequence[Step], language: str) -> Figure:
-    """A map of each step, with its numbers."""
-    across = 2
-    down = -(-len(steps) // across)
-    figure = Figure(figsize=(10, 3.2 * down), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    places = list(np.ravel(figure.subplots(down, across)))
-    for step, axes in zip(steps, places, strict=False):
-        _map(axes, step, language)
-    for axes in places[len(steps) :]:
-        axes.set_axis_off()
+    """A map of each step, two beside each other, as high as it has rows."""
+    pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
+    heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
+    figure = _figure(11, 0.4 + sum(heights))
+    places = figure.subplots(len(pairs), 2, height_ratios=heights, squeeze=False)
+    for pair, row in zip(pairs, places, strict=True):
+        for step, axes in zip(pair, row, strict=False):
+            _map(axes, step, language)
+        for axes in row[len(pair) :]:
+            axes.set_axis_off()
     return figure
 
 
 def _map(axes: Axes, step: Step, language: str) -> None:
-    largest = max(1.0, float(step.numbers.max()))
-    axes.imshow(step.numbers, cmap="viridis", vmin=0, vmax=largest, aspect="auto")
+    """Numbers on their colours: from 0 to 1 for weights, to their own largest where all are small."""
+    columns = [say(label, language) for label in step.columns]
+    weights = np.where(np.array(columns) == "Σ", np.nan, step.numbers)  # a sum is no weight
+    largest = float(np.nanmax(weights))
+    top, digits = (1.0, 2) if largest > 0.1 else (largest, 4)
+    axes.imshow(weights, cmap="viridis", vmin=0, vmax=top, aspect="auto")
     for row, numbers in enumerate(step.numbers):
         for column, number in enumerate(numbers):
-            ink = "black" if number > largest / 2 else "white"
-            axes.text(column, row, f"{number:.2f}", ha="center", va="center", fontsize=7, color=ink)
-    axes.set_xticks(range(len(step.columns)), [say(label, language) for label in step.columns])
+            ink = "black" if np.isnan(weights[row, column]) or number > top / 2 else "white"
+            axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
+    axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(step.rows)), [say(label, language) for label in step.rows])
     axes.set_title(say(step.title or Note(step.name), language), fontsize=8)
     axes.tick_params(length=0)

@@ -11,10 +11,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence about a step: a key of the words, and what stands in its gaps."""
+    """A sentence, or a name: a key of the words, and what stands in its gaps."""
 
     key: str
-    gaps: Mapping[str, object] = field(default_factory=dict)
+    gaps: Mapping[str, Any] = field(default_factory=dict)
 
 
 Label = str | Note  # a plain text stays as it is in every language
@@ -50,6 +50,7 @@ class Report:
     steps: Sequence[Step]
     facts: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source: str = ""  # the model and the text that it is about
 
     def to_json(self) -> dict[str, Any]:
         """Every digit of every number; minus infinity is null."""
@@ -57,6 +58,7 @@ class Report:
             {
                 "part": step.part, "name": step.name, "formula": step.formula, "shape": list(step.numbers.shape),
                 "rows": _names(step.rows), "columns": _names(step.columns), "numbers": _listed(step.numbers),
+                "notes": [{"note": note.key, **note.gaps} for note in step.notes],
             }
             for step in self.steps
         ]  # fmt: skip

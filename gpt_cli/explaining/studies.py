@@ -42,7 +42,7 @@ def scaling(loaded: Loaded | None) -> Report:
     labels = [f"K = {K}" for K in SIZES]
     title = Note("random_scores", {"rows": _NUM_ROWS, "keys": _NUM_KEYS})
     formula = "softmax(q · k), softmax(q · k / √K)"
-    steps = [Step("random_scores", formula, np.stack(rows), labels, columns, title=title)]
+    steps = [Step("random_scores", formula, np.stack(rows), labels, columns, title=title, notes=[Note("random_said")])]
     if loaded is not None:
         steps.append(_model_scores(loaded, columns))
     numbers = 100 * torch.randn(_NUM_NORMAL, generator=generator).double()
@@ -51,7 +51,7 @@ def scaling(loaded: Loaded | None) -> Report:
         Step(
             "normal_numbers", "softmax(z), softmax(z / 100)", both, [Note("before"), Note("after")],
             [Note(name) for name in ("entropy", "largest", "gradient")],
-            title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}), notes=[Note("scaling_said")],
+            title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}), notes=[Note("normal_said")],
         )
     )  # fmt: skip
     return Report(Note("scaling_title"), steps, {"study": "scaling"})
@@ -109,7 +109,7 @@ def mask() -> Report:
     before, zeroed, renormalised = forms(x)
     difference = float((before - renormalised).abs().max())
     other = x.clone()
-    other[-1] = -30 * x[-1]
+    other[-1] = x[0]
     changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
     steps = [
         step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before,
@@ -119,8 +119,8 @@ def mask() -> Report:
         Step("row_sums", "Σ w", torch.stack([before.sum(-1), zeroed.sum(-1)]).numpy(),
              [Note("before_softmax"), Note("not_renormalised")], WORDS,
              notes=[Note("mask_same", {"difference": difference})]),
-        Step("leak_change", f"{WORDS[-1]}: -30 x", changed.numpy(), [Note("before_softmax"), Note("not_renormalised")],
-             WORDS[:-1], notes=[Note("mask_leak")]),
+        Step("leak_change", f"{WORDS[-1]} → {WORDS[0]}", changed.numpy(),
+             [Note("before_softmax"), Note("not_renormalised")], WORDS[:-1], notes=[Note("mask_leak")]),
     ]  # fmt: skip
     return Report(Note("mask_title"), steps, {"study": "mask", "difference": difference})
 

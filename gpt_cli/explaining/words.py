@@ -9,11 +9,12 @@ LANGUAGES = ("en", "zh")
 _WORDS: dict[str, tuple[str, str]] = {
     # a head of a trained model
     "head_title": (
-        "layer {layer}, head {head}: T = {T} tokens, D = {D}, H = {H} heads, K = {K}",
-        "第 {layer} 层，头 {head}：T = {T} 个 token，D = {D}，H = {H} 个头，K = {K}",
+        "layer {layer}, head {head}: T = {T} tokens of D = {D} numbers, H = {H} heads of K = {K}",
+        "第 {layer} 层，头 {head}（从 0 数起）：T = {T} 个 token，每个 D = {D} 个数；H = {H} 个头，每个 K = {K}",
     ),
     "token_embedding": ("token embedding", "token 嵌入"),
     "ngram_embedding": ("added for the tokens before", "由前面的 token 加上的嵌入"),
+    "ngram_normalised": ("their sum, normalised", "相加并归一化"),
     "position_embedding": ("position embedding", "位置嵌入"),
     "stream": ("residual stream into the block", "进入该层的残差流"),
     "normalised": ("normalised", "归一化"),
@@ -27,13 +28,26 @@ _WORDS: dict[str, tuple[str, str]] = {
     "masked": ("masked", "掩码"),
     "weights": ("weights", "权重"),
     "weighted_values": ("weight times value", "权重乘以值"),
-    "head_output": ("output of the head", "该头的输出"),
+    "head_output": ("output of the head", "头的输出"),
     "concatenated": ("outputs of all heads, side by side", "所有头的输出并排"),
     "projected": ("projection layer", "投影层"),
     "residual": ("residual stream after attention", "注意力之后的残差流"),
     "normalised_after": ("normalised after the sum", "相加之后归一化"),
     "most_weight": ("{query} looks most at: {list}", "{query} 最关注：{list}"),
-    "largest_parts": ("largest parts of the sum for {query}: {list}", "{query} 的加权和中最大的部分：{list}"),
+    "largest_parts": (
+        "largest parts of the sum for {query}, by length: {list}", "{query} 的加权和中最长的部分：{list}",
+    ),
+    "ids_said": ("ids: {ids}", "编号：{ids}"),
+    "norm_said": ("g: the weights of the norm", "g：归一化的权重"),
+    "norm_bias_said": ("g and b: the weights and the bias of the norm", "g 和 b：归一化的权重和偏置"),
+    "rotation_said": (
+        "k₁ and k₂ are the halves of k; pair n of them turns by t θₙ, θₙ = 10000^(-2n / K)",
+        "k₁ 和 k₂ 是 k 的前后两半；其中第 n 对转过 t θₙ，θₙ = 10000^(-2n / K)",
+    ),
+    "places_said": (
+        "i: the place of the token that looks; j: of the one it looks at",
+        "i：正在看的 token 的位置；j：被看的 token 的位置",
+    ),
     "rounded": (
         "Rounded to 4 decimals; … stands for more. --json gives every number with every digit.",
         "四舍五入到 4 位小数；… 表示还有更多。--json 给出每个数的每一位。",
@@ -66,31 +80,38 @@ _WORDS: dict[str, tuple[str, str]] = {
     "renormalised": ("renormalised", "重新归一化"),
     "masked_before_softmax": ("the same by masking before softmax", "在 softmax 之前掩码，结果相同"),
     "dropped": ("after dropout: what stays is doubled", "dropout 之后：留下的加倍"),
-    "head_outputs": ("output of head {number}", "头 {number} 的输出"),
+    "head_step": ("head {number}: {what}", "头 {number}：{what}"),
     # studies
     "scaling_title": ("why scores are divided by √K", "为什么得分要除以 √K"),
     "random_scores": (
         "softmax of random queries and keys: mean of {rows} rows of {keys} scores",
         "随机查询与键的 softmax：{rows} 行的平均，每行 {keys} 个得分",
     ),
+    "random_said": (
+        "Undivided scores grow with √K: softmax picks one key, and its entropy (in nats) falls to 0. The gradient, the "
+        "norm of the derivative of softmax by its own scores, first grows, then vanishes too.",
+        "不除以 √K 的得分随 √K 增大：softmax 只选中一个键，熵（单位 nat）降到 0。"
+        "梯度（softmax 对其得分的导数的范数）先增大，然后也消失。",
+    ),
     "model_scores": (
         "the heads of {run}, on {tokens} tokens it wrote itself", "{run} 的各头，读它自己写的 {tokens} 个 token",
     ),
     "normal_numbers": (
-        "{count} normal numbers of standard deviation 100, softmaxed", "{count} 个标准差为 100 的正态数的 softmax",
+        "{count} normal numbers of standard deviation 100, softmaxed",
+        "{count} 个标准差为 100 的正态分布随机数的 softmax",
     ),
-    "scaling_said": (
-        "Undivided scores grow with √K: softmax then picks one key, its entropy falls to 0, and with it the gradient.",
-        "不除的得分随 √K 增大：softmax 只选中一个键，熵降到 0，梯度也随之消失。",
+    "normal_said": (
+        "As they are, the largest number takes everything; divided by 100, all have a share.",
+        "原样时，最大的数拿走一切；除以 100 之后，每个数都有一份。",
     ),
     "mask_title": ("masking before softmax, or renormalising after it", "在 softmax 之前掩码，或在之后重新归一化"),
     "leak_change": (
-        "how the weights of each query change when the last token becomes another one",
-        "把最后一个 token 换成另一个时，各查询的权重如何变化",
+        "largest change of a weight in each row when the last token becomes another",
+        "把最后一个 token 换成另一个时，每行权重的最大变化",
     ),
     "mask_same": (
         "Masking before softmax and renormalising after it differ by at most {difference:.1e}.",
-        "先掩码再 softmax 与先 softmax 再归一化，最多相差 {difference:.1e}。",
+        "先掩码再 softmax，与先 softmax、再掩码并重新归一化，最多相差 {difference:.1e}。",
     ),
     "mask_leak": (
         "Masked but not renormalised, rows sum to less than 1, by a share that depends on tokens still to come: "
@@ -100,7 +121,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "row_sums": ("sums of the rows", "各行之和"),
     "dropout_title": ("what dropout does to a row of weights", "dropout 对一行权重做了什么"),
     "dropout_draws": ("a row, and five draws of dropout with p = {p}", "一行权重，以及 p = {p} 的五次 dropout"),
-    "dropout_mean": ("the mean of {count} draws", "{count} 次的平均"),
+    "dropout_mean": ("mean of {count}", "{count} 次的平均"),
     "dropout_said": (
         "What stays is multiplied by 1 / (1 - p), so that the mean of many draws is the row itself. "
         "A single row no longer sums to 1.",
@@ -110,11 +131,12 @@ _WORDS: dict[str, tuple[str, str]] = {
     "sentence": ("sentence {ids}, head {head}", "句子 {ids}，头 {head}"),
     "padding_said": (
         "Padding gets weight 0 exactly: its scores are -∞ before softmax. "
-        "Rows of padding look at the words too, and nobody uses them.",
-        "填充的权重恰好为 0：softmax 之前它的得分是 -∞。填充所在的行也会关注词语，但没有人使用它们。",
+        "Rows of padding look at the words too, and nobody uses them. No causal mask here, random embeddings and "
+        "heads (seed 0); a label is place: id.",
+        "填充的权重恰好为 0：softmax 之前它的得分是 -∞。填充所在的行也会关注词语，但没有人使用它们。"
+        "这里没有因果掩码，嵌入和头是随机的（种子 0）；标签为 位置: 编号。",
     ),
     # columns of studies
-    "size": ("K", "K"),
     "entropy": ("entropy", "熵"),
     "entropy_divided": ("entropy /√K", "熵 /√K"),
     "largest": ("largest", "最大权重"),
@@ -123,7 +145,6 @@ _WORDS: dict[str, tuple[str, str]] = {
     "gradient_divided": ("gradient /√K", "梯度 /√K"),
     "before": ("as they are", "原样"),
     "after": ("divided by 100", "除以 100"),
-    "all_heads": ("mean of all heads", "所有头的平均"),
     "layer": ("layer {number}", "第 {number} 层"),
     "draw": ("draw {number}", "第 {number} 次"),
     "row": ("the row", "这一行"),
@@ -136,4 +157,5 @@ def say(label: Note | str, language: str) -> str:
     """A note in one of LANGUAGES; a plain text, such as that of a token, as it is."""
     if isinstance(label, str):
         return label
-    return _WORDS[label.key][LANGUAGES.index(language)].format(**label.gaps)
+    gaps = {name: say(gap, language) if isinstance(gap, Note) else gap for name, gap in label.gaps.items()}
+    return _WORDS[label.key][LANGUAGES.index(language)].format(**gaps)

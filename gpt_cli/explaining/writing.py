@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.page import hash_of_source
 
-_MAX_COLUMNS = 12  # of a row in Markdown and on a page
+_MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names
 _MAX_LABEL = 32  # cells in a terminal
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -37,17 +38,19 @@ class Block:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]  # a label, then numbers
     notes: Sequence[str]
+    whole: bool  # whether every column has a name, so that none is left out
 
 
 def to_terminal(report: Report, language: str, width: int) -> str:
-    """Plain lines of at most `width` cells, where a row is cut that is longer."""
-    lines = [say(report.title, language)]
+    """Plain lines. A table that is wider than `width` cells is cut, or where its columns have names goes on below."""
+    lines = [say(report.title, language), *([report.source] if report.source else [])]
     for block in _blocks(report, language):
         if block.part:
             lines += ["", f"== {block.part}"]
         lines.append("")
-        lines += [f"{title}:  {formula}" if formula else title for title, formula in block.headings]
-        lines += _aligned([block.header, *block.rows], width)
+        colon = "：" if language == "zh" else ":"
+        lines += [f"{title}{colon}  {formula}" for title, formula in block.headings]
+        lines += _aligned([block.header, *block.rows], width, whole=block.whole)
         lines += block.notes
     return "\n".join([*lines, "", say(Note("rounded"), language)])
 
@@ -56,18 +59,23 @@ def to_markdown(report: Report, language: str) -> str:
     """A title, a section a part, and a table a step."""
 
     def cells(row: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in _cut(row)) + " |"
+        return "| " + " | ".join(map(_escaped, row)) + " |"
 
-    lines = [f"# {say(report.title, language)}"]
+    lines = [f"# {say(report.title, language)}", *(["", _escaped(report.source)] if report.source else [])]
     for block in _blocks(report, language):
         if block.part:
             lines += ["", f"## {block.part}"]
         lines.append("")
-        lines += [f"**{title}**" + (f" `{formula}`" if formula else "") + "  " for title, formula in block.headings]
-        lines += ["", cells(block.header), "|" + " ---: |" * len(_cut(block.header))]
-        lines += map(cells, block.rows)
-        lines += [line for note in block.notes for line in ("", note)]
+        lines += [f"**{title}** `{formula}`  " for title, formula in block.headings]
+        header, *rows = _cut(block)
+        lines += ["", cells(header), "|" + " ---: |" * len(header), *map(cells, rows)]
+        lines += [line for note in block.notes for line in ("", _escaped(note))]
     return "\n".join([*lines, "", say(Note("rounded"), language)])
+
+
+def _escaped(text: str) -> str:
+    """Text in which Markdown finds no mark of its own."""
+    return re.sub(r"([\\`*_~\[\]<>&$|])", r"\\\1", text)
 
 
 def to_html(report: Report, language: str) -> str:
@@ -75,7 +83,7 @@ def to_html(report: Report, language: str) -> str:
 
     def row(cells: Sequence[str], *kinds: str) -> str:
         first, others = kinds
-        texts = list(map(html.escape, _cut(cells)))
+        texts = list(map(html.escape, cells))
         return (
             f"<tr><{first}>{texts[0]}</{first}>"
             + "".join(f"<{others}>{text}</{others}>" for text in texts[1:])
@@ -88,13 +96,15 @@ def to_html(report: Report, language: str) -> str:
         f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
+        *([f"<p>{html.escape(report.source)}</p>"] if report.source else []),
     ]
     for block in _blocks(report, language):
         if block.part:
             lines.append(f"<h2>{html.escape(block.part)}</h2>")
         for name, formula in block.headings:
-            lines.append(f"<h3>{html.escape(name)}</h3>" + (f"<code>{html.escape(formula)}</code>" if formula else ""))
-        lines += ["<div><table>", row(block.header, "th", "th"), *(row(cells, "th", "td") for cells in block.rows)]
+            lines.append(f"<h3>{html.escape(name)}</h3><code>{html.escape(formula)}</code>")
+        header, *rows = _cut(block)
+        lines += ["<div><table>", row(header, "th", "th"), *(row(cells, "th", "td") for cells in rows)]
         lines.append("</table></div>")
         lines += [f"<p>{html.escape(note)}</p>" for note in block.notes]
     lines += [f"<p>{html.escape(say(Note('rounded'), language))}</p>", "</body></html>"]
@@ -117,7 +127,7 @@ def _blocks(report: Report, language: str) -> list[Block]:
         for step in group:
             number += 1
             shape = f"[{', '.join(map(str, step.numbers.shape))}]"
-            headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {shape}" if step.formula else ""))
+            headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {shape}"))
         if first.beside:
             header = ["", *(_title(step, language) for step in group)]
             columns = [say(label, language) for label in first.columns]
@@ -128,7 +138,8 @@ def _blocks(report: Report, language: str) -> list[Block]:
             names = [say(label, language) for label in first.rows]
             rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
         notes = [say(note, language) for step in group for note in step.notes]
-        blocks.append(Block(say(Note(part), language) if begins else "", headings, header, rows, notes))
+        title = say(Note(part), language) if begins else ""
+        blocks.append(Block(title, headings, header, rows, notes, whole=bool(first.columns)))
     return blocks
 
 
@@ -143,23 +154,32 @@ def _number(number: float) -> str:
     return "0.0000" if text == "-0.0000" else text
 
 
-def _cut(row: Sequence[str]) -> list[str]:
-    return list(row) if len(row) <= _MAX_COLUMNS + 1 else [*row[: _MAX_COLUMNS + 1], "…"]
+def _cut(block: Block) -> list[list[str]]:
+    """The header and the rows, with as many columns as are shown."""
+    rows = [list(row) for row in (block.header, *block.rows)]
+    if block.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
+        return rows
+    return [[*row[: _MAX_COLUMNS + 1], "…"] for row in rows]
 
 
-def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows with their columns below each other, as many as fit."""
+def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
+    """Rows with their columns below each other, as many as fit; where the whole is wanted, the others below them."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(1, min(len(rows[0]), width))]
-    room, fitting = width - label, 0
-    while fitting < len(widths) and widths[fitting] + 2 <= room - (3 if fitting + 1 < len(widths) else 0):
-        room -= widths[fitting] + 2
-        fitting += 1
-    lines = []
-    for row in rows:
-        cells = [" " * (size - cell_len(cell)) + cell for size, cell in zip(widths[:fitting], row[1:], strict=False)]
-        more = ["…"] if fitting < len(row) - 1 else []
-        lines.append("  ".join([_padded(row[0], label), *cells, *more]).rstrip())
+    # no more than could fit, of rows with thousands of numbers
+    columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]
+    widths = [max(map(cell_len, column)) for column in columns]
+    lines: list[str] = []
+    first = 0
+    while first < len(columns):
+        room, end = width - label - (0 if whole else 3), first
+        while end < len(columns) and (widths[end] + 2 <= room or end == first):
+            room -= widths[end] + 2
+            end += 1
+        more = ["…"] if not whole and end + 1 < len(rows[0]) else []
+        for number, row in enumerate(rows):
+            cells = (_padded(columns[at][number], widths[at]) for at in range(first, end))
+            lines.append("  ".join([_padded(row[0], label), *cells, *more]).rstrip())
+        first = end if whole else len(columns)
     return lines
 
 

@@ -37,7 +37,7 @@ class GPT(nn.Module):
             self.position_embedding = _embedding(config.context_length, config.d_model)
         elif config.positions == "sinusoidal":
             self.position_embedding = SinusoidalPositions(config.context_length, config.d_model)
-        else:
+        elif config.positions == "rope":
             self.rotary = RotaryPositions(config.context_length, config.head_size)
         self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
         self._compiled: list[Callable[..., Tensor]] = []  # no part of the state dict

@@ -39,8 +39,8 @@ class Decoder:
     exactly zero. With `int8` weights are rounded to whole numbers (quantise.py), and their products are in bfloat16.
 
     Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
-    C // 2 tokens, which begin at position 0 again; with rotary positions each token sees the C - 1 before it, whose
-    keys and values stay as they were computed.
+    C // 2 tokens, which begin at position 0 again; with rotary positions, or none, each token sees the C - 1 before
+    it, whose keys and values stay as they were computed.
     """
 
     def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False):
@@ -96,7 +96,7 @@ class Decoder:
             row.append(token)
         C = self.config.context_length
         full = [number for number, row in enumerate(self.tokens) if len(row) > C]
-        if self.rotary is not None or not full:
+        if self.positions is None or not full:
             return self._run(1, list(range(len(ids))))
         return self._refill(full, ids)
 

@@ -13,7 +13,8 @@ def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -
     outcome = run("explain", "--prompt", "The value of", "--layer", "1", "--head", "1")
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()
-    assert lines[0] == "layer 1, head 1: T = 3 tokens, D = 32, H = 2 heads, K = 16"
+    assert lines[0] == "layer 1, head 1: T = 3 tokens of D = 32 numbers, H = 2 heads of K = 16"
+    assert lines[1] == 'runs/smoke/checkpoints/best.safetensors: "The value of"'
     assert "8. scores:  s = q · k  [1, 3]" in lines
     assert any(line.startswith("2 of looks most at: ") for line in lines)
     assert any("residual stream after attention" in line for line in lines)
@@ -26,6 +27,8 @@ def test_its_json_has_the_tokens_and_every_step(smoke_run: Path, run: RunCommand
     assert content["queries"] == [0, 1, 2]
     (weights,) = [step for step in content["steps"] if step["name"] == "weights"]
     assert weights["shape"] == [3, 3]
+    assert content["checkpoint"] == "runs/smoke/checkpoints/best.safetensors"
+    assert [note["query"] for note in weights["notes"] if note["note"] == "most_weight"] == ["0 The", "1 value", "2 of"]
     assert content["parameters"]["Wq"] == loaded.model.blocks[0].attention.heads[0].Wq.weight.double().tolist()
 
 
@@ -64,9 +67,11 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         (["--query", "3"], 2, '--query: "3" is out of range; use 0 to 2, or all'),
         (["--query", "-1"], 2, '--query: "-1" is out of range; use 0 to 2, or all'),
         (["--example", "journy"], 2, '--example: "journy" is not allowed; use journey'),
-        (["--study", "mask", "--example", "journey"], 2, "--study: does not go with --example; use one of them"),
+        (["--example", "journey"], 2, "--prompt: does not go with --example; leave one of them out"),
+        (["--study", "mask", "--example", "journey"], 2, "--study: does not go with --example; leave one of them out"),
+        (["--study", "mask"], 2, "--prompt: does not go with --study mask; leave one of them out"),
+        (["--json", "--format", "html"], 2, "--format: does not go with --json; leave one of them out"),
         (["--out", "a.png"], 2, "--out: needs a study; use --study NAME, or --format html > FILE"),
-        (["--study", "mask", "--out", "a.gif"], 2, '--out: "a.gif" has no known ending; use .png .svg'),
         (["--format", "pdf"], 2, '--format: "pdf" is not allowed; use terminal | markdown | html'),
         (["--language", "de"], 2, '--language: "de" is not allowed; use en | zh'),
         (["--run", "nowhere"], 4, '"nowhere": no such run or checkpoint'),
@@ -80,9 +85,20 @@ def test_wrong_input_is_told_in_one_line(
     assert outcome.err.splitlines()[0].startswith(f"error: {error}")
 
 
+def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:
+    for words, flag in ((["--layer", "3"], "--layer"), (["--run", "a"], "--run"), (["--truncate"], "--truncate")):
+        assert run("explain", "--study", "mask", *words).err.startswith(
+            f"error: {flag}: does not go with --study mask;"
+        )
+    outcome = run("explain", "--study", "mask", "--out", "a.gif")
+    assert (outcome.code, outcome.err) == (2, 'error: --out: "a.gif" has no known ending; use .png .svg\n')
+
+
 def test_a_long_prompt_is_refused_unless_it_may_be_cut(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("explain", "--prompt", "The value of " * 40)
     assert outcome.code == 3
     assert "this model sees 32" in outcome.err
     assert "hint: --truncate keeps the last ones" in outcome.err
-    assert run("explain", "--prompt", "The value of " * 40, "--truncate").out.startswith("layer 0, head 0: T = 32 ")
+    assert run("explain", "--prompt", "The value of " * 40, "--truncate").out.startswith(
+        "layer 0, head 0: T = 32 tokens "
+    )

@@ -19,6 +19,7 @@ FORMS = {
     "learned": ["model.positions=learned"],
     "sinusoidal, no bias": ["model.positions=sinusoidal", "model.bias=false"],
     "rope, rmsnorm": ["model.positions=rope", "model.norm=rmsnorm"],
+    "no positions": ["model.positions=none"],
     "post-norm": ["model.positions=learned", "model.norm_position=post"],
     "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],
 }
@@ -65,14 +66,13 @@ def test_the_residual_is_the_models_own(form: str, layer: int) -> None:
 @pytest.mark.parametrize("queries", [[6], [2], list(range(7))])
 def test_every_number_follows_from_those_before_it(form: str, queries: list[int]) -> None:
     """From the JSON alone: the steps before, and the parameters."""
-    model, content = explained(form, queries)
+    _, content = explained(form, queries)
     step, of = numbers(content), {name: np.array(value) for name, value in content["parameters"].items()}
     seen = step["stream"]
     if "normalised" in step:
-        center = seen.mean(-1, keepdims=True) if "norm_1.bias" in of or model.config.norm == "layernorm" else 0
-        spread = np.sqrt(
-            ((seen - center) ** 2).mean(-1, keepdims=True) + (1e-5 if model.config.norm == "layernorm" else 1e-6)
-        )
+        formula = next(found["formula"] for found in content["steps"] if found["name"] == "normalised")
+        center, tiny = (seen.mean(-1, keepdims=True), 1e-5) if "var(x)" in formula else (0, 1e-6)
+        spread = np.sqrt(((seen - center) ** 2).mean(-1, keepdims=True) + tiny)
         seen = (seen - center) / spread * of["norm_1.weight"] + of.get("norm_1.bias", 0)
         close(step["normalised"], seen)
     close(step["queries"], (seen @ of["Wq"].T)[queries])
@@ -106,16 +106,42 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
         step["projected"], step["concatenated"] @ of["projection_layer.weight"].T + of.get("projection_layer.bias", 0)
     )
     close(step["residual"], step["stream"][queries] + step["projected"])
+    if "normalised_after" in step:
+        found = step["residual"]
+        center = found.mean(-1, keepdims=True)
+        spread = np.sqrt(((found - center) ** 2).mean(-1, keepdims=True) + 1e-5)
+        close(step["normalised_after"], (found - center) / spread * of["norm_1.weight"] + of["norm_1.bias"])
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_first_stream_is_the_sum_of_the_embeddings(form: str) -> None:
-    _, content = explained(form, [6], layer=0)
+    model, content = explained(form, [6], layer=0)
     step = numbers(content)
-    names = ["token_embedding", "ngram_embedding", "position_embedding"]
-    close(step["stream"], np.sum([step[name] for name in names if name in step], axis=0))
+    parts = [step["token_embedding"]]
+    if "ngram_embedding" in step:
+        assert model.ngram_embedding
+        rows = model.ngram_embedding.rows(torch.tensor([IDS]))
+        tables = [table.weight[row[0]] for table, row in zip(model.ngram_embedding.tables, rows, strict=True)]
+        close(step["ngram_embedding"], sum(tables[1:], tables[0]).detach().numpy())
+        total = step["token_embedding"] + step["ngram_embedding"]
+        center = total.mean(-1, keepdims=True)
+        parts = [(total - center) / np.sqrt(((total - center) ** 2).mean(-1, keepdims=True) + 1e-5)]
+        close(step["ngram_normalised"], parts[0])
+    if "position_embedding" in step:
+        parts.append(step["position_embedding"])
+    close(step["stream"], sum(parts[1:], parts[0]))
     formula = next(found["formula"] for found in content["steps"] if found["name"] == "stream")
-    assert formula.count("+") == sum(name in step for name in names) - 1
+    assert formula.count("+") == len(parts) - 1
+
+
+def test_the_heads_side_by_side_are_what_each_is_explained_to_be() -> None:
+    model = model_of("learned")
+    reports = [explain_head(model, TOKENS, IDS, layer=1, head=head, queries=[6]) for head in range(2)]
+    outputs, joined = (
+        [step.numbers for r in reports for step in r.steps if step.name == name]
+        for name in ("head_output", "concatenated")
+    )
+    close(joined[0], np.concatenate(outputs, axis=1))
 
 
 def test_the_three_largest_are_named_with_their_tokens() -> None:
@@ -123,11 +149,16 @@ def test_the_three_largest_are_named_with_their_tokens() -> None:
     report = explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6])
     of = {step.name: step for step in report.steps}
     weights = of["weights"].numbers[0]
+    assert of["token_embedding"].notes[0].gaps == {"ids": "10 250 3 77 3 10 99"}
     first, second, third = np.argsort(-weights)[:3]
     expected = ", ".join(f"{place} {IDS[place]} {weights[place]:.4f}" for place in (first, second, third))
-    assert of["weights"].notes[0].gaps == {"query": "6 99", "list": expected}
+    gaps = of["weights"].notes[1].gaps
+    assert (gaps["query"], gaps["list"]) == ("6 99", expected)
+    assert gaps["largest"] == [{"place": place, "number": weights[place]} for place in (first, second, third)]
     lengths = np.linalg.norm(of["weighted_values"].numbers, axis=1)
-    assert str(of["head_output"].notes[0].gaps["list"]).endswith(f" {np.sort(lengths)[-3]:.4f}")
+    longest = np.argsort(-lengths)[:3]
+    told = ", ".join(f"{place} {IDS[place]} {lengths[place]:.4f}" for place in longest)
+    assert of["head_output"].notes[0].gaps["list"] == told
 
 
 def test_one_token_looks_at_itself() -> None:

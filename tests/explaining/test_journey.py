@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from gpt_cli.explaining.journey import journey, numbers_of
+from gpt_cli.explaining.journey import journey
 
 REPORT = journey()
+
+
+def numbers_of(part: str, name: str) -> np.ndarray:
+    """What a step of a part gives: [rows, columns]."""
+    (found,) = [step.numbers for step in REPORT.steps if (step.part, step.name) == (part, name)]
+    return found
+
 
 ROWS = [
     ("simple", "scores", 1, "0.9544 1.4950 1.4754 0.8434 0.7070 1.0865"),
@@ -41,22 +48,62 @@ def parsed(text: str) -> np.ndarray:
 
 @pytest.mark.parametrize(("part", "name", "row", "expected"), ROWS)
 def test_a_row_is_the_published_one(part: str, name: str, row: int, expected: str) -> None:
-    np.testing.assert_allclose(numbers_of(REPORT, part, name)[row], parsed(expected)[0], atol=5.1e-5)
+    np.testing.assert_allclose(numbers_of(part, name)[row], parsed(expected)[0], atol=5.1e-5)
 
 
 @pytest.mark.parametrize("part", CONTEXTS)
 def test_the_contexts_of_all_tokens_are_the_published_ones(part: str) -> None:
-    np.testing.assert_allclose(numbers_of(REPORT, part, "contexts"), parsed(CONTEXTS[part]), atol=5.1e-5)
+    np.testing.assert_allclose(numbers_of(part, "contexts"), parsed(CONTEXTS[part]), atol=5.1e-5)
 
 
 def test_masking_before_softmax_gives_the_renormalised_weights() -> None:
-    before = numbers_of(REPORT, "causal", "masked_before_softmax")
-    np.testing.assert_allclose(before, numbers_of(REPORT, "causal", "renormalised"), atol=1e-6)
-    assert (numbers_of(REPORT, "causal", "masked")[np.triu_indices(6, 1)] == -np.inf).all()
+    before = numbers_of("causal", "masked_before_softmax")
+    np.testing.assert_allclose(before, numbers_of("causal", "renormalised"), atol=1e-6)
+    assert (numbers_of("causal", "masked")[np.triu_indices(6, 1)] == -np.inf).all()
+
+
+def test_what_dropout_keeps_is_that_of_the_courses() -> None:
+    dropped = numbers_of("dropout", "dropped")
+    np.testing.assert_allclose(dropped[0], [2, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(dropped[2, :3], [0.7599, 0.6194, 0.6206], atol=5.1e-5)
+    np.testing.assert_allclose(dropped[5], [0, 0.3327, 0.3331, 0.3084, 0.3331, 0], atol=5.1e-5)
+
+
+def test_every_number_of_the_trained_forms_follows_from_the_json() -> None:
+    content = REPORT.to_json()
+    of = {name: np.array(value) for name, value in content["parameters"].items()}
+    x = numbers_of("inputs", "token_embedding")
+    future = np.triu(np.ones((6, 6), dtype=bool), 1)
+
+    def softmax(scores: np.ndarray) -> np.ndarray:
+        powers = np.exp(scores)
+        return powers / powers.sum(-1, keepdims=True)
+
+    for letter, name in zip("qkv", ("queries", "keys", "values"), strict=True):
+        np.testing.assert_allclose(numbers_of("trainable", name), x @ of[f"trainable.W{letter}"], atol=1e-6)
+        np.testing.assert_allclose(numbers_of("linear", name), x @ of[f"linear.W{letter}"].T, atol=1e-6)
+        for head in range(2):
+            found = numbers_of("multi_head", f"{name}_{head}")
+            np.testing.assert_allclose(found, x @ of[f"multi_head.W{letter}{head}"].T, atol=1e-6)
+            whole = x @ of[f"split.W{letter}"].T
+            np.testing.assert_allclose(numbers_of("split", name), whole, atol=1e-6)
+            np.testing.assert_allclose(numbers_of("split", f"{name}_{head}"), whole[:, head : head + 1], atol=1e-6)
+    for part, K in (("multi_head", 2), ("split", 1)):
+        for head in range(2):
+            scores = numbers_of(part, f"queries_{head}") @ numbers_of(part, f"keys_{head}").T
+            np.testing.assert_allclose(numbers_of(part, f"scores_{head}"), scores, atol=1e-6)
+            weights = softmax(np.where(future, -np.inf, scores / np.sqrt(K)))
+            np.testing.assert_allclose(numbers_of(part, f"weights_{head}"), weights, atol=1e-6)
+            output = weights @ numbers_of(part, f"values_{head}")
+            np.testing.assert_allclose(
+                numbers_of(part, "concatenated")[:, head * K : (head + 1) * K], output, atol=1e-6
+            )
+    projected = numbers_of("split", "concatenated") @ of["split.W"].T + of["split.b"]
+    np.testing.assert_allclose(numbers_of("split", "projected"), projected, atol=1e-6)
 
 
 def test_dropout_doubles_what_it_keeps() -> None:
-    weights, dropped = (numbers_of(REPORT, "dropout", name) for name in ("weights", "dropped"))
+    weights, dropped = (numbers_of("dropout", name) for name in ("weights", "dropped"))
     kept = dropped != 0
     np.testing.assert_allclose(dropped[kept], 2 * weights[kept], rtol=1e-6)
     assert 0 < kept[np.tril_indices(6)].sum() < 21

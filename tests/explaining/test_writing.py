@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,17 +36,31 @@ def test_steps_beside_each_other_become_columns() -> None:
 def test_no_row_of_a_table_is_wider_than_the_terminal(width: int) -> None:
     lines = to_terminal(REPORT, "zh", width).splitlines()
     rows = [line for line in lines if re.search(r"\d\.\d{4}", line)]
-    assert len(rows) == 4
     assert max(map(cell_len, rows)) <= width
-    assert all(line.endswith("…") for line in rows[2:]) == (width < 200)
+    assert all(line.endswith("…") for line in rows[-2:]) == (width < 200)
+    # columns that have names go on below where they do not fit
+    assert len(rows) == (5 if width == 20 else 4)
+    assert not any(line.endswith("…") for line in rows[:-2])
 
 
 def test_markdown_has_tables_that_keep_their_cells() -> None:
     text = to_markdown(REPORT, "en")
     assert "| 今天 | 1.0000 | 1.0000 |" in text
-    row = next(line for line in text.splitlines() if "<b>" in line)
-    assert row.startswith("| <b>\\|x | 20.0000 |")
+    row = next(line for line in text.splitlines() if "b\\>" in line)
+    assert row.startswith("| \\<b\\>\\|x | 20.0000 |")
     assert row.endswith("| 31.0000 | … |")
+    note = Note("most_weight", {"query": "6 `", "list": "4 ` 0.5, 5 <script> 0.1"})
+    told = to_markdown(Report(Note("mask_title"), [replace(BESIDE[0], notes=[note])], source="a*b.txt"), "en")
+    assert "6 \\` looks most at: 4 \\` 0.5, 5 \\<script\\> 0.1" in told
+    assert "a\\*b.txt" in told
+
+
+@pytest.mark.parametrize("write", [to_markdown, to_html])
+def test_no_column_of_tokens_is_left_out(write: Callable[[Report, str], str]) -> None:
+    tokens = [f"token {number}" for number in range(30)]
+    text = write(Report(Note("mask_title"), [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)]), "en")
+    assert "token 29" in text
+    assert "…" not in text.replace("… stands for more", "")
 
 
 def test_the_page_escapes_text_and_asks_for_nothing() -> None:

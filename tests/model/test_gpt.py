@@ -13,7 +13,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.dropout import DropMasks
 
 VOCAB = 17
-CHOICES = list(itertools.product(("learned", "sinusoidal", "rope"), ("layernorm", "rmsnorm"), ("pre", "post")))
+CHOICES = list(itertools.product(("learned", "sinusoidal", "rope", "none"), ("layernorm", "rmsnorm"), ("pre", "post")))
 
 
 def make(**choices: object) -> GPT:
@@ -56,7 +56,7 @@ def test_fused_equals_separate_heads_in_outputs_and_every_gradient(
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "separate"])
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope", "none"])
 def test_no_token_sees_the_future(positions: str, fused: bool) -> None:
     """The gradient of what is predicted at t with respect to later embeddings is zero, to earlier ones not."""
     model = make(positions=positions).eval().use_fused(fused)
@@ -67,6 +67,17 @@ def test_no_token_sees_the_future(positions: str, fused: bool) -> None:
     by_token = embedded[0].grad[0].abs().sum(-1)
     assert (by_token[5:] == 0).all()
     assert (by_token[:5] > 0).all()
+
+
+def test_without_positions_the_tokens_before_the_last_may_change_places_in_one_layer() -> None:
+    """Sums over the same tokens; with positions they are others. More layers tell the order from the mask."""
+    for positions, same in (("none", True), ("rope", False), ("learned", False)):
+        model = make(positions=positions, num_blocks=1).double().eval()
+        one, other = (model.next_logits(torch.tensor([order])) for order in ([1, 2, 3, 4], [3, 1, 2, 4]))
+        assert torch.allclose(one, other, rtol=0, atol=1e-12) == same
+    deep = make(positions="none", num_blocks=2).double().eval()
+    one, other = (deep.next_logits(torch.tensor([order])) for order in ([1, 2, 3, 4], [3, 1, 2, 4]))
+    assert not torch.allclose(one, other, rtol=0, atol=1e-9)
 
 
 def test_attention_weights_are_those_that_the_output_is_made_of() -> None:

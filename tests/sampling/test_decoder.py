@@ -43,7 +43,7 @@ def cropped_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
 def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
     """Without a cache: all tokens at once, each head by itself, and each token sees the C - 1 before it."""
     T, K = len(tokens), model.config.head_size
-    rotation = RotaryPositions(T, K)(T).double()
+    rotation = RotaryPositions(T, K)(T).double() if model.rotary else None
     distance = torch.arange(T)[:, None] - torch.arange(T)
     mask = (distance < 0) | (distance >= C)
     ids = torch.tensor([tokens])
@@ -54,7 +54,9 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         seen = block.attention_input(x)
         heads = []
         for head in block.attention.heads:
-            queries, keys = (rotate(part(seen), rotation) for part in (head.Wq, head.Wk))
+            queries, keys = head.Wq(seen), head.Wk(seen)
+            if rotation is not None:
+                queries, keys = rotate(queries, rotation), rotate(keys, rotation)
             heads.append(attention_weights(attention_scores(queries, keys), mask, K) @ head.Wv(seen))
         x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
         if block.pre_norm:
@@ -71,6 +73,7 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         ["model.positions=learned"],
         ["model.positions=sinusoidal", "model.tie_embeddings=true", "model.activation=relu"],
         ["model.positions=rope"],
+        ["model.positions=none"],
         ["model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2", "model.bias=false"],
         ["model.positions=learned", "model.norm_position=post"],
         ["model.positions=rope", "model.norm_position=post"],
@@ -82,7 +85,7 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
 @torch.no_grad()
 def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: list[str]) -> None:
     model = make_model(*settings)
-    reference = banded_logits if model.rotary else cropped_logits
+    reference = cropped_logits if model.position_embedding else banded_logits
     decoder = Decoder(model, torch.float64)
     tokens = [list(prompt) for prompt in PROMPTS]
     logits = decoder.prefill(PROMPTS)
@@ -100,7 +103,7 @@ def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: lis
 
 @torch.no_grad()
 def test_within_the_window_it_is_the_model_itself() -> None:
-    for positions in ("learned", "rope"):
+    for positions in ("learned", "rope", "none"):
         model = make_model(f"model.positions={positions}")
         ids = torch.randint(V, (3, C), generator=torch.Generator().manual_seed(0))
         decoder = Decoder(model, torch.float64)
