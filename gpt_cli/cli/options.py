@@ -76,7 +76,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file, or the name of a shipped config: small, tiny, shakespeare-cpu, smoke.",
+        help="A YAML file, or the name of a shipped config: small, tiny, grouped-query, shakespeare-cpu, smoke.",
     ),
 ]
 Settings = Annotated[

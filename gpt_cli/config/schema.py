@@ -120,6 +120,12 @@ class ModelConfig(Section):
         lt=1,
         description="share zeroed in training, of attention weights and of each residual branch",
     )
+    attention: Literal["multi_head", "grouped_query"] = Field(
+        default="multi_head", description="grouped_query lets several heads share keys and values"
+    )
+    num_key_value_heads: Few | None = Field(
+        default=None, description="heads of keys and values of grouped_query; null for a quarter of num_heads"
+    )
     positions: Literal["learned", "sinusoidal", "rope", "none"] = Field(
         default="learned",
         description="how the model knows the order of tokens; rope turns queries and keys, none leaves it to the mask",
@@ -140,15 +146,30 @@ class ModelConfig(Section):
 
     def unused_keys(self) -> list[tuple[str, str]]:
         """Keys that were changed although others leave them without use, and which."""
-        return [("ngram_rows", "model.ngram_embedding null")] if self._idle("ngram_rows", self.ngram_embedding) else []
+        keys = [("ngram_rows", "model.ngram_embedding null")] if self._idle("ngram_rows", self.ngram_embedding) else []
+        if self._idle("num_key_value_heads", self.attention == "grouped_query"):
+            keys.append(("num_key_value_heads", f"model.attention {self.attention}"))
+        return keys
 
     @property
     def head_size(self) -> int:
         """Width of one head's queries, keys and values."""
         return self.d_model // self.num_heads
 
+    @property
+    def key_value_heads(self) -> int:
+        """How many heads of keys and values there are; of grouped_query by default at most a quarter, evenly shared."""
+        if self.attention == "multi_head":
+            return self.num_heads
+        quarter = max(1, self.num_heads // 4)
+        return self.num_key_value_heads or max(n for n in range(1, quarter + 1) if self.num_heads % n == 0)
+
     def misfits(self) -> Iterator[Misfit]:
         """How sizes that are valid by themselves do not fit together."""
+        if self.num_heads % self.key_value_heads:
+            divisors = [str(n) for n in range(1, self.num_heads + 1) if self.num_heads % n == 0]
+            wrong = f"{self.num_key_value_heads} does not divide num_heads {self.num_heads}"
+            yield Misfit(("num_key_value_heads", "num_heads"), wrong, f"use {', '.join(divisors)}")
         if self.d_model % self.num_heads:
             below = self.d_model - self.d_model % self.num_heads
             nearest = " or ".join(str(size) for size in (below, below + self.num_heads) if size)

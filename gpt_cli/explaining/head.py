@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT
-from gpt_cli.model.attention import Stages, causal_mask
+from gpt_cli.model.attention import Stages, causal_mask, head_stages
 from gpt_cli.model.block import Block
 
 NUM_LARGEST = 3
@@ -31,7 +31,7 @@ def explain_head(
     names = [f"{place} {label.strip() or label}" for place, label in enumerate(labels)]
     asked, places = [names[query] for query in queries], list(queries)
     block = model.blocks[layer]
-    one = block.attention.heads[head]
+    Wq, Wk, Wv = block.attention.matrices(head)
 
     batch = torch.tensor([list(ids)])
     steps, x, rotation = _embeddings(model, batch, names, layer)
@@ -42,11 +42,11 @@ def explain_head(
         steps.append(
             Step("normalised", f"a = {_norm_formula(block.norm_1)}", normalised, names, notes=[_norm_note(block)])
         )
-    stages = one.stages(seen, rotation)
+    stages = head_stages(Wq, Wk, Wv, seen, rotation)
     values = Step("values", f"v = Wv {source}", _numbers(stages.values[0]), names)
     steps += [
-        Step("queries", f"q = Wq {source}", _numbers(one.Wq(seen)[0, places]), asked),
-        Step("keys", f"k = Wk {source}", _numbers(one.Wk(seen)[0]), names),
+        Step("queries", f"q = Wq {source}", _numbers(Wq(seen)[0, places]), asked),
+        Step("keys", f"k = Wk {source}", _numbers(Wk(seen)[0]), names),
     ]
     if rotation is not None:
         turned = "{0}′ = {0} cos(t θ) + (-{0}₂, {0}₁) sin(t θ)"
@@ -62,7 +62,7 @@ def explain_head(
     numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.head_size}
     facts = {"layer": layer, "head": head, "queries": places, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
-    parameters = {name: getattr(one, name).weight for name in ("Wq", "Wk", "Wv")}
+    parameters = {"Wq": Wq.weight, "Wk": Wk.weight, "Wv": Wv.weight}
     for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
         parameters |= {f"{name}.{part}": parameter for part, parameter in module.named_parameters()}
     if rotation is not None:

@@ -47,11 +47,12 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
     parts = parameters_by_part(config, vocab_size)
     parameters = sum(parts.values())
     # matrices only: a bias is added, not multiplied
-    products = 12 * config.num_blocks * config.d_model**2 + config.d_model * vocab_size
+    shared = config.key_value_heads * config.head_size  # width of all keys, and of all values
+    products = config.num_blocks * config.d_model * (10 * config.d_model + 2 * shared) + config.d_model * vocab_size
     attention = 2 * config.num_blocks * config.context_length * config.d_model
     forward = 2 * (products + attention)
     size = 2 if dtype == "bfloat16" else 4
-    cache = 2 * config.num_blocks * config.d_model * 4
+    cache = 2 * config.num_blocks * shared * 4
     return Estimate(
         parts,
         forward,

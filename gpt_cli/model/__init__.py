@@ -8,5 +8,6 @@ from gpt_cli.model.attention import Attention, MultiHeadAttention
 from gpt_cli.model.block import Block, FeedForward
 from gpt_cli.model.cross_attention import CrossAttention
 from gpt_cli.model.gpt import GPT
+from gpt_cli.model.grouped_query import GroupedQueryAttention
 
-__all__ = ["GPT", "Attention", "Block", "CrossAttention", "FeedForward", "MultiHeadAttention"]
+__all__ = ["GPT", "Attention", "Block", "CrossAttention", "FeedForward", "GroupedQueryAttention", "MultiHeadAttention"]

@@ -42,6 +42,16 @@ class Stages(NamedTuple):
     heads: Tensor
 
 
+def head_stages(Wq: nn.Linear, Wk: nn.Linear, Wv: nn.Linear, x: Tensor, rotation: Tensor | None) -> Stages:
+    """What one head with these matrices does to x [B, T, D], step by step."""
+    queries, keys, values = Wq(x), Wk(x), Wv(x)
+    if rotation is not None:
+        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+    scores = attention_scores(queries, keys)
+    weights = attention_weights(scores, causal_mask(x.shape[-2], x.device), queries.shape[-1])
+    return Stages(queries, keys, values, scores, weights, weights @ values)
+
+
 class Attention(nn.Module):
     """One causal head: [B, T, D] -> [B, T, K]. Vaswani et al. 2017, section 3.2.1."""
 
@@ -54,12 +64,7 @@ class Attention(nn.Module):
 
     def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
         """The computation without dropout, step by step; `rotation` [2, T, K] turns queries and keys."""
-        queries, keys, values = self.Wq(x), self.Wk(x), self.Wv(x)
-        if rotation is not None:
-            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        scores = attention_scores(queries, keys)
-        weights = attention_weights(scores, causal_mask(x.shape[-2], x.device), queries.shape[-1])
-        return Stages(queries, keys, values, scores, weights, weights @ values)
+        return head_stages(self.Wq, self.Wk, self.Wv, x, rotation)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
         """Where each token looks: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
@@ -100,29 +105,14 @@ class MultiHeadAttention(nn.Module):
         return torch.cat(outputs, dim=-1)
 
     def fused_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """All heads at once: [B, T, D] -> [B, T, D].
+        """All heads at once: [B, T, D] -> [B, T, D]."""
+        projected = self._project(x, rotation, range(len(self.heads)))
+        return join_heads(mix_heads(*projected, self.dropout.p if self.training else 0.0, keep))
 
-        On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA
-        the flash kernel where no weights are dropped.
-        """
-        B, H, T = x.shape[0], len(self.heads), x.shape[1]
-        queries, keys, values = self._project(x, rotation, range(H))  # each [B, H, T, K]
-        dropping = self.training and self.dropout.p > 0
-        if x.is_cuda and not dropping:
-            mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        else:
-            weights = _batched_weights(queries, keys)
-            if keep is not None:
-                weights = drop_out(weights, keep.view(B * H, T, T), self.dropout.p)
-            elif dropping:
-                weights = F.dropout(weights, self.dropout.p)
-            mixed = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, (B, H))
-        return self.join(mixed)
-
-    @staticmethod
-    def join(heads: Tensor) -> Tensor:
-        """The outputs of all heads side by side, as the projection layer wants them: [B, H, T, K] -> [B, T, D]."""
-        return heads.transpose(1, 2).flatten(2)
+    def matrices(self, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        """Wq, Wk and Wv of a head."""
+        one = self.heads[head]
+        return one.Wq, one.Wk, one.Wv
 
     def _project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of some heads in one product: each [B, heads, T, K]."""
@@ -141,8 +131,34 @@ class MultiHeadAttention(nn.Module):
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
         """The stages of some heads, each [B, heads, T, K] or [B, heads, T, T]."""
         queries, keys, values = self._project(x, rotation, heads)
-        weights = _batched_weights(queries, keys).unflatten(0, queries.shape[:2])
-        return Stages(queries, keys, values, attention_scores(queries, keys), weights, weights @ values)
+        return batched_stages(queries, keys, values)
+
+
+def join_heads(heads: Tensor) -> Tensor:
+    """The outputs of all heads side by side, as a projection layer wants them: [B, H, T, K] -> [B, T, D]."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def mix_heads(queries: Tensor, keys: Tensor, values: Tensor, dropout: float, keep: Tensor | None) -> Tensor:
+    """Causal attention of many heads at once: each [B, H, T, K] -> [B, H, T, K].
+
+    On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA the flash
+    kernel where no weights are dropped. `keep` [B, H, T, T] says which weights stay, else torch draws.
+    """
+    if queries.is_cuda and not dropout:
+        return F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    weights = _batched_weights(queries, keys)
+    if keep is not None:
+        weights = drop_out(weights, keep.flatten(0, 1), dropout)
+    elif dropout:
+        weights = F.dropout(weights, dropout)
+    return torch.bmm(weights, values.flatten(0, 1)).unflatten(0, queries.shape[:2])
+
+
+def batched_stages(queries: Tensor, keys: Tensor, values: Tensor) -> Stages:
+    """The stages of many heads at once, from what was projected: each [B, H, T, K]."""
+    weights = _batched_weights(queries, keys).unflatten(0, queries.shape[:2])
+    return Stages(queries, keys, values, attention_scores(queries, keys), weights, weights @ values)
 
 
 def _batched_weights(queries: Tensor, keys: Tensor) -> Tensor:

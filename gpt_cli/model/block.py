@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from gpt_cli.config import ModelConfig
 from gpt_cli.model.attention import MultiHeadAttention
 from gpt_cli.model.dropout import Dropout, Keep
+from gpt_cli.model.grouped_query import GroupedQueryAttention
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -15,6 +16,15 @@ def make_norm(config: ModelConfig) -> nn.Module:
     if config.norm == "rmsnorm":
         return nn.RMSNorm(config.d_model, eps=1e-6)
     return nn.LayerNorm(config.d_model, bias=config.bias)
+
+
+def make_attention(config: ModelConfig) -> MultiHeadAttention | GroupedQueryAttention:
+    """The form of attention that a config names: [B, T, D] -> [B, T, D]."""
+    if config.attention == "grouped_query":
+        return GroupedQueryAttention(
+            config.d_model, config.num_heads, config.key_value_heads, config.dropout, bias=config.bias
+        )
+    return MultiHeadAttention(config.d_model, config.num_heads, config.dropout, bias=config.bias)
 
 
 class FeedForward(nn.Module):
@@ -41,7 +51,7 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.norm_1 = make_norm(config)
-        self.attention = MultiHeadAttention(config.d_model, config.num_heads, config.dropout, bias=config.bias)
+        self.attention = make_attention(config)
         self.norm_2 = make_norm(config)
         self.feed_forward = FeedForward(config)
         self.dropout = Dropout(config.dropout)

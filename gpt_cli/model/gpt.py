@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.model.attention import Stages
+from gpt_cli.model.attention import Stages, join_heads
 from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.ngrams import NgramEmbedding
@@ -88,9 +88,7 @@ class GPT(nn.Module):
             yield stages
             if number < max(layers):
                 whole = list(heads) == list(range(self.config.num_heads))  # then they need not be computed again
-                attended = (
-                    attention.projection_layer(attention.join(stages.heads)) if whole else attention(seen, rotation)
-                )
+                attended = attention.projection_layer(join_heads(stages.heads)) if whole else attention(seen, rotation)
                 x = block.after_attention(x, attended)
 
     def attention_weights(

@@ -61,7 +61,7 @@ class Decoder:
         self.output_layer = self._product(output.weight)
         # twice the window, so that old slots are dropped once in C tokens and not at each
         self.num_slots = 2 * self.config.context_length
-        self.cache: list[Tensor] = []  # of each layer, keys and values [2, B, H, slots, K]
+        self.cache: list[Tensor] = []  # of each layer, keys and values [2, B, G, slots, K] of G key-value heads
         self.tokens: list[list[int]] = []  # of each row, since the beginning of its window
         self.begins: list[int] = []  # the slot where each row's window begins
         self.end = 0  # the next free slot, of all rows
@@ -69,15 +69,15 @@ class Decoder:
     def cache_bytes(self, num_tokens: int) -> int:
         """What keys and values of one row take that has so many tokens, prompt included."""
         num_slots = min(self.num_slots, num_tokens)
-        return 2 * self.config.num_blocks * self.config.d_model * self.token_embedding.element_size() * num_slots
+        width = self.config.key_value_heads * self.config.head_size
+        return 2 * self.config.num_blocks * width * self.token_embedding.element_size() * num_slots
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Begin new sequences, each of 1 to context_length ids; gives the logits [B, V] of their next tokens."""
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
-        H, K = self.config.num_heads, self.config.head_size
-        shape = (2, B, H, self.num_slots, K)
+        shape = (2, B, self.config.key_value_heads, self.num_slots, self.config.head_size)
         if not self.cache or self.cache[0].shape != shape:
             # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
             self.cache = [self.token_embedding.new_empty(shape) for _ in self.layers]
@@ -135,7 +135,7 @@ class Decoder:
     def _run(self, T: int, rows: list[int]) -> Tensor:
         """The last T tokens of some rows into the last T slots; gives the logits [R, V] after the last one."""
         R = len(rows)
-        D, H, K = self.config.d_model, self.config.num_heads, self.config.head_size
+        D, H, G, K = self.config.d_model, self.config.num_heads, self.config.key_value_heads, self.config.head_size
         begin = self.end - T
         # no slot before the first is seen
         first = max(0, begin + 1 - self.config.context_length)
@@ -149,21 +149,24 @@ class Decoder:
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
         mask = None
         if T > 1 or any(self.begins[row] > first for row in rows):
-            mask = self._mask(slots, begins, first).expand(R, H, T, self.end - first).reshape(R * H, T, -1)
+            mask = self._mask(slots, begins, first).expand(R, H, T, self.end - first).reshape(R * G, H // G * T, -1)
         for layer, cache in zip(self.layers, self.cache, strict=True):
             normed = layer.norm_1(x) if self.config.norm_position == "pre" else x
             projections = layer.queries_keys_values(normed.to(self.dtype)).to(x.dtype)
-            heads = projections.view(R, T, 3, H, K).permute(2, 0, 3, 1, 4)  # [3, R, H, T, K]
+            turning, values = projections.view(R, T, H + 2 * G, K).transpose(1, 2).split((H + G, G), dim=1)
             if rotation is not None:
-                heads = torch.cat([rotate(heads[:2], rotation), heads[2:]])
-            cache[:, of_rows, :, begin : self.end] = heads[1:]
-            keys, values = cache[:, of_rows, :, first : self.end].view(2, R * H, -1, K)
-            mixed = self._mix(heads[0].reshape(R * H, T, K), keys, values, mask)
+                turning = rotate(turning, rotation)
+            queries, keys = turning.split((H, G), dim=1)
+            cache[0][of_rows, :, begin : self.end] = keys
+            cache[1][of_rows, :, begin : self.end] = values
+            keys, values = cache[:, of_rows, :, first : self.end].view(2, R * G, -1, K)
+            # the heads of a group look at the same keys: their queries stand below each other
+            mixed = self._mix(queries.reshape(R * G, H // G * T, K), keys, values, mask)
             x = self._after_attention(layer, x, mixed.view(R, H, T, K).transpose(1, 2).reshape(R * T, D))
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
     def _mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of all heads: [R * H, T, K], twice [R * H, slots, K], [R * H, T, slots] -> [R * H, T, K]."""
+        """Attention of N queries a group: [R * G, N, K], twice [R * G, S, K], [R * G, N, S] -> [R * G, N, K]."""
         scale = self.config.head_size**-0.5
         if mask is None:
             scores = torch.bmm(queries * scale, keys.transpose(1, 2))

@@ -125,6 +125,21 @@ def test_misfits_are_told_beside_mistakes_but_not_about_mistaken_keys() -> None:
     assert len(problems("model: {d_model: 100, num_heads: x}")) == 1
 
 
+def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
+    for num_heads, expected in ((8, 2), (4, 1), (1, 1), (12, 3), (6, 1), (7, 1)):
+        model = read(
+            "", "model.attention=grouped_query", f"model.num_heads={num_heads}", f"model.d_model={num_heads}"
+        ).model
+        assert model.key_value_heads == expected
+    assert read("", "model.attention=grouped_query", "model.num_key_value_heads=4").model.key_value_heads == 4
+    assert read("", "model.num_heads=4").model.key_value_heads == 4
+    lines = problems("", "model.attention=grouped_query", "model.num_key_value_heads=3")
+    assert lines == ["error: --set: model.num_key_value_heads: 3 does not divide num_heads 8; use 1, 2, 4, 8"]
+    (unused,) = read("", "model.num_key_value_heads=2").unused()
+    assert "model.num_key_value_heads" in unused
+    assert "model.attention multi_head" in unused
+
+
 def test_all_wrong_settings_are_told_at_once() -> None:
     lines = problems("train:\n  seed: x", "train.foo=1", "seed=3", "model.bar")
     assert [line.split(";")[0] for line in lines if line.startswith("error")] == [
@@ -164,7 +179,7 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
         read_config("smal")
     assert raised.value.lines() == [
         'error: "smal": no such config file',
-        "hint: did you mean --config small? shipped configs: shakespeare-cpu, small, smoke, tiny",
+        "hint: did you mean --config small? shipped configs: grouped-query, shakespeare-cpu, small, smoke, tiny",
     ]
 
 

@@ -19,6 +19,7 @@ FORMS = {
     "learned": ["model.positions=learned"],
     "sinusoidal, no bias": ["model.positions=sinusoidal", "model.bias=false"],
     "rope, rmsnorm": ["model.positions=rope", "model.norm=rmsnorm"],
+    "grouped": ["model.attention=grouped_query", "model.num_heads=2", "model.positions=rope"],
     "no positions": ["model.positions=none"],
     "post-norm": ["model.positions=learned", "model.norm_position=post"],
     "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],

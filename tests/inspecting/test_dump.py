@@ -125,9 +125,9 @@ def test_a_head_is_the_same_whatever_is_chosen_beside_it() -> None:
     np.testing.assert_allclose(part.weights, full.weights[[0, 2]][:, [1, 3]], rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rope"])
-def test_weights_times_values_give_the_output_of_the_fused_path(positions: str) -> None:
-    config = small_config(f"model.positions={positions}", "model.num_heads=4")
+@pytest.mark.parametrize("settings", [["positions=learned"], ["positions=rope"], ["attention=grouped_query"]])
+def test_weights_times_values_give_the_output_of_the_fused_path(settings: list[str]) -> None:
+    config = small_config(*(f"model.{setting}" for setting in settings), "model.num_heads=4")
     model = GPT(config.model, 257, torch.Generator().manual_seed(0)).double().eval()
     ids = list(range(16))
     stages = ("weights", "scores", "queries", "keys", "values", "heads")

@@ -27,9 +27,17 @@ def test_parts_add_up_to_the_model_and_can_be_worked_out() -> None:
     assert sum(parts.values()) == sum(parameter.numel() for parameter in GPT(SIZES, 100).parameters())
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_operations_are_those_that_torch_counts(tied: bool) -> None:
-    sizes = SIZES.model_copy(update={"tie_embeddings": tied})
+@pytest.mark.parametrize(
+    "update",
+    [
+        {},
+        {"tie_embeddings": True},
+        {"attention": "grouped_query"},
+        {"attention": "grouped_query", "num_key_value_heads": 2},
+    ],
+)
+def test_operations_are_those_that_torch_counts(update: dict[str, object]) -> None:
+    sizes = SIZES.model_copy(update=update)
     model, ids = GPT(sizes, 100), torch.zeros(1, 16, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
         model(ids)
@@ -43,3 +51,7 @@ def test_memory_holds_four_copies_of_the_weights_and_the_cache_keys_and_values()
     activations = (large.training_bytes - small.training_bytes) / 2
     assert small.training_bytes - activations == 16 * small.parameters
     assert small.cache_bytes_per_token == 2 * 3 * 32 * 4
+    grouped = estimate(
+        SIZES.model_copy(update={"attention": "grouped_query"}), 100, micro_batch_size=1, dtype="float32"
+    )
+    assert grouped.cache_bytes_per_token == small.cache_bytes_per_token / 4

@@ -53,11 +53,12 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
     for block in model.blocks:
         seen = block.attention_input(x)
         heads = []
-        for head in block.attention.heads:
-            queries, keys = head.Wq(seen), head.Wk(seen)
+        for number in range(model.config.num_heads):
+            Wq, Wk, Wv = block.attention.matrices(number)
+            queries, keys = Wq(seen), Wk(seen)
             if rotation is not None:
                 queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-            heads.append(attention_weights(attention_scores(queries, keys), mask, K) @ head.Wv(seen))
+            heads.append(attention_weights(attention_scores(queries, keys), mask, K) @ Wv(seen))
         x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
         if block.pre_norm:
             x = x + block.feed_forward(block.norm_2(x))
@@ -74,6 +75,8 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         ["model.positions=sinusoidal", "model.tie_embeddings=true", "model.activation=relu"],
         ["model.positions=rope"],
         ["model.positions=none"],
+        ["model.positions=rope", "model.attention=grouped_query", "model.num_key_value_heads=1"],
+        ["model.positions=learned", "model.attention=grouped_query"],
         ["model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2", "model.bias=false"],
         ["model.positions=learned", "model.norm_position=post"],
         ["model.positions=rope", "model.norm_position=post"],

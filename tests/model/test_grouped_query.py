@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpt_cli.model import GroupedQueryAttention, MultiHeadAttention
+from gpt_cli.model.positions import RotaryPositions
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def grouped(num_groups: int, dropout: float = 0.0) -> GroupedQueryAttention:
+    torch.manual_seed(0)
+    return GroupedQueryAttention(24, 4, num_groups, dropout).double()
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+ROTATION = RotaryPositions(5, 6)(5).double()
+
+
+def multi_head_of(ours: GroupedQueryAttention) -> MultiHeadAttention:
+    """Multi-head attention whose heads have copies of the matrices of their groups."""
+    plain = MultiHeadAttention(24, 4).double()
+    with torch.no_grad():
+        for number, head in enumerate(plain.heads):
+            for own, shared in zip((head.Wq, head.Wk, head.Wv), ours.matrices(number), strict=True):
+                own.weight.copy_(shared.weight)
+        plain.projection_layer.load_state_dict(ours.projection_layer.state_dict())
+    return plain
+
+
+@pytest.mark.parametrize("num_groups", [1, 2, 4])
+@pytest.mark.parametrize("rotation", [None, ROTATION], ids=["plain", "turned"])
+def test_it_is_multi_head_attention_whose_heads_share_matrices(num_groups: int, rotation: torch.Tensor | None) -> None:
+    ours = grouped(num_groups)
+    plain, x = multi_head_of(ours), draw(2, 5, 24)
+    close(ours(x, rotation), plain(x, rotation))
+    ours.fused = False
+    close(ours(x, rotation), plain(x, rotation))
+
+
+@pytest.mark.parametrize("num_groups", [1, 2, 4])
+def test_gradients_of_a_group_are_the_sums_of_its_heads(num_groups: int) -> None:
+    ours = grouped(num_groups)
+    plain, x = multi_head_of(ours), draw(2, 5, 24)
+    for attention in (ours, plain):
+        attention(x, ROTATION).square().sum().backward()
+    size = 4 // num_groups
+    for number, group in enumerate(ours.groups):
+        for name in ("Wk", "Wv"):
+            of_heads = [getattr(head, name).weight.grad for head in list(plain.heads)[number * size :][:size]]
+            close(getattr(group, name).weight.grad, torch.stack(of_heads).sum(0))
+    fused = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    ours.zero_grad()
+    ours.fused = False
+    ours(x, ROTATION).square().sum().backward()
+    for name, parameter in ours.named_parameters():
+        assert parameter.grad is not None
+        assert fused[name] is not None
+        close(parameter.grad, fused[name])  # type: ignore[arg-type]
+
+
+def test_heads_of_one_group_share_keys_and_values_and_those_of_another_do_not() -> None:
+    stages = grouped(2).stages(draw(1, 5, 24), None, heads=[0, 1, 2, 3])
+    for part in (stages.keys, stages.values):
+        close(part[:, 0], part[:, 1])
+        close(part[:, 2], part[:, 3])
+        assert not torch.allclose(part[:, 1], part[:, 2])
+    assert not torch.allclose(stages.queries[:, 0], stages.queries[:, 1])
+
+
+def test_stages_of_chosen_heads_are_those_of_each() -> None:
+    ours, x = grouped(2), draw(2, 5, 24)
+    chosen = ours.stages(x, ROTATION, heads=[3, 0])
+    plain = multi_head_of(ours)
+    for place, number in enumerate([3, 0]):
+        for stage, found in plain.heads[number].stages(x, ROTATION)._asdict().items():
+            close(getattr(chosen, stage)[:, place], found)
+
+
+def test_kept_weights_are_scaled_in_both_twins_alike() -> None:
+    ours, x = grouped(2, dropout=0.5), draw(2, 5, 24)
+    keep = draw(2, 4, 5, 5, seed=1) > 0
+    fused = ours(x, ROTATION, keep)
+    ours.fused = False
+    close(ours(x, ROTATION, keep), fused)
+    torch.manual_seed(0)
+    first = ours(x)
+    assert not torch.equal(ours(x), first)
+    assert torch.equal(ours.eval()(x), ours(x))
+
+
+def test_it_has_the_parameters_of_its_groups_alone() -> None:
+    count = {G: sum(parameter.numel() for parameter in grouped(G).parameters()) for G in (1, 2, 4)}
+    # Wq and the projection 24 x 24 each and a bias; Wk and Wv 6 x 24 for each group
+    assert count == {G: 2 * 24 * 24 + 24 + G * 2 * 6 * 24 for G in (1, 2, 4)}
+    assert [name for name, _ in grouped(1).named_parameters()] == [
+        *(f"heads.{number}.Wq.weight" for number in range(4)),
+        "groups.0.Wk.weight",
+        "groups.0.Wv.weight",
+        "projection_layer.weight",
+        "projection_layer.bias",
+    ]
