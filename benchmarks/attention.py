@@ -1,8 +1,8 @@
 """What a dump of all heads costs, format by format, and how soon its page can be used; part of `make bench`.
 
 The model is a fresh one of the config's sizes whose queries are made larger, so that its heads are as sharp as trained
-ones and its files no smaller than theirs. Beside it, where it is installed, transformers with `output_attentions`
-on a GPT-2 of the same sizes, its weights saved the same way; and Chromium, where that and playwright are installed.
+ones and its files no smaller than theirs. Beside it, where it is installed, transformers with `output_attentions` on
+a GPT-2 with the same weights, saved the same way; and Chromium, where that and playwright are installed.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def main() -> None:
 
     dump = ours()
     forms: dict[str, Callable[[], object]] = {"gpt": ours}
-    theirs = _transformers(sizes, ids)
+    theirs = _transformers(model, ids)
     if theirs:
         forms["transformers"] = theirs
+        np.testing.assert_allclose(theirs(), dump.weights, atol=1e-4)
     found: dict[str, Any] = {"shape": dump.weights.shape, "seconds": {}, "bytes": {}}
     with tempfile.TemporaryDirectory() as folder:
         for ending in FORMATS:
@@ -80,23 +81,38 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def _transformers(sizes: Any, ids: list[int]) -> Callable[[], np.ndarray] | None:
-    if importlib.util.find_spec("transformers") is None:
+def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None:
+    """The same attention [L, H, T, T] by GPT-2; None where transformers is missing or the config is of no GPT-2."""
+    sizes = model.config
+    form = (sizes.attention, sizes.positions, sizes.norm, sizes.norm_position, sizes.activation, sizes.bias)
+    of_gpt2 = form == ("multi_head", "learned", "layernorm", "pre", "gelu", True)
+    if not of_gpt2 or importlib.util.find_spec("transformers") is None:
         return None
     library: Any = importlib.import_module("transformers")
     shape = library.GPT2Config(
-        vocab_size=257, n_positions=sizes.context_length, n_embd=sizes.d_model, n_layer=sizes.num_blocks,
-        n_head=sizes.num_heads, attn_implementation="eager",
+        vocab_size=model.vocab_size, n_positions=sizes.context_length, n_embd=sizes.d_model, n_layer=sizes.num_blocks,
+        n_head=sizes.num_heads, activation_function="gelu", attn_implementation="eager", bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
-    torch.manual_seed(0)
-    model = library.GPT2LMHeadModel(shape).eval()
-    with torch.no_grad():
-        for block in model.transformer.h:  # c_attn makes queries, keys and values, in this order
-            block.attn.c_attn.weight[:, : sizes.d_model] *= 20
+    theirs = library.GPT2LMHeadModel(shape).eval()
+    own = theirs.transformer
+    own.wte.weight.data = model.token_embedding.weight.data
+    own.wpe.weight.data = model.position_embedding.weight.data  # type: ignore[union-attr]
+    for block, copy in zip(model.blocks, own.h, strict=True):
+        copy.ln_1.load_state_dict(block.norm_1.state_dict())
+        copy.ln_2.load_state_dict(block.norm_2.state_dict())
+        attention, feed_forward = block.attention, block.feed_forward
+        for layer, weight, bias in (
+            (copy.attn.c_attn, attention.projection_weights(), torch.zeros(3 * sizes.d_model)),
+            (copy.attn.c_proj, attention.projection_layer.weight, attention.projection_layer.bias),
+            (copy.mlp.c_fc, feed_forward.expand.weight, feed_forward.expand.bias),
+            (copy.mlp.c_proj, feed_forward.contract.weight, feed_forward.contract.bias),
+        ):
+            # theirs are [in, out]
+            layer.weight.data, layer.bias.data = weight.detach().T.contiguous(), bias.detach()
 
     @torch.inference_mode()
     def run() -> np.ndarray:
-        return torch.cat(model(torch.tensor([ids]), output_attentions=True).attentions).numpy()
+        return torch.cat(theirs(torch.tensor([ids]), output_attentions=True).attentions).numpy()
 
     return run
 
