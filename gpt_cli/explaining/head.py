@@ -14,7 +14,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages, causal_mask, head_stages
 from gpt_cli.model.block import Block
 
-NUM_LARGEST = 3
+_NUM_LARGEST = 3
 
 
 @torch.no_grad()
@@ -148,7 +148,7 @@ def _joining(
 
 def _largest(key: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
     """The tokens with the largest numbers, which are above zero, in words and as data."""
-    order = torch.argsort(numbers, descending=True, stable=True)[:NUM_LARGEST].tolist()
+    order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     found = [(place, float(numbers[place])) for place in order if numbers[place] > 0]
     text = ", ".join(f"{names[place]} {number:.4f}" for place, number in found)
     largest = [{"place": place, "number": number} for place, number in found]

@@ -1,20 +1,17 @@
-"""The page in headless Chromium: what it shows is what the file holds, and nothing that a token says happens."""
+"""The page in headless Chromium: what it shows is what the file holds. Hostile texts: test_hostile_text.py."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
+from browsers import Opened
 from pages import dump_of, random_weights, restored
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from gpt_cli.inspecting.dump import Chance
 from gpt_cli.inspecting.page import build_page
@@ -22,51 +19,6 @@ from gpt_cli.inspecting.page import build_page
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
 WEIGHTS = random_weights(2, 3, 8)
 ROW, COLUMN = np.tril_indices(8)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        told = "no Chromium is installed (Debian: apt install chromium)"
-        if os.environ.get("CI"):
-            pytest.fail(told)
-        pytest.skip(told)
-    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=[*flags, "--disable-component-update", "--disable-sync"],
-            chromium_sandbox=os.geteuid() != 0,
-        )  # fmt: skip
-        yield browser
-        browser.close()
-
-
-class Opened:
-    """A page in a context of its own; what it asked for, and what it complained of, are kept."""
-
-    def __init__(self, browser: Browser, path: Path, locale: str = "en-US", scheme: str = "light"):
-        self.context = browser.new_context(
-            viewport={"width": 1300, "height": 1000},
-            locale=locale,
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
-        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.add_init_script("window.num_fired = 0; window.fired = () => { window.num_fired += 1; }")
-        self.context.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-ready]")
-
-    def copied(self) -> list[list[str]]:
-        self.page.click("#copy-csv")
-        self.page.wait_for_selector("#status:not(:empty)")
-        text = self.page.evaluate("navigator.clipboard.readText()")
-        return list(csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline="")))
 
 
 @pytest.fixture
@@ -338,72 +290,4 @@ def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Pa
     assert not re.search(
         "[\u4e00-\u9fff]", page.evaluate("document.body.innerText").replace("今天", "").replace("中文", "")
     )
-    opened.context.close()
-
-
-CALL = "fired(1)"
-PAYLOADS = [
-    *(
-        template.replace("CALL", CALL)
-        for template in (
-            "<script>CALL</script>", "</script><script>CALL</script>", '"><script>CALL</script>', "<img src=x onerror=CALL>",
-            '"><img src=x onerror=CALL>', "'><img src=x onerror=CALL>", "<svg onload=CALL>", '"><svg onload=CALL>',
-            "<svg><script>CALL</script></svg>", "<body onload=CALL>", "<iframe srcdoc='<script>parent.CALL</script>'>",
-            "<iframe src=javascript:parent.CALL>", "<a href=javascript:CALL autofocus onfocus=CALL>x</a>",
-            "<input autofocus onfocus=CALL>", "<select autofocus onfocus=CALL>", "<textarea autofocus onfocus=CALL>",
-            "<video><source onerror=CALL></video>", "<audio src=x onerror=CALL>", "<details open ontoggle=CALL>",
-            "<marquee onstart=CALL>", "<object data=javascript:CALL>", "<embed src=javascript:CALL>",
-            "<form><button formaction=javascript:CALL autofocus>", "<math href=javascript:CALL>x</math>",
-            "<style onload=CALL></style>", "<link rel=stylesheet href=x onerror=CALL>", "<meta http-equiv=refresh content='0;javascript:CALL'>",
-            "<base href=javascript:CALL//>", "<isindex action=javascript:CALL>", "<table background=javascript:CALL>",
-            "--><script>CALL</script>", "]]><script>CALL</script>", "<!--<script>CALL</script>", "<![CDATA[<script>CALL</script>",
-            "</style><script>CALL</script>", "</title><script>CALL</script>", "</textarea><script>CALL</script>",
-            "</noscript><script>CALL</script>", "</template><script>CALL</script>", "' onmouseover='CALL' x='",
-            '" onmouseover="CALL" x="', '" onfocus="CALL" autofocus x="', "` onmouseover=`CALL`", "javascript:CALL",
-            "${CALL}", "`${CALL}`", "'+CALL+'", '"+CALL+"', "\\');CALL;//", '\\");CALL;//', "{{CALL}}", "{{constructor.constructor('CALL')()}}",
-            "<%=CALL%>", "#{CALL}", "\u2028CALL//", "\u2029CALL//", "\r\nCALL//", "\u202e<script>CALL</script>", "\x00<script>CALL</script>",
-            "<scr\x00ipt>CALL</script>", "＜script＞CALL＜/script＞", "+ADw-script+AD4-CALL+ADw-/script+AD4-", "&lt;script&gt;CALL&lt;/script&gt;",
-            "&#60;img src=x onerror=CALL&#62;", "\\u003cscript\\u003eCALL\\u003c/script\\u003e", "<svg><animate onbegin=CALL attributeName=x dur=1s>",
-            "<svg><a xlink:href=javascript:CALL><text>x</text></a></svg>", "<div style='width:expression(CALL)'>", "<x contenteditable onfocus=CALL tabindex=1 id=x>",
-            "__proto__", "constructor", "{{content}}",
-        )
-    )
-]  # fmt: skip
-
-
-def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
-    assert len(set(PAYLOADS)) >= 60
-    path = tmp_path / "<img src=x onerror=fired(1)>.html"
-    path.write_bytes(build_page(dump_of(PAYLOADS, random_weights(1, 2, len(PAYLOADS)), (Chance(0.5, 1),) * 3)))
-    opened = Opened(browser, path)
-    page = opened.page
-    for token, payload in enumerate(PAYLOADS):
-        span = page.locator(".token").nth(token)
-        span.hover()
-        span.focus()
-        assert span.evaluate("e => e.childElementCount") == 0
-        if payload.isprintable():
-            assert span.evaluate("e => e.textContent") == payload
-    page.click("#language")
-    labels = page.evaluate("parseFloat(document.getElementById('map').style.width)") - len(PAYLOADS) * 2
-    page.locator("#map").hover(position={"x": labels + 5, "y": labels + 60})
-    assert page.inner_text("#cell") != ""
-    assert [line[5] for line in opened.copied() if line[2] == "0"] == [PAYLOADS[0]]
-    allowed = {"script": 2, "style": 1, "img": 0, "iframe": 0, "link": 0, "a": 0, "object": 0, "embed": 0, "form": 0}
-    assert {name: page.locator(name).count() for name in allowed} == allowed
-    assert page.evaluate("window.num_fired") == 0
-    assert opened.complaints == []
-    assert opened.requests == [path.as_uri()]
-    opened.context.close()
-
-
-def test_the_test_notices_a_payload_that_fires(browser: Browser, tmp_path: Path) -> None:
-    """The same document with its policy taken out and a payload as markup: the watch above would see it."""
-    page = build_page(dump_of(["a"], random_weights(1, 1, 1))).decode()
-    page = re.sub(r"<meta http-equiv.*?>", "", page).replace("<noscript>", "<img src=x onerror=fired(1)><noscript>")
-    path = tmp_path / "a.html"
-    path.write_text(page)
-    opened = Opened(browser, path)
-    assert opened.page.evaluate("window.num_fired") == 1
-    assert len(opened.requests) == 2
     opened.context.close()

@@ -1,0 +1,36 @@
+"""A page of ours opened in Chromium, watched."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+
+class Opened:
+    """A page in a context of its own; what it asked for, and what it complained of, are kept."""
+
+    def __init__(self, browser: Browser, path: Path, locale: str = "en-US", scheme: str = "light"):
+        self.context = browser.new_context(
+            viewport={"width": 1300, "height": 1000},
+            locale=locale,
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.add_init_script("window.num_fired = 0; window.fired = () => { window.num_fired += 1; }")
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready]")
+
+    def copied(self) -> list[list[str]]:
+        self.page.click("#copy-csv")
+        self.page.wait_for_selector("#status:not(:empty)")
+        text = self.page.evaluate("navigator.clipboard.readText()")
+        return list(csv.reader(io.StringIO(text.replace("\r\n", "\n"), newline="")))

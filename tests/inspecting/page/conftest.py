@@ -1,0 +1,28 @@
+"""The browser that the tests of the page share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        told = "no Chromium is installed (Debian: apt install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(told)
+        pytest.skip(told)
+    flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=[*flags, "--disable-component-update", "--disable-sync"],
+            chromium_sandbox=os.geteuid() != 0,
+        )  # fmt: skip
+        yield browser
+        browser.close()

@@ -1,0 +1,80 @@
+"""Nothing that the text of a token says happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from browsers import Opened
+from pages import dump_of, random_weights
+from playwright.sync_api import Browser
+
+from gpt_cli.inspecting.dump import Chance
+from gpt_cli.inspecting.page import build_page
+
+CALL = "fired(1)"
+PAYLOADS = [
+    *(
+        template.replace("CALL", CALL)
+        for template in (
+            "<script>CALL</script>", "</script><script>CALL</script>", '"><script>CALL</script>', "<img src=x onerror=CALL>",
+            '"><img src=x onerror=CALL>', "'><img src=x onerror=CALL>", "<svg onload=CALL>", '"><svg onload=CALL>',
+            "<svg><script>CALL</script></svg>", "<body onload=CALL>", "<iframe srcdoc='<script>parent.CALL</script>'>",
+            "<iframe src=javascript:parent.CALL>", "<a href=javascript:CALL autofocus onfocus=CALL>x</a>",
+            "<input autofocus onfocus=CALL>", "<select autofocus onfocus=CALL>", "<textarea autofocus onfocus=CALL>",
+            "<video><source onerror=CALL></video>", "<audio src=x onerror=CALL>", "<details open ontoggle=CALL>",
+            "<marquee onstart=CALL>", "<object data=javascript:CALL>", "<embed src=javascript:CALL>",
+            "<form><button formaction=javascript:CALL autofocus>", "<math href=javascript:CALL>x</math>",
+            "<style onload=CALL></style>", "<link rel=stylesheet href=x onerror=CALL>", "<meta http-equiv=refresh content='0;javascript:CALL'>",
+            "<base href=javascript:CALL//>", "<isindex action=javascript:CALL>", "<table background=javascript:CALL>",
+            "--><script>CALL</script>", "]]><script>CALL</script>", "<!--<script>CALL</script>", "<![CDATA[<script>CALL</script>",
+            "</style><script>CALL</script>", "</title><script>CALL</script>", "</textarea><script>CALL</script>",
+            "</noscript><script>CALL</script>", "</template><script>CALL</script>", "' onmouseover='CALL' x='",
+            '" onmouseover="CALL" x="', '" onfocus="CALL" autofocus x="', "` onmouseover=`CALL`", "javascript:CALL",
+            "${CALL}", "`${CALL}`", "'+CALL+'", '"+CALL+"', "\\');CALL;//", '\\");CALL;//', "{{CALL}}", "{{constructor.constructor('CALL')()}}",
+            "<%=CALL%>", "#{CALL}", "\u2028CALL//", "\u2029CALL//", "\r\nCALL//", "\u202e<script>CALL</script>", "\x00<script>CALL</script>",
+            "<scr\x00ipt>CALL</script>", "＜script＞CALL＜/script＞", "+ADw-script+AD4-CALL+ADw-/script+AD4-", "&lt;script&gt;CALL&lt;/script&gt;",
+            "&#60;img src=x onerror=CALL&#62;", "\\u003cscript\\u003eCALL\\u003c/script\\u003e", "<svg><animate onbegin=CALL attributeName=x dur=1s>",
+            "<svg><a xlink:href=javascript:CALL><text>x</text></a></svg>", "<div style='width:expression(CALL)'>", "<x contenteditable onfocus=CALL tabindex=1 id=x>",
+            "__proto__", "constructor", "{{content}}",
+        )
+    )
+]  # fmt: skip
+
+
+def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
+    assert len(set(PAYLOADS)) >= 60
+    path = tmp_path / "<img src=x onerror=fired(1)>.html"
+    path.write_bytes(build_page(dump_of(PAYLOADS, random_weights(1, 2, len(PAYLOADS)), (Chance(0.5, 1),) * 3)))
+    opened = Opened(browser, path)
+    page = opened.page
+    for token, payload in enumerate(PAYLOADS):
+        span = page.locator(".token").nth(token)
+        span.hover()
+        span.focus()
+        assert span.evaluate("e => e.childElementCount") == 0
+        if payload.isprintable():
+            assert span.evaluate("e => e.textContent") == payload
+    page.click("#language")
+    labels = page.evaluate("parseFloat(document.getElementById('map').style.width)") - len(PAYLOADS) * 2
+    page.locator("#map").hover(position={"x": labels + 5, "y": labels + 60})
+    assert page.inner_text("#cell") != ""
+    assert [line[5] for line in opened.copied() if line[2] == "0"] == [PAYLOADS[0]]
+    allowed = {"script": 2, "style": 1, "img": 0, "iframe": 0, "link": 0, "a": 0, "object": 0, "embed": 0, "form": 0}
+    assert {name: page.locator(name).count() for name in allowed} == allowed
+    assert page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+def test_the_test_notices_a_payload_that_fires(browser: Browser, tmp_path: Path) -> None:
+    """The same document with its policy taken out and a payload as markup: the watch above would see it."""
+    page = build_page(dump_of(["a"], random_weights(1, 1, 1))).decode()
+    page = re.sub(r"<meta http-equiv.*?>", "", page).replace("<noscript>", "<img src=x onerror=fired(1)><noscript>")
+    path = tmp_path / "a.html"
+    path.write_text(page)
+    opened = Opened(browser, path)
+    assert opened.page.evaluate("window.num_fired") == 1
+    assert len(opened.requests) == 2
+    opened.context.close()
