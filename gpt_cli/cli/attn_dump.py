@@ -59,7 +59,11 @@ def attn_dump(
     ] = None,
     file_dtype: Annotated[
         str,
-        typer.Option(metavar="NAME", parser=options.one_of("float32", "float16"), help="float32 or float16."),
+        typer.Option(
+            metavar="NAME",
+            parser=options.one_of("float32", "float16"),
+            help="float32, or float16 in .npz and .safetensors.",
+        ),
     ] = "float32",
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Keep the last tokens of a prompt that is too long.")
