@@ -25,7 +25,7 @@ import torch
 from gpt_cli.config.reading import read_config
 from gpt_cli.inspecting.dump import AttentionDump, dump_attention
 from gpt_cli.inspecting.export import FORMATS, write_dump
-from gpt_cli.model import GPT
+from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 TEXT = (
@@ -42,9 +42,9 @@ def main() -> None:
     tokenizer = ByteTokenizer()
     model = GPT(sizes, tokenizer.vocab_size, torch.Generator().manual_seed(0)).eval()
     with torch.no_grad():
-        for block in model.blocks:
-            for head in block.attention.heads:
-                head.Wq.weight.mul_(20)
+        for name, parameter in model.named_parameters():
+            if name.endswith(("Wq.weight", "W_UQ.weight")):
+                parameter.mul_(20)
     ids = (tokenizer.encode(TEXT) * sizes.context_length)[: sizes.context_length]
 
     def ours() -> AttentionDump:
@@ -86,6 +86,7 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
     sizes = model.config
     form = (sizes.attention, sizes.positions, sizes.norm, sizes.norm_position, sizes.activation, sizes.bias)
     of_gpt2 = form == ("multi_head", "learned", "layernorm", "pre", "gelu", True)
+    of_gpt2 &= sizes.hidden_size == 4 * sizes.d_model and sizes.scale == "head"
     if not of_gpt2 or importlib.util.find_spec("transformers") is None:
         return None
     library: Any = importlib.import_module("transformers")
@@ -101,8 +102,9 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
         copy.ln_1.load_state_dict(block.norm_1.state_dict())
         copy.ln_2.load_state_dict(block.norm_2.state_dict())
         attention, feed_forward = block.attention, block.feed_forward
+        assert isinstance(attention, MultiHeadAttention)
         for layer, weight, bias in (
-            (copy.attn.c_attn, attention.projection_weights(), torch.zeros(3 * sizes.d_model)),
+            (copy.attn.c_attn, attention.projection_weights(range(sizes.num_heads)), torch.zeros(3 * sizes.d_model)),
             (copy.attn.c_proj, attention.projection_layer.weight, attention.projection_layer.bias),
             (copy.mlp.c_fc, feed_forward.expand.weight, feed_forward.expand.bias),
             (copy.mlp.c_proj, feed_forward.contract.weight, feed_forward.contract.bias),

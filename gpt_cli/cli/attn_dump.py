@@ -17,6 +17,7 @@ from gpt_cli.errors import EnvironmentFailure, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpt_cli.config import ModelConfig
     from gpt_cli.inspecting.dump import AttentionDump
     from gpt_cli.model import GPT
     from gpt_cli.text.tokenizer import Tokenizer
@@ -95,7 +96,7 @@ def attn_dump(
     ids = encode_prompt(loaded.tokenizer, text, sizes.context_length, generate or 0, truncate=truncate)
     chosen_layers = parse_selection(layers, sizes.num_blocks, "--layers")
     chosen_heads = parse_selection(heads, sizes.num_heads, "--heads")
-    _require_room(out, chosen_layers, chosen_heads, stages, len(ids), generate or 0, sizes.head_size)
+    _require_room(out, chosen_layers, chosen_heads, stages, len(ids), generate or 0, sizes)
     model = loaded.model.to(where)
     prompt_length = len(ids)
     if generate:
@@ -148,7 +149,7 @@ def _require_room(
     stages: Sequence[str],
     prompt_length: int,
     num_generated: int,
-    head_size: int,
+    sizes: ModelConfig,
 ) -> None:
     """Refuse what memory or disk cannot hold, before anything is computed, and name flags that make it fit."""
     from gpt_cli.inspecting.dump import count_numbers
@@ -156,7 +157,7 @@ def _require_room(
     from gpt_cli.model.memory import available_memory
 
     num_tokens = prompt_length + num_generated
-    of_head = count_numbers(stages, 1, num_tokens, head_size)
+    of_head = count_numbers(stages, num_tokens, sizes)
     writing, written = (0, 0) if out is None else writing_bytes(out, of_head)
     # the arrays of all layers, and once more while they are put together
     needs = [(8 * of_head + writing, available_memory(), "memory")]

@@ -87,7 +87,7 @@ def _of_config(config: Config, console: Console) -> dict[str, Any]:
 
 
 def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
-    from gpt_cli.measuring.estimate import estimate
+    from gpt_cli.measuring.estimate import cache_bytes_by_attention, estimate
     from gpt_cli.model.device import choose_device, choose_dtype
 
     settings = config.train
@@ -105,24 +105,31 @@ def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
         "training_tokens": num_tokens,
         "tokens_per_parameter": num_tokens / costs.parameters,
         "training_flops_per_token": costs.training_flops_per_token,
-        "sampling_flops_per_token": costs.forward_flops_per_token,
+        "sampling_flops_per_token": costs.sampling_flops_per_token,
         "training_bytes": costs.training_bytes,
         "sampling_bytes": costs.sampling_bytes,
         "cache_bytes_per_token": costs.cache_bytes_per_token,
+        "cache_bytes_by_attention": cache_bytes_by_attention(config.model),
     }
 
 
 def _as_table(facts: dict[str, Any]) -> str:
     rows: list[tuple[str, str]] = []
     for key, value in facts.items():
-        name = key.replace("_", " ")
+        name = key.replace("_bytes", "_memory").replace("_", " ")
         if isinstance(value, dict):
             rows.append((name, ""))
-            rows += [(f"  {part}", f"{count:,}" if isinstance(count, int) else count) for part, count in value.items()]
+            rows += [(f"  {part}", _said(key, count)) for part, count in value.items()]
         elif "bytes" in key:
-            rows.append((name.replace(" bytes", " memory", 1), size(value)))
+            rows.append((name, _said(key, value)))
         elif isinstance(value, bool) or value is None or isinstance(value, str):
             rows.append((name, {True: "every byte", None: "none"}.get(value, str(value))))  # type: ignore[arg-type]
         else:
             rows.append((name, f"{value:,}" if isinstance(value, int) else f"{value:.4g}"))
     return table([(name, value) for name, value in rows])
+
+
+def _said(key: str, value: int | str) -> str:
+    if isinstance(value, str):
+        return value
+    return size(value) if "bytes" in key else f"{value:,}"

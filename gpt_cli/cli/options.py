@@ -76,7 +76,8 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A YAML file, or the name of a shipped config: small, tiny, grouped-query, shakespeare-cpu, smoke.",
+        help="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
+        "shakespeare-cpu, smoke.",
     ),
 ]
 Settings = Annotated[

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gpt_cli.config.schema import Config, Section
+from gpt_cli.config.fields import Section
+from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
 from gpt_cli.errors import GptError, UsageError, shown, together
 

@@ -2,109 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
-_DURATION = r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)"
-_LONGEST = 36_000_000.0  # seconds, 10,000 hours
-_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
-
-
-def _read_whole(value: Any) -> Any:
-    """Text such as `12` or `100_000` as an int; other text as a ValueError that says how to write it."""
-    if isinstance(value, bool):
-        raise ValueError("is not a whole number")
-    if not isinstance(value, str):
-        return value
-    if re.fullmatch(r"[+-]?\d{1,19}(_\d{1,19})*", value):
-        return int(value)
-    if re.fullmatch(r"[+-]?\d{1,9}(\.\d{0,9})?([eE][+-]?\d{1,2})?", value) and float(value).is_integer():
-        raise ValueError(f"is not written as a whole number, which would be {int(float(value))}")
-    raise ValueError("is not a whole number")
-
-
-def _read_number(value: Any) -> Any:
-    """Text such as `3e-4` as a float; anything else as a ValueError."""
-    if isinstance(value, bool):
-        raise ValueError("is not a number")
-    if not isinstance(value, str):
-        return value
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value):
-        raise ValueError("is not a number")
-    return float(value)
-
-
-def _read_switch(value: Any) -> Any:
-    """The words of YAML for true and false as a bool; anything else as a ValueError."""
-    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
-        return value.lower() in _TRUE
-    if isinstance(value, bool):
-        return value
-    raise ValueError("is neither true nor false")
-
-
-def _read_duration(value: Any) -> Any:
-    """Seconds, or text such as `90s`, `5m` and `2h`, as seconds; anything else as a ValueError."""
-    if isinstance(value, bool):
-        raise ValueError("is not a duration")
-    if not isinstance(value, str):
-        return value
-    if not (found := re.fullmatch(_DURATION, value)):
-        raise ValueError("is not a duration")
-    seconds = round(float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]], 3)
-    if not 0 < seconds <= _LONGEST:
-        raise ValueError("is not above 0 and at most 10,000 hours")
-    return seconds
-
-
-_WHOLE = BeforeValidator(_read_whole)
-Duration = Annotated[
-    float,
-    Field(gt=0, le=_LONGEST, allow_inf_nan=False),
-    BeforeValidator(_read_duration),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST},
-                {"type": "string", "pattern": f"^{_DURATION}$"},
-            ]
-        }
-    ),
-]
-Number = Annotated[float, BeforeValidator(_read_number), Field(allow_inf_nan=False)]
-Switch = Annotated[bool, BeforeValidator(_read_switch)]
-Count = Annotated[int, Field(ge=1, le=2**31 - 1), _WHOLE]
-Size = Annotated[int, Field(ge=1, le=2**16), _WHOLE]
-Few = Annotated[int, Field(ge=1, le=1024), _WHOLE]
-Source = Annotated[str, Field(min_length=1)]
-
-
-class Misfit(NamedTuple):
-    """Keys of a section whose values do not fit together; the first is the one to name."""
-
-    keys: tuple[str, ...]
-    wrong: str
-    allowed: str
-
-
-class Section(BaseModel):
-    """What all parts of a config share: unknown keys are errors, and nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def misfits(self) -> Iterator[Misfit]:
-        """How values that are valid by themselves do not fit together; `reading.validate` refuses them."""
-        return iter(())
-
-    def unused_keys(self) -> list[tuple[str, str]]:
-        """Keys that were changed although others leave them without use, and which."""
-        return []
-
-    def _idle(self, key: str, used: object) -> bool:
-        return not used and getattr(self, key) != type(self).model_fields[key].default
+from gpt_cli.config.fields import (
+    Count,
+    Duration,
+    Few,
+    Misfit,
+    Number,
+    Section,
+    Size,
+    Source,
+    Switch,
+    Whole,
+    read_number,
+)
 
 
 class ModelConfig(Section):
@@ -120,11 +35,24 @@ class ModelConfig(Section):
         lt=1,
         description="share zeroed in training, of attention weights and of each residual branch",
     )
-    attention: Literal["multi_head", "grouped_query"] = Field(
-        default="multi_head", description="grouped_query lets several heads share keys and values"
+    attention: Literal["multi_head", "grouped_query", "latent"] = Field(
+        default="multi_head",
+        description="grouped_query lets heads share keys and values; latent makes them from one small vector a token",
     )
     num_key_value_heads: Few | None = Field(
         default=None, description="heads of keys and values of grouped_query; null for a quarter of num_heads"
+    )
+    latent_size: Size | None = Field(
+        default=None, description="width of the vector that latent makes keys and values from; null for d_model / 4"
+    )
+    query_latent_size: Size | None = Field(
+        default=None, description="width of the one that latent makes queries from; null for queries of the stream"
+    )
+    rotary_size: Size | None = Field(
+        default=None, description="width of the part of latent's queries and keys that rope turns; null for half a head"
+    )
+    scale: Literal["head", "none"] = Field(
+        default="head", description="divide scores by the root of the width of queries and keys, or by nothing"
     )
     positions: Literal["learned", "sinusoidal", "rope", "none"] = Field(
         default="learned",
@@ -137,8 +65,11 @@ class ModelConfig(Section):
     activation: Literal["gelu", "relu", "relu2"] = Field(
         default="gelu", description="between the two layers of the feed-forward part; relu2 is relu squared"
     )
+    feed_forward_size: Size | None = Field(
+        default=None, description="width between the two layers of the feed-forward part; null for 4 x d_model"
+    )
     bias: Switch = Field(default=True, description="bias in projection_layer, feed-forward and layernorm")
-    ngram_embedding: Annotated[int, Field(ge=2, le=8), _WHOLE] | None = Field(
+    ngram_embedding: Annotated[int, Field(ge=2, le=8), Whole] | None = Field(
         default=None, description="the 2, ..., N tokens that end at a token get learned embeddings too; null for none"
     )
     ngram_rows: Count = Field(default=16384, description="rows of each of their tables, which n-grams share by a hash")
@@ -146,23 +77,60 @@ class ModelConfig(Section):
 
     def unused_keys(self) -> list[tuple[str, str]]:
         """Keys that were changed although others leave them without use, and which."""
-        keys = [("ngram_rows", "model.ngram_embedding null")] if self._idle("ngram_rows", self.ngram_embedding) else []
-        if self._idle("num_key_value_heads", self.attention == "grouped_query"):
-            keys.append(("num_key_value_heads", f"model.attention {self.attention}"))
-        return keys
+        form, latent = f"model.attention {self.attention}", self.attention == "latent"
+        turned = latent and self.positions == "rope"
+        used = [
+            ("num_key_value_heads", self.attention == "grouped_query", form),
+            ("latent_size", latent, form),
+            ("query_latent_size", latent, form),
+            ("rotary_size", turned, f"model.positions {self.positions}" if latent else form),
+            ("ngram_rows", self.ngram_embedding, "model.ngram_embedding null"),
+        ]
+        return [(key, cause) for key, use, cause in used if self._idle(key, use)]
 
     @property
     def head_size(self) -> int:
-        """Width of one head's queries, keys and values."""
+        """Width of one head's values, and of its queries and keys where rope turns no part of their own."""
         return self.d_model // self.num_heads
+
+    @property
+    def turned_size(self) -> int:
+        """Width of what rope turns of a head's queries and keys; 0 with other positions."""
+        if self.positions != "rope":
+            return 0
+        if self.attention == "latent":
+            return self.rotary_size or 2 * max(1, self.head_size // 4)
+        return self.head_size
+
+    @property
+    def query_size(self) -> int:
+        """Width of one head's queries and keys."""
+        return self.head_size + (self.turned_size if self.attention == "latent" else 0)
 
     @property
     def key_value_heads(self) -> int:
         """How many heads of keys and values there are; of grouped_query by default at most a quarter, evenly shared."""
-        if self.attention == "multi_head":
+        if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)
         return self.num_key_value_heads or max(n for n in range(1, quarter + 1) if self.num_heads % n == 0)
+
+    @property
+    def key_value_latent(self) -> int:
+        """Width of the vector that keys and values of latent attention are made from."""
+        return self.latent_size or max(1, self.d_model // 4)
+
+    @property
+    def cached_size(self) -> int:
+        """How many numbers a cache keeps of a token in each block."""
+        if self.attention == "latent":
+            return self.key_value_latent + self.turned_size
+        return 2 * self.key_value_heads * self.head_size
+
+    @property
+    def hidden_size(self) -> int:
+        """Width between the two layers of the feed-forward part."""
+        return self.feed_forward_size or 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
         """How sizes that are valid by themselves do not fit together."""
@@ -175,7 +143,11 @@ class ModelConfig(Section):
             nearest = " or ".join(str(size) for size in (below, below + self.num_heads) if size)
             wrong = f"{self.d_model} is not a multiple of num_heads {self.num_heads}"
             yield Misfit(("d_model", "num_heads"), wrong, f"the nearest are {nearest}")
-        elif self.positions == "rope" and self.head_size % 2:
+        elif self.attention == "latent" and self.turned_size % 2:
+            wrong = f"{self.rotary_size} is odd, and rope turns pairs"
+            nearest = " or ".join(str(size) for size in (self.turned_size - 1, self.turned_size + 1) if size)
+            yield Misfit(("rotary_size",), wrong, f"the nearest are {nearest}")
+        elif self.attention != "latent" and self.turned_size % 2:
             wrong = (
                 f"rope needs an even head size, and d_model {self.d_model} / num_heads {self.num_heads} "
                 f"is {self.head_size}"
@@ -203,7 +175,7 @@ class TokenizerConfig(Section):
         default="bpe",
         description="bpe is trained on the training text; tiktoken takes a published vocabulary by name",
     )
-    vocab_size: Annotated[int, Field(ge=257, le=1_000_000), _WHOLE] = Field(
+    vocab_size: Annotated[int, Field(ge=257, le=1_000_000), Whole] = Field(
         default=4096, description="tokens of a bpe vocabulary, bytes and end-of-text included; small texts give fewer"
     )
     name: str = Field(default="gpt2", description="the vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
@@ -231,7 +203,7 @@ class TrainConfig(Section):
     )
     learning_rate: Number = Field(default=1e-3, gt=0, le=100, description="AdamW's, at its highest")
     muon_learning_rate: Number = Field(default=0.02, gt=0, le=100, description="Muon's, at its highest")
-    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), _WHOLE] = Field(
+    warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), Whole] = Field(
         default=100,
         description="steps in which the rate rises linearly, at most half of the run; then it follows the schedule",
     )
@@ -239,10 +211,10 @@ class TrainConfig(Section):
         default="linear", description="how the rate falls to zero; stable stays up until the half of what follows"
     )
     weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="on matrices only")
-    gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_read_number)] | None = Field(
+    gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
         default=1.0, description="largest norm of the whole gradient; null for no limit"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**63), _WHOLE] = Field(
+    seed: Annotated[int, Field(ge=0, lt=2**63), Whole] = Field(
         default=1337, description="of weights, batches and dropout"
     )
     device: str = Field(

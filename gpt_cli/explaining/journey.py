@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpt_cli.explaining.report import Label, Note, Report, Step
 from gpt_cli.model import Attention
-from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask
+from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask, score_scale
 
 WORDS = ("Your", "journey", "starts", "with", "one", "step")
 EMBEDDINGS = (
@@ -62,7 +62,8 @@ def _simple(x: Tensor) -> Found:
 def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
     """Attention to all tokens, later ones too."""
     scores = attention_scores(queries, keys)
-    weights = attention_weights(scores, torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool), queries.shape[-1])
+    nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
+    weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
     return [
         step_of(part, "queries", f"q = {source.format('q')}", queries),
         step_of(part, "keys", f"k = {source.format('k')}", keys),

@@ -82,7 +82,7 @@ def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
     count = loaded.config.model.context_length - 1
     steps = generate(Decoder(model), [[start]], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
     ids = [start, *(draw.token for (draw,) in steps if draw is not None)]
-    K = loaded.config.model.head_size
+    K = loaded.config.model.query_size
     rows = []
     for stages in model.double().attention_stages(torch.tensor([ids])):
         hidden = stages.scores[0].masked_fill(causal_mask(len(ids)), -torch.inf)

@@ -21,6 +21,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     "queries": ("queries", "查询"),
     "keys": ("keys", "键"),
     "values": ("values", "值"),
+    "latent": ("latent: what the cache keeps", "潜向量：缓存只保存它"),
+    "query_latent": ("latent of the queries", "查询的潜向量"),
+    "rotary_queries": ("the part of the queries that turns", "查询中要旋转的部分"),
+    "rotary_keys": ("the part of the keys that turns, of all heads", "键中要旋转的部分，各头共用"),
     "rotated_queries": ("queries turned by their position t", "按位置 t 旋转后的查询"),
     "rotated_keys": ("keys turned by their position t", "按位置 t 旋转后的键"),
     "scores": ("scores", "得分"),
@@ -41,8 +45,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "norm_said": ("g: the weights of the norm", "g：归一化的权重"),
     "norm_bias_said": ("g and b: the weights and the bias of the norm", "g 和 b：归一化的权重和偏置"),
     "rotation_said": (
-        "k₁ and k₂ are the halves of k; pair n of them turns by t θₙ, θₙ = 10000^(-2n / K)",
-        "k₁ 和 k₂ 是 k 的前后两半；其中第 n 对转过 t θₙ，θₙ = 10000^(-2n / K)",
+        "{key}₁ and {key}₂ are the halves of {key}; pair n of them turns by t θₙ, θₙ = 10000^(-2n / {size})",
+        "{key}₁ 和 {key}₂ 是 {key} 的前后两半；其中第 n 对转过 t θₙ，θₙ = 10000^(-2n / {size})",
     ),
     "places_said": (
         "i: the place of the token that looks; j: of the one it looks at",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer
@@ -25,7 +26,8 @@ class Chance:
 class AttentionDump:
     """Stages of the chosen heads on one prompt.
 
-    `stages` maps a name to [layers, heads, T, T] (weights, scores) or [layers, heads, T, K] (the others);
+    `stages` maps a name to [layers, heads, T, T] (weights, scores) or [layers, heads, T, K] (the others, where queries
+    and keys of latent attention are wider);
     row is the token that looks, column the token it looks at. The last tokens may be the model's own; `chances` has
     one entry for each of them.
     """
@@ -81,10 +83,10 @@ def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chanc
     return tuple(Chance(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))
 
 
-def count_numbers(stages: Sequence[str], num_heads: int, num_tokens: int, head_size: int) -> int:
-    """How many numbers the stages of so many heads hold."""
-    per_head = sum(num_tokens * (num_tokens if stage in ("weights", "scores") else head_size) for stage in stages)
-    return num_heads * per_head
+def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
+    """How many numbers the stages of a head hold."""
+    widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
+    return sum(num_tokens * widths.get(stage, sizes.head_size) for stage in stages)
 
 
 def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:

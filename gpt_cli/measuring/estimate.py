@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 
@@ -27,6 +28,7 @@ class Estimate:
 
     parameters_by_part: dict[str, int]
     forward_flops_per_token: int
+    sampling_flops_per_token: int
     training_flops_per_token: int
     training_bytes: int
     sampling_bytes: int
@@ -44,18 +46,23 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
     Training holds weights, gradients and two moments (those of AdamW) in float32, and what the backward pass needs of
     the forward one; sampling holds the weights and keys and values of context_length tokens.
     """
-    parts = parameters_by_part(config, vocab_size)
+    model = _laid_out(config, vocab_size)
+    parts = _by_part(model)
     parameters = sum(parts.values())
+    seen = config.num_blocks * config.num_heads * config.context_length  # by a token, in all heads
     # matrices only: a bias is added, not multiplied
-    shared = config.key_value_heads * config.head_size  # width of all keys, and of all values
-    products = config.num_blocks * config.d_model * (10 * config.d_model + 2 * shared) + config.d_model * vocab_size
-    attention = 2 * config.num_blocks * config.context_length * config.d_model
-    forward = 2 * (products + attention)
+    products = sum(matrix.numel() for block in model.blocks for matrix in block.parameters() if matrix.dim() == 2)
+    products += config.d_model * vocab_size
+    forward = 2 * (products + seen * (config.query_size + config.head_size))
+    # with a cache, queries of latent attention look at the latents themselves
+    latent = config.attention == "latent"
+    cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.head_size
     size = 2 if dtype == "bfloat16" else 4
-    cache = 2 * config.num_blocks * shared * 4
+    cache = config.num_blocks * config.cached_size * 4
     return Estimate(
         parts,
         forward,
+        2 * (products + seen * cached),
         3 * forward,
         16 * parameters + _activation_bytes(config, vocab_size, micro_batch_size, size),
         4 * parameters + cache * config.context_length,
@@ -63,22 +70,45 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
     )
 
 
+def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
+    """What a cache keeps of a token with each form of attention; those that are not the config's in their own sizes."""
+    own = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
+    forms = get_args(ModelConfig.model_fields["attention"].annotation)
+    others = {form: config.model_copy(update={"attention": form} | dict.fromkeys(own)) for form in forms}
+    return {
+        form: sizes.num_blocks * sizes.cached_size * 4 for form, sizes in (others | {config.attention: config}).items()
+    }
+
+
 def parameters_by_part(config: ModelConfig, vocab_size: int) -> dict[str, int]:
     """The number of parameters of each part of the model; together all of them."""
-    with torch.device("meta"):  # laid out without memory
-        model = GPT(config, vocab_size)
+    return _by_part(_laid_out(config, vocab_size))
+
+
+def _by_part(model: GPT) -> dict[str, int]:
     counts = dict.fromkeys(_PARTS.values(), 0)
     for name, parameter in model.named_parameters():
         counts[next(part for key, part in _PARTS.items() if key in name)] += parameter.numel()
     return counts
 
 
+def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
+    """A model without memory."""
+    with torch.device("meta"):
+        return GPT(config, vocab_size)
+
+
 def _activation_bytes(config: ModelConfig, vocab_size: int, num_sequences: int, size: int) -> int:
     """What the forward pass keeps for the backward one; `size` is that of a product's result in bytes."""
     width, length = config.d_model, config.context_length
+    # queries, keys and values of all heads, and what latent attention makes them from
+    heads = config.num_heads * (2 * config.query_size + config.head_size)
+    if config.attention == "latent":
+        heads += config.cached_size + (config.query_latent_size or 0)
     dropping = config.dropout > 0
     # per token: residual sums and norms in float32, results of products in `size`
-    per_token = width * (4 * 4 + 16 * size + (2 * size if dropping else 0))
+    products = 5 * width + heads + 2 * config.hidden_size
+    per_token = width * (4 * 4 + (2 * size if dropping else 0)) + size * products
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)
     logits = vocab_size * (size + 2 * 4)

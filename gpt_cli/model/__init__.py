@@ -9,5 +9,16 @@ from gpt_cli.model.block import Block, FeedForward
 from gpt_cli.model.cross_attention import CrossAttention
 from gpt_cli.model.gpt import GPT
 from gpt_cli.model.grouped_query import GroupedQueryAttention
+from gpt_cli.model.latent import LatentAttention, LatentSizes
 
-__all__ = ["GPT", "Attention", "Block", "CrossAttention", "FeedForward", "GroupedQueryAttention", "MultiHeadAttention"]
+__all__ = [
+    "GPT",
+    "Attention",
+    "Block",
+    "CrossAttention",
+    "FeedForward",
+    "GroupedQueryAttention",
+    "LatentAttention",
+    "LatentSizes",
+    "MultiHeadAttention",
+]

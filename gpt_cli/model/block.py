@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.model.attention import MultiHeadAttention
+from gpt_cli.model.attention import MultiHeadAttention, SelfAttention
 from gpt_cli.model.dropout import Dropout, Keep
 from gpt_cli.model.grouped_query import GroupedQueryAttention
+from gpt_cli.model.latent import LatentAttention, LatentSizes
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -18,22 +19,25 @@ def make_norm(config: ModelConfig) -> nn.Module:
     return nn.LayerNorm(config.d_model, bias=config.bias)
 
 
-def make_attention(config: ModelConfig) -> MultiHeadAttention | GroupedQueryAttention:
+def make_attention(config: ModelConfig) -> SelfAttention:
     """The form of attention that a config names: [B, T, D] -> [B, T, D]."""
+    D, H, scaled = config.d_model, config.num_heads, config.scale == "head"
     if config.attention == "grouped_query":
-        return GroupedQueryAttention(
-            config.d_model, config.num_heads, config.key_value_heads, config.dropout, bias=config.bias
-        )
-    return MultiHeadAttention(config.d_model, config.num_heads, config.dropout, bias=config.bias)
+        groups = config.key_value_heads
+        return GroupedQueryAttention(D, H, groups, config.dropout, bias=config.bias, scaled=scaled)
+    if config.attention == "latent":
+        sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.turned_size)
+        return LatentAttention(D, H, sizes, config.dropout, bias=config.bias, scaled=scaled)
+    return MultiHeadAttention(D, H, config.dropout, bias=config.bias, scaled=scaled)
 
 
 class FeedForward(nn.Module):
-    """Two layers with an activation between, each token by itself: [B, T, D] -> [B, T, 4D] -> [B, T, D]."""
+    """Two layers with an activation between, each token by itself: [B, T, D] -> [B, T, D]."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.expand = nn.Linear(config.d_model, 4 * config.d_model, bias=config.bias)
-        self.contract = nn.Linear(4 * config.d_model, config.d_model, bias=config.bias)
+        self.expand = nn.Linear(config.d_model, config.hidden_size, bias=config.bias)
+        self.contract = nn.Linear(config.hidden_size, config.d_model, bias=config.bias)
         self.activation = {"gelu": F.gelu, "relu": F.relu, "relu2": relu_squared}[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ def padding_mask(ids: Tensor, padding: int) -> Tensor:
     return (ids == padding)[:, None, :]
 
 
-def masked_weights(scores: Tensor, mask: Tensor | None, head_size: int) -> Tensor:
-    """softmax(scores / sqrt(K)) over the keys that the mask leaves: [..., T, S] -> [..., T, S].
+def masked_weights(scores: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """softmax(scores * scale) over the keys that the mask leaves: [..., T, S] -> [..., T, S].
 
     Exactly zero where the mask is True; a row that may look nowhere is zero, not NaN, and so is its gradient.
     """
-    scores = scores * head_size**-0.5
+    scores = scores * scale
     if mask is None:
         return scores.softmax(dim=-1)
     nowhere = mask.all(dim=-1, keepdim=True)
@@ -52,5 +52,5 @@ class CrossAttention(nn.Module):
         of_heads = []
         for head in self.heads:
             scores = attention_scores(head.Wq(query), head.Wk(key))
-            of_heads.append(masked_weights(scores, mask, head.Wq.out_features))
+            of_heads.append(masked_weights(scores, mask, head.scale))
         return torch.stack(of_heads, dim=1)

@@ -38,7 +38,7 @@ class GPT(nn.Module):
         elif config.positions == "sinusoidal":
             self.position_embedding = SinusoidalPositions(config.context_length, config.d_model)
         elif config.positions == "rope":
-            self.rotary = RotaryPositions(config.context_length, config.head_size)
+            self.rotary = RotaryPositions(config.context_length, config.turned_size)
         self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
         self._compiled: list[Callable[..., Tensor]] = []  # no part of the state dict
         self.final_norm = make_norm(config)

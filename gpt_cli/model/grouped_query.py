@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import Stages, batched_stages, head_stages, join_heads, mix_heads
-from gpt_cli.model.dropout import Dropout, drop_out
+from gpt_cli.model.attention import SelfAttention, Stages, head_stages, score_scale
+from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
 
@@ -31,68 +31,64 @@ class KeyValueGroup(nn.Module):
         self.Wv = nn.Linear(d_model, head_size, bias=False)
 
 
-class GroupedQueryAttention(nn.Module):
+class GroupedQueryAttention(SelfAttention):
     """H heads in G groups, then a projection: [B, T, D] -> [B, T, D]. Ainslie et al. 2023, section 2.2.
 
     Head j looks with its own queries at the keys and values of group j // (H / G). With G = H it is multi-head
-    attention, with G = 1 multi-query attention (Shazeer 2019). `fused` computes all heads in a few large products; off,
-    each head computes itself. Same parameters, same result up to rounding.
+    attention, with G = 1 multi-query attention (Shazeer 2019).
     """
 
     def __init__(
-        self, d_model: int, num_heads: int, num_key_value_heads: int, dropout: float = 0.0, *, bias: bool = True
+        self,
+        d_model: int,
+        num_heads: int,
+        num_key_value_heads: int,
+        dropout: float = 0.0,
+        *,
+        bias: bool = True,
+        scaled: bool = True,
     ):
         super().__init__()
         assert num_heads % num_key_value_heads == 0
         K = d_model // num_heads
-        self.heads = cast("Sequence[QueryHead]", nn.ModuleList(QueryHead(d_model, K) for _ in range(num_heads)))
+        heads = nn.ModuleList(QueryHead(d_model, K) for _ in range(num_heads))
+        self.heads = cast("Sequence[QueryHead]", heads)
         groups = nn.ModuleList(KeyValueGroup(d_model, K) for _ in range(num_key_value_heads))
         self.groups = cast("Sequence[KeyValueGroup]", groups)
+        self.num_heads = num_heads
         self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
         self.dropout = Dropout(dropout)
-        self.fused = True
+        self.scale = score_scale(K, scaled)
 
-    def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """In training `keep` [B, H, T, T] says which weights stay, else torch draws."""
-        mixed = self.fused_heads(x, rotation, keep) if self.fused else self.separate_heads(x, rotation, keep)
-        return self.projection_layer(mixed)
+    def group_of(self, head: int) -> KeyValueGroup:
+        """The group that a head looks at."""
+        return self.groups[head * len(self.groups) // self.num_heads]
 
-    def matrices(self, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-        """Wq of a head, Wk and Wv of its group."""
-        group = self.groups[head * len(self.groups) // len(self.heads)]
-        return self.heads[head].Wq, group.Wk, group.Wv
-
-    def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Each head by itself, side by side: [B, T, D] -> [B, T, D]."""
-        outputs = []
-        rate = self.dropout.p if self.training else 0.0
-        for number in range(len(self.heads)):
-            stages = head_stages(*self.matrices(number), x, rotation)
-            weights = (
-                F.dropout(stages.weights, rate) if keep is None else drop_out(stages.weights, keep[:, number], rate)
-            )
-            outputs.append(weights @ stages.values)
-        return torch.cat(outputs, dim=-1)
-
-    def fused_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """All heads at once: [B, T, D] -> [B, T, D]."""
-        projected = self._project(x, rotation)
-        return join_heads(mix_heads(*projected, self.dropout.p if self.training else 0.0, keep))
-
-    def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """The stages of some heads, each [B, heads, T, K] or [B, heads, T, T]."""
-        return batched_stages(*(part[:, list(heads)] for part in self._project(x, rotation)))
-
-    def projection_weights(self) -> Tensor:
-        """Wq of every head, then Wk of every group, then Wv, in one matrix: [(H + 2 G) K, D]."""
-        queries = [head.Wq.weight for head in self.heads]
-        return torch.cat(queries + [getattr(group, name).weight for name in ("Wk", "Wv") for group in self.groups])
-
-    def _project(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of all heads, those of a group repeated for each of its heads: each [B, H, T, K]."""
-        H, G = len(self.heads), len(self.groups)
-        projections = F.linear(x, self.projection_weights()).unflatten(2, (H + 2 * G, -1)).transpose(1, 2)
-        queries, keys, values = projections.split((H, G, G), dim=1)
+    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
+        """The stages of one head by itself."""
+        group = self.group_of(head)
+        queries, keys = self.heads[head].Wq(x), group.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return queries, keys.repeat_interleave(H // G, dim=1), values.repeat_interleave(H // G, dim=1)
+        return head_stages(queries, keys, group.Wv(x), self.scale)
+
+    def project(
+        self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of some heads, None stands for all: each [B, heads, T, K]."""
+        H, G = self.num_heads, len(self.groups)
+        chosen = range(H) if heads is None else heads
+        parts = (len(chosen), G, G)
+        projections = F.linear(x, self.projection_weights(chosen)).unflatten(2, (sum(parts), -1)).transpose(1, 2)
+        queries, keys, values = projections.split(parts, dim=1)
+        if rotation is not None:
+            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        if heads is None:
+            return queries, keys.repeat_interleave(H // G, dim=1), values.repeat_interleave(H // G, dim=1)
+        groups = [head * G // H for head in heads]
+        return queries, keys[:, groups], values[:, groups]
+
+    def projection_weights(self, heads: Sequence[int]) -> Tensor:
+        """Wq of some heads, then Wk of every group, then Wv, in one matrix: [(heads + 2 G) K, D]."""
+        queries = [self.heads[head].Wq.weight for head in heads]
+        return torch.cat(queries + [getattr(group, name).weight for name in ("Wk", "Wv") for group in self.groups])

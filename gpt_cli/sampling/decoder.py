@@ -7,15 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.model import GPT
 from gpt_cli.model.block import Block
-from gpt_cli.model.positions import rotate
-from gpt_cli.sampling.quantise import to_int8
-
-Product = Callable[[Tensor], Tensor]
+from gpt_cli.sampling.cache import Cache, Window, make_cache
+from gpt_cli.sampling.products import Product, Products
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,7 @@ class _Layer:
     """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
 
     norm_1: nn.Module
-    queries_keys_values: Product
-    projection_layer: Product
+    cache: Cache
     norm_2: nn.Module
     expand: Product
     activation: Callable[[Tensor], Tensor]
@@ -34,9 +30,10 @@ class _Layer:
 class Decoder:
     """Continues a batch of sequences token by token, from copies of a model's weights in `dtype`.
 
-    Products with weights are in `dtype`, all else stays in the model's: the residual stream, norms, attention and its
-    cache. Prompts of different length share a batch; the padding before the shorter ones is masked, its weights are
-    exactly zero. With `int8` weights are rounded to whole numbers (quantise.py), and their products are in bfloat16.
+    Products with weights are in `dtype`, all else stays in the model's: the residual stream, norms, attention with its
+    cache and, of latent attention, its up-projections. Prompts of different length share a batch; the padding before
+    the shorter ones is masked, its weights are exactly zero. With `int8` weights are rounded to whole numbers
+    (quantise.py), and their products are in bfloat16.
 
     Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which begin at position 0 again; with rotary positions, or none, each token sees the C - 1 before
@@ -45,8 +42,8 @@ class Decoder:
 
     def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False):
         self.config = model.config
-        self.dtype = torch.bfloat16 if int8 else dtype
-        self.int8 = int8
+        self._products = Products(dtype, int8=int8)
+        self.dtype = self._products.dtype
         self.rotary = model.rotary
         self.token_embedding = model.token_embedding.weight.detach().clone()
         self.device = self.token_embedding.device
@@ -58,29 +55,28 @@ class Decoder:
         self.layers = [self._layer(block) for block in model.blocks]
         self.final_norm = _frozen(model.final_norm)
         output = model.token_embedding if model.output_layer is None else model.output_layer
-        self.output_layer = self._product(output.weight)
+        self.output_layer = self._products.of(output.weight)
         # twice the window, so that old slots are dropped once in C tokens and not at each
         self.num_slots = 2 * self.config.context_length
-        self.cache: list[Tensor] = []  # of each layer, keys and values [2, B, G, slots, K] of G key-value heads
+        self.num_rows = 0  # that the caches have room for
         self.tokens: list[list[int]] = []  # of each row, since the beginning of its window
         self.begins: list[int] = []  # the slot where each row's window begins
         self.end = 0  # the next free slot, of all rows
 
     def cache_bytes(self, num_tokens: int) -> int:
-        """What keys and values of one row take that has so many tokens, prompt included."""
+        """What the caches keep of one row that has so many tokens, prompt included."""
         num_slots = min(self.num_slots, num_tokens)
-        width = self.config.key_value_heads * self.config.head_size
-        return 2 * self.config.num_blocks * width * self.token_embedding.element_size() * num_slots
+        return self.config.num_blocks * self.config.cached_size * self.token_embedding.element_size() * num_slots
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Begin new sequences, each of 1 to context_length ids; gives the logits [B, V] of their next tokens."""
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
-        shape = (2, B, self.config.key_value_heads, self.num_slots, self.config.head_size)
-        if not self.cache or self.cache[0].shape != shape:
-            # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
-            self.cache = [self.token_embedding.new_empty(shape) for _ in self.layers]
+        if self.num_rows != B:
+            self.num_rows = B
+            for layer in self.layers:
+                layer.cache.begin(B, self.num_slots, self.token_embedding)
         self.tokens = [list(prompt) for prompt in prompts]
         self.begins = [length - len(prompt) for prompt in prompts]
         self.end = length
@@ -116,8 +112,8 @@ class Decoder:
         """Move the last context_length slots to the front, which hold every row's window."""
         C = self.config.context_length
         dropped = self.end - C
-        for cache in self.cache:
-            cache[..., :C, :] = cache[..., dropped : self.end, :].clone()
+        for layer in self.layers:
+            layer.cache.move(dropped, self.end)
         # a window that has rolled begins before the slots that are left
         self.begins = [begin - dropped for begin in self.begins]
         self.end = C
@@ -134,8 +130,7 @@ class Decoder:
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
         """The last T tokens of some rows into the last T slots; gives the logits [R, V] after the last one."""
-        R = len(rows)
-        D, H, G, K = self.config.d_model, self.config.num_heads, self.config.key_value_heads, self.config.head_size
+        R, D = len(rows), self.config.d_model
         begin = self.end - T
         # no slot before the first is seen
         first = max(0, begin + 1 - self.config.context_length)
@@ -149,33 +144,15 @@ class Decoder:
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
         mask = None
         if T > 1 or any(self.begins[row] > first for row in rows):
-            mask = self._mask(slots, begins, first).expand(R, H, T, self.end - first).reshape(R * G, H // G * T, -1)
-        for layer, cache in zip(self.layers, self.cache, strict=True):
-            normed = layer.norm_1(x) if self.config.norm_position == "pre" else x
-            projections = layer.queries_keys_values(normed.to(self.dtype)).to(x.dtype)
-            turning, values = projections.view(R, T, H + 2 * G, K).transpose(1, 2).split((H + G, G), dim=1)
-            if rotation is not None:
-                turning = rotate(turning, rotation)
-            queries, keys = turning.split((H, G), dim=1)
-            cache[0][of_rows, :, begin : self.end] = keys
-            cache[1][of_rows, :, begin : self.end] = values
-            keys, values = cache[:, of_rows, :, first : self.end].view(2, R * G, -1, K)
-            # the heads of a group look at the same keys: their queries stand below each other
-            mixed = self._mix(queries.reshape(R * G, H // G * T, K), keys, values, mask)
-            x = self._after_attention(layer, x, mixed.view(R, H, T, K).transpose(1, 2).reshape(R * T, D))
+            mask = self.layers[0].cache.spread(self._mask(slots, begins, first))
+        window = Window(of_rows, R, begin, self.end, first, rotation, mask)
+        for layer in self.layers:
+            seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
+            x = self._after_attention(layer, x, layer.cache.mix(seen, window))
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
-    def _mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of N queries a group: [R * G, N, K], twice [R * G, S, K], [R * G, N, S] -> [R * G, N, K]."""
-        scale = self.config.head_size**-0.5
-        if mask is None:
-            scores = torch.bmm(queries * scale, keys.transpose(1, 2))
-        else:
-            scores = torch.baddbmm(mask, queries, keys.transpose(1, 2), alpha=scale)
-        return torch.bmm(scores.softmax(dim=-1), values)
-
     def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
-        x = x + layer.projection_layer(mixed.to(self.dtype))
+        x = x + layer.cache.projection_layer(mixed.to(self.dtype))
         if self.config.norm_position == "pre":
             return x + self._feed_forward(layer, layer.norm_2(x))
         x = layer.norm_1(x)
@@ -196,51 +173,17 @@ class Decoder:
         nothing = torch.zeros(hidden.shape, dtype=self.token_embedding.dtype, device=self.device)
         return nothing.masked_fill(hidden, -torch.inf)[:, None]
 
+    @torch.no_grad()
     def _layer(self, block: Block) -> _Layer:
-        attention, feed_forward = block.attention, block.feed_forward
-        with torch.no_grad():
-            projections = self._product(attention.projection_weights())
+        feed_forward = block.feed_forward
         return _Layer(
             _frozen(block.norm_1),
-            projections,
-            self._product(attention.projection_layer.weight, attention.projection_layer.bias),
+            make_cache(block.attention, self._products),
             _frozen(block.norm_2),
-            self._product(feed_forward.expand.weight, feed_forward.expand.bias),
+            self._products.of(feed_forward.expand.weight, feed_forward.expand.bias),
             feed_forward.activation,
-            self._product(feed_forward.contract.weight, feed_forward.contract.bias),
+            self._products.of(feed_forward.contract.weight, feed_forward.contract.bias),
         )
-
-    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """x [N, in] -> [N, out] with copies of a weight [out, in] and a bias."""
-        if self.int8:
-            return _int8_product(weight.detach(), bias)
-        copied = weight.detach().to(self.dtype, copy=True)
-        added = None if bias is None else bias.detach().to(self.dtype, copy=True)
-        if _packs(copied):
-            # 1.6 to 2.6 times as fast as F.linear, which for one row in float32 uses one core alone (NOTES.md)
-            packed = torch.ops.mkldnn._reorder_linear_weight(copied)
-            return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, added, "none", [], "")
-        return lambda x: F.linear(x, copied, added)
-
-
-def _packs(weight: Tensor) -> bool:
-    """Whether oneDNN, which comes with torch for x86 processors, can store this weight in the order it reads."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if weight.dtype == torch.bfloat16:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return weight.dtype == torch.float32
-
-
-def _int8_product(weight: Tensor, bias: Tensor | None) -> Product:
-    numbers, scales = to_int8(weight)
-    added = None if bias is None else bias.detach().to(torch.bfloat16)
-
-    def product(x: Tensor) -> Tensor:
-        found = torch.ops.aten._weight_int8pack_mm(x.contiguous(), numbers, scales)
-        return found if added is None else found + added
-
-    return product
 
 
 def _frozen(norm: nn.Module) -> nn.Module:

@@ -1,7 +1,7 @@
 """Muon: steps of momentum made orthogonal, for all matrices of one shape at once. Jordan et al. 2024.
 
-A matrix of the feed-forward part is cut into squares as wide as the model, so that all of them, and projection_layer,
-share one batch; the matrices of heads stay whole, and are another.
+A matrix of the feed-forward part that can be is cut into squares as wide as the model, so that all of them, and
+projection_layer, share one batch; the matrices of heads stay whole, and are another.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cut(name: str, matrix: Tensor) -> tuple[Tensor, ...]:
-    """The pieces of a matrix that are made orthogonal, each with no more rows than columns."""
-    rows, columns = matrix.shape
-    if "feed_forward" in name:
-        return matrix.split(min(rows, columns), dim=0 if rows > columns else 1)
-    return (matrix,)
+    """The pieces of a matrix that are made orthogonal, as views, each with no more rows than columns."""
+    shorter, longer = sorted(matrix.shape)
+    wide = matrix if matrix.shape[0] == shorter else matrix.T
+    if "feed_forward" in name and longer % shorter == 0:
+        return wide.split(shorter, dim=1)
+    return (wide,)

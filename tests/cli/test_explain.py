@@ -29,7 +29,10 @@ def test_its_json_has_the_tokens_and_every_step(smoke_run: Path, run: RunCommand
     assert weights["shape"] == [3, 3]
     assert content["checkpoint"] == "runs/smoke/checkpoints/best.safetensors"
     assert [note["query"] for note in weights["notes"] if note["note"] == "most_weight"] == ["0 The", "1 value", "2 of"]
-    assert content["parameters"]["Wq"] == loaded.model.blocks[0].attention.heads[0].Wq.weight.double().tolist()
+    assert (
+        content["parameters"]["Wq"]
+        == loaded.model.state_dict()["blocks.0.attention.heads.0.Wq.weight"].double().tolist()
+    )
 
 
 def test_one_query_in_the_middle_sees_nothing_later(smoke_run: Path, run: RunCommand) -> None:

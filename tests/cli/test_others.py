@@ -43,7 +43,16 @@ def test_info_verifies_every_byte(smoke_run: Path, run: RunCommand, tmp_path: Pa
 
 def test_info_is_a_table_for_people(smoke_run: Path, run: RunCommand) -> None:
     out = run("info", "smoke").out
-    assert "  feed-forward            16,704" in out.splitlines()
+    rows = [line.rsplit("  ", 1) for line in out.splitlines()]
+    assert ["  feed-forward", "16,704"] in [
+        [name.rstrip(), value] for name, value in filter(lambda row: len(row) == 2, rows)
+    ]
+    # two blocks in float32: keys and values of 2 x 16, of one head of 16, and a latent of 8
+    cache = [line.split() for line in out.splitlines()[-5:]]
+    assert cache == [
+        ["cache", "memory", "per", "token", "512", "bytes"], ["cache", "memory", "by", "attention"],
+        ["multi_head", "512", "bytes"], ["grouped_query", "256", "bytes"], ["latent", "64", "bytes"],
+    ]  # fmt: skip
 
 
 def test_config_check_show_and_schema(here: Path, run: RunCommand) -> None:

@@ -179,8 +179,45 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
         read_config("smal")
     assert raised.value.lines() == [
         'error: "smal": no such config file',
-        "hint: did you mean --config small? shipped configs: grouped-query, shakespeare-cpu, small, smoke, tiny",
+        "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare-cpu, small, smoke, tiny",
     ]
+
+
+def test_sizes_of_latent_attention_come_from_the_others() -> None:
+    default = read("", "model.attention=latent").model
+    assert (default.key_value_latent, default.query_latent_size, default.turned_size, default.query_size) == (
+        128,
+        None,
+        0,
+        64,
+    )
+    turned = read("", "model.attention=latent", "model.positions=rope").model
+    assert (turned.turned_size, turned.query_size, turned.cached_size) == (32, 96, 160)
+    for head_size, expected in ((1, 2), (2, 2), (3, 2), (6, 2), (8, 4), (10, 4)):
+        sizes = read(
+            "", "model.attention=latent", "model.positions=rope", "model.num_heads=2", f"model.d_model={2 * head_size}"
+        )
+        assert sizes.model.turned_size == expected
+
+
+def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
+    latent = ["model.attention=latent", "model.positions=rope"]
+    lines = problems("", *latent, "model.rotary_size=7")
+    assert lines == ["error: --set: model.rotary_size: 7 is odd, and rope turns pairs; the nearest are 6 or 8"]
+    lines = problems("", *latent, "model.rotary_size=1")
+    assert lines == ["error: --set: model.rotary_size: 1 is odd, and rope turns pairs; the nearest are 2"]
+    assert read("", *latent, "model.num_heads=2", "model.d_model=6").model.query_size == 5
+
+
+def test_keys_of_one_form_are_not_used_by_another() -> None:
+    told = list(read("", "model.latent_size=8", "model.query_latent_size=8", "model.rotary_size=8").unused())
+    assert told == [
+        f"model.{key} is not used by model.attention multi_head"
+        for key in ("latent_size", "query_latent_size", "rotary_size")
+    ]
+    (told,) = read("", "model.attention=latent", "model.rotary_size=8", "model.latent_size=8").unused()
+    assert told == "model.rotary_size is not used by model.positions learned"
+    assert not list(read("", "model.attention=latent", "model.positions=rope", "model.rotary_size=8").unused())
 
 
 def test_unused_tokenizer_keys_are_known() -> None:

@@ -20,6 +20,8 @@ FORMS = {
     "sinusoidal, no bias": ["model.positions=sinusoidal", "model.bias=false"],
     "rope, rmsnorm": ["model.positions=rope", "model.norm=rmsnorm"],
     "grouped": ["model.attention=grouped_query", "model.num_heads=2", "model.positions=rope"],
+    "latent": ["model.attention=latent", "model.positions=rope"],
+    "latent queries": ["model.attention=latent", "model.query_latent_size=6", "model.scale=none"],
     "no positions": ["model.positions=none"],
     "post-norm": ["model.positions=learned", "model.norm_position=post"],
     "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],
@@ -76,32 +78,48 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
         spread = np.sqrt(((seen - center) ** 2).mean(-1, keepdims=True) + tiny)
         seen = (seen - center) / spread * of["norm_1.weight"] + of.get("norm_1.bias", 0)
         close(step["normalised"], seen)
-    close(step["queries"], (seen @ of["Wq"].T)[queries])
-    close(step["keys"], seen @ of["Wk"].T)
-    close(step["values"], seen @ of["Wv"].T)
+    looking = seen
+    if "latent" in step:
+        of |= {"Wq": of["W_UQ"], "Wk": of["W_UK"], "Wv": of["W_UV"]}
+        close(step["latent"], seen @ of["W_DKV"].T)
+        if "query_latent" in step:
+            looking = seen @ of["W_DQ"].T
+            close(step["query_latent"], looking[queries])
+    sources = step.get("latent", seen)
+    close(step["queries"], (looking @ of["Wq"].T)[queries])
+    close(step["keys"], sources @ of["Wk"].T)
+    close(step["values"], sources @ of["Wv"].T)
     q, k = step["queries"], step["keys"]
+    turning_q, turning_k = q, k
+    if "rotary_keys" in step:
+        close(step["rotary_queries"], (looking @ of["W_QR"].T)[queries])
+        close(step["rotary_keys"], seen @ of["W_KR"].T)
+        turning_q, turning_k = step["rotary_queries"], step["rotary_keys"]
     if "rotated_keys" in step:
-        half = k.shape[1] // 2
+        half = turning_k.shape[1] // 2
 
         def turned(x: np.ndarray, places: list[int]) -> np.ndarray:
             other = np.concatenate([-x[:, half:], x[:, :half]], axis=1)
             return x * of["rotation.cosines"][places] + other * of["rotation.sines"][places]
 
-        close(step["rotated_queries"], turned(q, queries))
-        close(step["rotated_keys"], turned(k, list(range(len(IDS)))))
-        q, k = step["rotated_queries"], step["rotated_keys"]
+        close(step["rotated_queries"], turned(turning_q, queries))
+        close(step["rotated_keys"], turned(turning_k, list(range(len(IDS)))))
+        beside = "rotary_keys" in step
+        q = np.concatenate([q, step["rotated_queries"]], axis=1) if beside else step["rotated_queries"]
+        k = np.concatenate([k, step["rotated_keys"]], axis=1) if beside else step["rotated_keys"]
     close(step["scores"], q @ k.T)
-    close(step["divided"], step["scores"] / np.sqrt(k.shape[1]))
+    if "divided" in step:
+        close(step["divided"], step["scores"] / np.sqrt(k.shape[1]))
     for row, query in enumerate(queries):
         assert np.isnan(step["masked"][row, query + 1 :]).all(), "minus infinity is null"
-        close(step["masked"][row, : query + 1], step["divided"][row, : query + 1])
+        close(step["masked"][row, : query + 1], step.get("divided", step["scores"])[row, : query + 1])
     powers = np.exp(np.where(np.isnan(step["masked"]), -np.inf, step["masked"]))
     close(step["weights"], powers / powers.sum(-1, keepdims=True))
     if len(queries) == 1:
         close(step["weighted_values"], step["weights"].T * step["values"])
         close(step["head_output"], step["weighted_values"].sum(0, keepdims=True))
     close(step["head_output"], step["weights"] @ step["values"])
-    K = k.shape[1]
+    K = step["values"].shape[1]
     close(step["concatenated"][:, K : 2 * K], step["head_output"])
     close(
         step["projected"], step["concatenated"] @ of["projection_layer.weight"].T + of.get("projection_layer.bias", 0)

@@ -76,8 +76,9 @@ def test_wrong_selections_are_told_as_typed(text: str, message: str) -> None:
 def test_half_precision_keeps_a_weight_as_finely_as_the_readme_says() -> None:
     model, tokenizer = GPT(small_config().model, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
     with torch.no_grad():
-        for block in model.blocks:
-            block.attention.heads[0].Wq.weight.mul_(300)  # weights from next to nothing to nearly one
+        for name, parameter in model.named_parameters():
+            if name.endswith("heads.0.Wq.weight"):
+                parameter.mul_(300)  # weights from next to nothing to nearly one
     single, half = (
         dump_attention(model, tokenizer, list(range(16)), layers=range(2), heads=range(2), file_dtype=dtype).weights
         for dtype in ("float32", "float16")
@@ -125,7 +126,16 @@ def test_a_head_is_the_same_whatever_is_chosen_beside_it() -> None:
     np.testing.assert_allclose(part.weights, full.weights[[0, 2]][:, [1, 3]], rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("settings", [["positions=learned"], ["positions=rope"], ["attention=grouped_query"]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["positions=learned"],
+        ["positions=rope"],
+        ["attention=grouped_query"],
+        ["attention=latent", "positions=rope"],
+        ["scale=none"],
+    ],
+)
 def test_weights_times_values_give_the_output_of_the_fused_path(settings: list[str]) -> None:
     config = small_config(*(f"model.{setting}" for setting in settings), "model.num_heads=4")
     model = GPT(config.model, 257, torch.Generator().manual_seed(0)).double().eval()
@@ -140,9 +150,9 @@ def test_weights_times_values_give_the_output_of_the_fused_path(settings: list[s
     for layer, (block, output) in enumerate(zip(model.blocks, outputs, strict=True)):
         found = next(iter(model.attention_stages(torch.tensor([ids]), [layer])))
         dump = {stage: getattr(found, stage)[0].detach().numpy() for stage in stages}
-        K = config.model.head_size
+        scale = 1 if config.model.scale == "none" else config.model.query_size**-0.5
         np.testing.assert_allclose(dump["queries"] @ dump["keys"].swapaxes(1, 2), dump["scores"], rtol=0, atol=1e-10)
-        hidden = np.where(np.tri(16, dtype=bool), dump["scores"] * K**-0.5, -np.inf)
+        hidden = np.where(np.tri(16, dtype=bool), dump["scores"] * scale, -np.inf)
         powers = np.exp(hidden - hidden.max(-1, keepdims=True))
         np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), dump["weights"], rtol=0, atol=1e-10)
         np.testing.assert_allclose(dump["weights"] @ dump["values"], dump["heads"], rtol=0, atol=1e-10)

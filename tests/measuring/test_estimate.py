@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.measuring.estimate import estimate, parameters_by_part
+from gpt_cli.measuring.estimate import cache_bytes_by_attention, estimate, parameters_by_part
 from gpt_cli.model import GPT
 
 SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3)
@@ -34,6 +34,8 @@ def test_parts_add_up_to_the_model_and_can_be_worked_out() -> None:
         {"tie_embeddings": True},
         {"attention": "grouped_query"},
         {"attention": "grouped_query", "num_key_value_heads": 2},
+        {"attention": "latent"},
+        {"attention": "latent", "positions": "rope", "query_latent_size": 12, "feed_forward_size": 40},
     ],
 )
 def test_operations_are_those_that_torch_counts(update: dict[str, object]) -> None:
@@ -55,3 +57,22 @@ def test_memory_holds_four_copies_of_the_weights_and_the_cache_keys_and_values()
         SIZES.model_copy(update={"attention": "grouped_query"}), 100, micro_batch_size=1, dtype="float32"
     )
     assert grouped.cache_bytes_per_token == small.cache_bytes_per_token / 4
+
+
+def test_a_latent_cache_at_the_default_size_is_at_most_a_quarter() -> None:
+    default = ModelConfig(positions="rope")
+    found = cache_bytes_by_attention(default)
+    # of 12 blocks in float32: keys and values of 512 numbers; of 2 heads of 64; a latent of 128 and 32 that turn
+    assert found == {"multi_head": 12 * 4 * 1024, "grouped_query": 12 * 4 * 256, "latent": 12 * 4 * 160}
+    assert cache_bytes_by_attention(ModelConfig())["latent"] == 12 * 4 * 128
+    wide = default.model_copy(update={"attention": "latent", "latent_size": 500})
+    assert cache_bytes_by_attention(wide) == found | {"latent": 12 * 4 * 532}
+
+
+def test_sampling_with_a_latent_cache_looks_at_latents() -> None:
+    costs = estimate(SIZES.model_copy(update={"attention": "latent"}), 100, micro_batch_size=1, dtype="float32")
+    # 16 tokens seen by 4 heads in 3 blocks: latents of 8 numbers twice, where keys and values have 8 each
+    assert costs.sampling_flops_per_token == costs.forward_flops_per_token
+    wide = SIZES.model_copy(update={"attention": "latent", "latent_size": 20})
+    costs = estimate(wide, 100, micro_batch_size=1, dtype="float32")
+    assert costs.sampling_flops_per_token - costs.forward_flops_per_token == 2 * 3 * 4 * 16 * (2 * 20 - 2 * 8)

@@ -17,7 +17,7 @@ def test_weights_of_two_tokens_can_be_worked_out_by_hand() -> None:
     keys = torch.tensor([[0.0, 0, 0, 0], [1.0, 0, 0, 0]])
     scores = attention_scores(queries, keys)
     assert scores.tolist() == [[0, 0], [0, 2]]
-    weights = attention_weights(scores, causal_mask(2), head_size=4)
+    weights = attention_weights(scores, causal_mask(2), scale=1 / 2)
     expected = torch.tensor([[1, 0], [1 / (1 + math.e), math.e / (1 + math.e)]])
     torch.testing.assert_close(weights, expected)
 

@@ -70,7 +70,7 @@ def test_a_row_that_may_look_nowhere_is_zero_in_value_and_gradient() -> None:
     scores = draw(1, 3, 4).requires_grad_()
     mask = torch.zeros(1, 3, 4, dtype=torch.bool)
     mask[0, 1] = True
-    weights = masked_weights(scores, mask, 4)
+    weights = masked_weights(scores, mask, 1 / 2)
     assert weights[0, 1].tolist() == [0, 0, 0, 0]
     (gradient,) = torch.autograd.grad((weights * draw(1, 3, 4)).sum(), scores)
     assert gradient[0, 1].tolist() == [0, 0, 0, 0]

@@ -151,7 +151,7 @@ def test_the_default_model_has_the_published_shape() -> None:
     with torch.device("meta"):
         model = GPT(ModelConfig(), 1024)
     assert len(model.blocks) == 12
-    assert len(model.blocks[0].attention.heads) == 8
+    assert model.blocks[0].attention.num_heads == 8
     # 12 (4 D^2 + biases D + 8 D^2 + 5 D + 4 D of norms) + positions, embedding, output layer and final norm
     expected = 12 * (12 * 512**2 + 10 * 512) + 128 * 512 + 2 * 1024 * 512 + 2 * 512
     assert sum(parameter.numel() for parameter in model.parameters()) == expected

@@ -28,7 +28,8 @@ def multi_head_of(ours: GroupedQueryAttention) -> MultiHeadAttention:
     plain = MultiHeadAttention(24, 4).double()
     with torch.no_grad():
         for number, head in enumerate(plain.heads):
-            for own, shared in zip((head.Wq, head.Wk, head.Wv), ours.matrices(number), strict=True):
+            group = ours.group_of(number)
+            for own, shared in ((head.Wq, ours.heads[number].Wq), (head.Wk, group.Wk), (head.Wv, group.Wv)):
                 own.weight.copy_(shared.weight)
         plain.projection_layer.load_state_dict(ours.projection_layer.state_dict())
     return plain

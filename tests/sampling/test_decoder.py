@@ -8,8 +8,8 @@ from helpers import small_config
 from torch import Tensor
 
 from gpt_cli.model import GPT
-from gpt_cli.model.attention import attention_scores, attention_weights
-from gpt_cli.model.positions import RotaryPositions, rotate
+from gpt_cli.model.attention import attention_weights
+from gpt_cli.model.positions import RotaryPositions
 from gpt_cli.sampling.decoder import Decoder
 
 V = 11
@@ -42,8 +42,8 @@ def cropped_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
 
 def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
     """Without a cache: all tokens at once, each head by itself, and each token sees the C - 1 before it."""
-    T, K = len(tokens), model.config.head_size
-    rotation = RotaryPositions(T, K)(T).double() if model.rotary else None
+    T = len(tokens)
+    rotation = RotaryPositions(T, model.config.turned_size)(T).double() if model.rotary else None
     distance = torch.arange(T)[:, None] - torch.arange(T)
     mask = (distance < 0) | (distance >= C)
     ids = torch.tensor([tokens])
@@ -54,11 +54,8 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         seen = block.attention_input(x)
         heads = []
         for number in range(model.config.num_heads):
-            Wq, Wk, Wv = block.attention.matrices(number)
-            queries, keys = Wq(seen), Wk(seen)
-            if rotation is not None:
-                queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-            heads.append(attention_weights(attention_scores(queries, keys), mask, K) @ Wv(seen))
+            stages = block.attention.head_stages(number, seen, rotation)
+            heads.append(attention_weights(stages.scores, mask, block.attention.scale) @ stages.values)
         x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
         if block.pre_norm:
             x = x + block.feed_forward(block.norm_2(x))
@@ -77,6 +74,10 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         ["model.positions=none"],
         ["model.positions=rope", "model.attention=grouped_query", "model.num_key_value_heads=1"],
         ["model.positions=learned", "model.attention=grouped_query"],
+        ["model.positions=rope", "model.attention=latent"],
+        ["model.positions=learned", "model.attention=latent", "model.query_latent_size=6", "model.scale=none"],
+        ["model.positions=rope", "model.attention=latent", "model.latent_size=24", "model.query_latent_size=8"],
+        ["model.positions=none", "model.scale=none"],
         ["model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2", "model.bias=false"],
         ["model.positions=learned", "model.norm_position=post"],
         ["model.positions=rope", "model.norm_position=post"],
@@ -131,7 +132,7 @@ def test_bfloat16_is_near() -> None:
     wanted, got = full.prefill(PROMPTS), half.prefill(PROMPTS)
     assert got.dtype == torch.float32
     assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert half.cache[0].dtype == torch.float32
+    assert half.layers[0].cache.kept.dtype == torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -139,7 +140,7 @@ def test_bfloat16_is_near() -> None:
 def test_packed_weights_give_the_products_of_plain_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model().float()
     packed = Decoder(model, dtype)
-    monkeypatch.setattr("gpt_cli.sampling.decoder._packs", lambda weight: False)
+    monkeypatch.setattr("gpt_cli.sampling.products._packs", lambda weight: False)
     plain = Decoder(model, dtype)
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype]
     for first, second in (

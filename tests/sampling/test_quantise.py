@@ -25,8 +25,8 @@ def test_the_error_of_an_entry_is_at_most_half_a_scale() -> None:
 
 @torch.no_grad()
 def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
-    for tied in ("false", "true"):
-        config = small_config("model.d_model=64", f"model.tie_embeddings={tied}").model
+    for setting in ("tie_embeddings=false", "tie_embeddings=true", "attention=latent"):
+        config = small_config("model.d_model=64", f"model.{setting}").model
         model = GPT(config, 40, torch.Generator().manual_seed(0)).eval()
         ids = [[1, 2, 3, 4, 5, 6], [7, 8]]
         decoded = Decoder(model, int8=True).prefill(ids)

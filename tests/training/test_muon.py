@@ -25,7 +25,11 @@ def plain_steps(name: str, weight: Tensor, gradients: list[Tensor], rate: float,
         momentum = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
         direction = MOMENTUM * momentum + (1 - MOMENTUM) * gradient
         rows, columns = weight.shape
-        if "feed_forward" in name and rows > columns:
+        if rows > columns and "feed_forward" not in name:
+            step = plain_orthogonalise(direction.T).T
+        elif "odd" in name:
+            step = plain_orthogonalise(direction)
+        elif "feed_forward" in name and rows > columns:
             step = torch.cat([plain_orthogonalise(part) for part in direction.split(columns)])
         elif "feed_forward" in name:
             step = torch.cat([plain_orthogonalise(part) for part in direction.split(rows, dim=1)], dim=1)
@@ -54,7 +58,9 @@ def test_a_gradient_of_zero_moves_nothing() -> None:
 def test_all_matrices_at_once_step_as_each_by_itself(dtype: torch.dtype, tolerance: float) -> None:
     shapes = {
         "blocks.0.attention.heads.0.Wq.weight": (2, 4),
+        "blocks.0.attention.heads.0.W_UK.weight": (4, 3),
         "blocks.0.attention.projection_layer.weight": (4, 4),
+        "blocks.0.feed_forward.odd.weight": (4, 6),
         "blocks.0.feed_forward.expand.weight": (16, 4),
         "blocks.0.attention.heads.1.Wq.weight": (2, 4),
         "blocks.0.feed_forward.contract.weight": (4, 16),

@@ -1,0 +1,112 @@
+"""Attention whose keys and values are made from one small vector per token, which is all that a cache needs to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt_cli.model.attention import SelfAttention, Stages, head_stages, score_scale
+from gpt_cli.model.dropout import Dropout
+from gpt_cli.model.positions import rotate
+
+
+class LatentSizes(NamedTuple):
+    """Widths of the latent of keys and values, of that of queries (None: queries have none), and of what rope turns."""
+
+    latent_size: int
+    query_latent_size: int | None = None
+    rotary_size: int = 0
+
+
+class LatentHead(nn.Module):
+    """What a head has of its own: W_UQ and W_QR for queries, W_UK for keys, W_UV for values.
+
+    Up-projections, from a latent to a head. Where queries have no latent, W_UQ and W_QR read x; where no positions
+    are rotary there is no W_QR.
+    """
+
+    def __init__(self, query_source: int, latent_size: int, rotary_size: int, head_size: int):
+        super().__init__()
+        self.W_UQ = nn.Linear(query_source, head_size, bias=False)
+        self.W_QR = nn.Linear(query_source, rotary_size, bias=False) if rotary_size else None
+        self.W_UK = nn.Linear(latent_size, head_size, bias=False)
+        self.W_UV = nn.Linear(latent_size, head_size, bias=False)
+
+
+class LatentAttention(SelfAttention):
+    """H heads that read one latent per token: [B, T, D] -> [B, T, D]. DeepSeek-AI 2024, section 2.1 (arXiv 2405.04434).
+
+    Matrices are named as in its equations 9 to 19; C is the width of the latent c, R that of what rope turns.
+    c = W_DKV x [B, T, C]; of each head the key is W_UK c beside rope(W_KR x), which all heads share, the value is
+    W_UV c, the query W_UQ q beside rope(W_QR q), where q = W_DQ x, or x where queries have no latent. Scores are
+    divided by sqrt(K + R). The projection layer is W_O. The models of the paper also normalise both latents, which is
+    left out: with C = D and R = 0 this is multi-head attention.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        sizes: LatentSizes,
+        dropout: float = 0.0,
+        *,
+        bias: bool = True,
+        scaled: bool = True,
+    ):
+        super().__init__()
+        K, (C, query_latent, R) = d_model // num_heads, sizes
+        self.W_DKV = nn.Linear(d_model, C, bias=False)
+        self.W_KR = nn.Linear(d_model, R, bias=False) if R else None
+        self.W_DQ = nn.Linear(d_model, query_latent, bias=False) if query_latent else None
+        heads = (LatentHead(query_latent or d_model, C, R, K) for _ in range(num_heads))
+        self.heads = cast("Sequence[LatentHead]", nn.ModuleList(heads))
+        self.num_heads = num_heads
+        self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
+        self.dropout = Dropout(dropout)
+        self.scale = score_scale(K + R, scaled)
+
+    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
+        """The stages of one head by itself; `rotation` [2, T, R] turns the rotary parts."""
+        own = self.heads[head]
+        latent, source = self.W_DKV(x), self.query_source(x)
+        queries, keys = own.W_UQ(source), own.W_UK(latent)
+        if own.W_QR is not None and self.W_KR is not None:
+            assert rotation is not None
+            queries = torch.cat([queries, rotate(own.W_QR(source), rotation)], dim=-1)
+            keys = torch.cat([keys, rotate(self.W_KR(x), rotation)], dim=-1)
+        return head_stages(queries, keys, own.W_UV(latent), self.scale)
+
+    def project(
+        self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys [B, heads, T, K + R] and values [B, heads, T, K] of some heads, None stands for all."""
+        chosen = range(self.num_heads) if heads is None else heads
+        latent = self.W_DKV(x)
+        up = F.linear(latent, self.up_projections(chosen)).unflatten(2, (2, len(chosen), -1))
+        keys, values = up.permute(2, 0, 3, 1, 4)
+        queries = F.linear(self.query_source(x), self.query_weights(chosen))
+        queries = queries.unflatten(2, (len(chosen), -1)).transpose(1, 2)
+        if self.W_KR is None:
+            return queries, keys, values
+        assert rotation is not None
+        K = keys.shape[-1]
+        queries = torch.cat([queries[..., :K], rotate(queries[..., K:], rotation)], dim=-1)
+        shared = rotate(self.W_KR(x), rotation)[:, None].expand(-1, len(chosen), -1, -1)
+        return queries, torch.cat([keys, shared], dim=-1), values
+
+    def query_source(self, x: Tensor) -> Tensor:
+        """What queries are made from: their latent, or x."""
+        return x if self.W_DQ is None else self.W_DQ(x)
+
+    def query_weights(self, heads: Sequence[int]) -> Tensor:
+        """W_UQ and W_QR of each of some heads, one head below another: [heads x (K + R), D or the latent's width]."""
+        parts = [part for head in heads for part in (self.heads[head].W_UQ, self.heads[head].W_QR)]
+        return torch.cat([part.weight for part in parts if part is not None])
+
+    def up_projections(self, heads: Sequence[int]) -> Tensor:
+        """W_UK of some heads, then W_UV, in one matrix: [2 x heads x K, C]."""
+        return torch.cat([getattr(self.heads[head], name).weight for name in ("W_UK", "W_UV") for head in heads])

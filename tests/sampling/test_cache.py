@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import small_config
+
+from gpt_cli.model import GPT, LatentAttention
+from gpt_cli.model.positions import rotate
+from gpt_cli.sampling.cache import KeyValueCache, LatentCache
+from gpt_cli.sampling.decoder import Decoder
+
+V, C = 11, 8
+FORMS = [
+    ["model.attention=multi_head"],
+    ["model.attention=grouped_query"],
+    ["model.attention=latent", "model.positions=rope"],
+    ["model.attention=latent", "model.query_latent_size=6"],
+]
+IDS = ["multi_head", "grouped_query", "latent", "latent queries"]
+
+
+def make_model(*settings: str) -> GPT:
+    config = small_config(f"model.context_length={C}", "model.num_heads=4", *settings).model
+    model = GPT(config, V, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    return model.double().eval()
+
+
+@torch.no_grad()
+def test_a_latent_cache_holds_the_latent_and_the_rotary_key_alone() -> None:
+    model = make_model(*FORMS[2])
+    decoder = Decoder(model, torch.float64)
+    ids = [3, 1, 4, 1, 5]
+    decoder.prefill([ids[:3]])
+    for token in ids[3:]:
+        decoder.decode([token])
+    seen, rotation = model.embed(torch.tensor([ids]))
+    for block, layer in zip(model.blocks, decoder.layers, strict=True):
+        attention, x = block.attention, block.attention_input(seen)
+        assert isinstance(attention, LatentAttention)
+        assert attention.W_KR is not None
+        assert rotation is not None
+        # a quarter of d_model 16, and half of a head of four
+        assert layer.cache.kept.shape == (1, 2 * C, 4 + 2)
+        expected = torch.cat([attention.W_DKV(x), rotate(attention.W_KR(x), rotation)], dim=-1)
+        torch.testing.assert_close(layer.cache.kept[:, : len(ids)], expected, rtol=0, atol=1e-12)
+        seen = block(seen, rotation)
+
+
+@pytest.mark.parametrize("settings", FORMS, ids=IDS)
+def test_what_is_kept_is_what_the_config_says(settings: list[str]) -> None:
+    model = make_model(*settings)
+    decoder = Decoder(model, torch.float64)
+    decoder.prefill([[1, 2], [3]])
+    kept = sum(layer.cache.kept.nbytes for layer in decoder.layers)
+    assert kept == 2 * decoder.cache_bytes(2 * C) == 2 * 2 * 8 * 2 * C * model.config.cached_size
+    kind = LatentCache if model.config.attention == "latent" else KeyValueCache
+    assert all(isinstance(layer.cache, kind) for layer in decoder.layers)
+
+
+@pytest.mark.parametrize("settings", FORMS, ids=IDS)
+@torch.inference_mode()
+def test_weights_on_padding_are_exactly_zero(settings: list[str]) -> None:
+    """Whatever stands in the slots before a shorter prompt, however large, the logits are the same to the last bit."""
+    model = make_model(*settings)
+    found = []
+    for number in (0.0, 1e6):
+        decoder = Decoder(model, torch.float64)
+        decoder.prefill([[1, 2, 3, 4, 5], [6, 7]])
+        for layer in decoder.layers:
+            row = layer.cache.kept[1] if isinstance(layer.cache, LatentCache) else layer.cache.kept[:, 1]
+            row[..., :3, :] = number
+        found.append(torch.stack([decoder.decode([8, 9]), decoder.decode([1, 2])]))
+    assert torch.equal(*found)
+    assert found[0].isfinite().all()
+
+
+@pytest.mark.parametrize("settings", FORMS, ids=IDS)
+@torch.no_grad()
+def test_a_padded_batch_gives_what_each_prompt_gives_alone(settings: list[str]) -> None:
+    model = make_model(*settings)
+    prompts = [[1, 2, 3, 4, 5, 6], [7], [8, 9, 10]]
+    together = Decoder(model, torch.float64)
+    rows = torch.stack([together.prefill(prompts), together.decode([1, 2, 3]), together.decode([4, 5, 6])], dim=1)
+    for row, prompt, first, second in zip(rows, prompts, [1, 2, 3], [4, 5, 6], strict=True):
+        alone = Decoder(model, torch.float64)
+        expected = torch.cat([alone.prefill([prompt]), alone.decode([first]), alone.decode([second])])
+        torch.testing.assert_close(row, expected, rtol=0, atol=1e-12)
+        whole = model(torch.tensor([[*prompt, first, second]]))[0, -3:]
+        torch.testing.assert_close(row, whole, rtol=0, atol=1e-12)
