@@ -8,16 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.terminal import Console, size, table
 
 if TYPE_CHECKING:
+    from gpt_cli.config import Config
     from gpt_cli.measuring.bench import Timing
 
 
 def bench(
     config: Annotated[
-        str, typer.Option("--config", metavar="FILE", help="A YAML file or a shipped config; its text is not read.")
-    ] = "small",
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="A YAML file or a shipped config. Default: small, or with --attention multi-head.",
+        ),
+    ] = None,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention", help="Compare the forms of attention: trains a model of each on the config's text."
+        ),
+    ] = False,
     settings: options.Settings = None,
     rounds: Annotated[
         int, typer.Option(parser=options.whole_number(1, 1000), help="Timed rounds, after one to warm up.")
@@ -34,13 +46,14 @@ def bench(
     console = Console(quiet)
     from gpt_cli.config.reading import read_config
 
+    config = config or ("multi-head" if attention else "small")
     asked = read_config(config, settings or (), {})
 
     import torch
 
     from gpt_cli.measuring import bench as benches
     from gpt_cli.measuring.roof import measure_roof
-    from gpt_cli.model.device import choose_device, processor
+    from gpt_cli.model.device import choose_device, choose_dtype, processor
     from gpt_cli.model.memory import reuse_memory
 
     where = choose_device(device or asked.train.device)
@@ -49,6 +62,11 @@ def bench(
         "torch": torch.__version__, "rounds": rounds,
     }  # fmt: skip
     reuse_memory()
+    if attention:
+        dtype = choose_dtype(asked.train.dtype, where, asked.model.d_model)
+        chosen = asked.train.model_copy(update={"device": str(where), "dtype": dtype, "compile": "off"})
+        _compare_attention(asked.model_copy(update={"train": chosen}), about, tokens, console, json=json)
+        return
     with console.counting("roof", 3 * rounds, "rounds") as count:
         roof = measure_roof(where, rounds, count)
     forms = benches.training_forms(asked, where)
@@ -71,6 +89,38 @@ def bench(
     console.result(
         f"sampling {config}, {tokens} tokens after 8; the roof is reading the weights\n{_as_table(sampling)}"
     )
+
+
+def _compare_attention(asked: Config, about: dict[str, Any], tokens: int, console: Console, *, json: bool) -> None:
+    import torch
+
+    from gpt_cli.measuring import attention as forms
+    from gpt_cli.text.corpus import read_corpus
+
+    corpus, where, rounds = read_corpus(asked.data.source), torch.device(asked.train.device), about["rounds"]
+    with console.counting("layers", forms.NUM_LAYERS * (rounds + 1), "runs") as count:
+        layers = forms.compare_layers(asked, where, rounds, count)
+    models = forms.compare_models(asked, corpus, where, rounds, tokens, console.counting)
+    if json:
+        about = {**about, "dtype": asked.train.dtype, "seed": asked.train.seed, "max_steps": asked.train.max_steps}
+        console.json({**about, "layers": [asdict(found) for found in layers], "models": [asdict(m) for m in models]})
+        return
+    sizes, settings = asked.model, asked.train
+    shape = f"{settings.batch_size} x {sizes.context_length} tokens of {sizes.d_model}"
+    console.result(f"one layer of attention, forward and backward, {shape}, float32")
+    rows = ((f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers)
+    console.result(table([("form", "parameters", "ms", "speed"), *rows]) + "\n")
+    console.result(
+        f"whole models of {models[0].parameters:,} parameters, {about['config']}: {settings.max_steps:,} steps of "
+        f"training in {settings.dtype}, samples in float32"
+    )
+    head = ("form", "parameters", "feed-forward", "training", "memory", "sampling", "cache a token", "validation loss")
+    found = (
+        (m.form, f"{m.parameters:,}", str(m.feed_forward_size), f"{m.training_ratio:.2f}", size(m.training_bytes),
+         f"{m.sampling_ratio:.2f}", size(m.cache_bytes_per_token), f"{m.validation_loss:.4f}")
+        for m in models
+    )  # fmt: skip
+    console.result(table([head, *found]))
 
 
 def _as_table(timings: list[Timing]) -> str:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def training_forms(config: Config, device: torch.device) -> list[Form]:
     return [
         form("plain", "float32", _plain_step(config, device, fused=True, dropout=0.0)),
         form("heads", "float32", _plain_step(config, device, fused=False, dropout=config.model.dropout)),
-        form("gpt train", dtype, _our_step(config, device, dtype)),
+        form("gpt train", dtype, training_step(config, device, dtype)),
     ]
 
 
@@ -127,7 +128,8 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
     return step
 
 
-def _our_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
+def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
+    """A step as `gpt train` takes it, on random tokens."""
     changes = {"dtype": dtype, "device": str(device), "max_time": None, "max_steps": 2**31 - 1}
     settings = config.train.model_copy(update=changes)
     config = config.model_copy(update={"train": settings})
@@ -160,7 +162,6 @@ def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> lis
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:
         num_weights += model.token_embedding.weight.numel()
-    prompt = PROMPT[-config.model.context_length :]
 
     def form(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Form:
         size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
@@ -173,17 +174,18 @@ def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> lis
     for num_samples in (1, NUM_SAMPLES):
         for dtype, decoder in decoders.items():
             name = "gpt sample" if num_samples == 1 else f"gpt sample, {num_samples} at once"
-
-            def run(decoder: Decoder = decoder, num_samples: int = num_samples) -> None:
-                parameters = SamplingParameters()
-                for _ in generate(decoder, [prompt], parameters, max_new_tokens=num_tokens, num_samples=num_samples):
-                    pass
-
-            forms.append(form(name, dtype, num_samples, run))
+            forms.append(form(name, dtype, num_samples, partial(sample_once, decoder, num_tokens, num_samples)))
         if run_theirs := _transformers(config, device, num_tokens, num_samples):
             name = "transformers" if num_samples == 1 else f"transformers, {num_samples} at once"
             forms.append(form(name, "bfloat16", num_samples, run_theirs))
     return forms
+
+
+def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None:
+    """Some sequences of so many new tokens after the same prompt, as `gpt sample` draws them."""
+    prompt = PROMPT[-decoder.config.context_length :]
+    for _ in generate(decoder, [prompt], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples):
+        pass
 
 
 @torch.inference_mode()

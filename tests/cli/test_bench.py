@@ -35,6 +35,34 @@ def test_its_json_is_alone_on_stdout(here: Path, run: RunCommand) -> None:
         assert timing["tokens_per_second"] * timing["seconds"] > 255.9
 
 
+FORMS = ["--attention", *QUICK, "--set", "train.max_steps=2", "--set", "model.positions=rope"]
+
+
+def test_forms_of_attention_are_compared(here: Path, run: RunCommand) -> None:
+    outcome = run("bench", *FORMS)
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[0] == "one layer of attention, forward and backward, 8 x 32 tokens of 32, float32"
+    rows = [line.split("  ")[0] for line in lines[2:7]]
+    assert rows == ["multi_head", "multi_head, each head by itself", "query, key, value", "grouped_query", "latent"]
+    assert lines[8].startswith("whole models of ")
+    assert lines[8].endswith(" parameters, smoke: 2 steps of training in float32, samples in float32")
+    assert [line.split("  ")[0] for line in lines[10:]] == ["multi_head", "grouped_query", "latent"]
+    assert list(here.iterdir()) == []
+
+
+def test_the_json_of_the_forms_holds_every_figure(run: RunCommand) -> None:
+    found = json.loads(run("bench", *FORMS, "--json").out)
+    assert [layer["form"] for layer in found["layers"]][2] == "query, key, value"
+    multi_head, grouped, latent = found["models"]
+    # two blocks of width 32 in float32, two heads of which one is shared, a latent of 8 beside 8 that turn
+    caches = [model["cache_bytes_per_token"] for model in (multi_head, grouped, latent)]
+    assert caches == [2 * 64 * 4, 2 * 32 * 4, 2 * (8 + 8) * 4]
+    assert multi_head["training_ratio"] == 1
+    assert all(model["validation_loss"] > 0 for model in found["models"])
+    assert found["dtype"] == "float32"
+
+
 def test_wrong_values_are_told(run: RunCommand) -> None:
     assert run("bench", "--rounds", "0").err.startswith('error: --rounds: "0" is not allowed; use a whole number')
     assert run("bench", "--config", "smal").code == 2

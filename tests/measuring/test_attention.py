@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from helpers import small_config
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.measuring.attention import FORMS, NUM_LAYERS, compare_layers, compare_models, kept_bytes, learn, with_form
+from gpt_cli.model import GPT, Attention, CrossAttention
+from gpt_cli.text.corpus import Corpus
+
+CPU = torch.device("cpu")
+CONFIG = small_config("model.num_heads=4", "model.positions=rope", "train.max_steps=3", "train.warmup_steps=0")
+CORPUS = Corpus(("The model looks back at every token before it. " * 40,))
+
+
+@contextlib.contextmanager
+def silent(what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+    yield lambda amount: None
+
+
+def count(config: ModelConfig) -> int:
+    return sum(parameter.numel() for parameter in GPT(config, 50).parameters())
+
+
+def test_the_feed_forward_part_takes_what_a_form_saves() -> None:
+    sizes = ModelConfig(d_model=32, num_heads=4, num_blocks=2, bias=False, norm="rmsnorm", positions="rope")
+    # two of Wk and Wv of 32 x 32 become 8 x 32: 1,536 fewer in a block, and a unit of width is 2 x 32
+    assert with_form(sizes, "grouped_query").feed_forward_size == 128 + 1536 // 64
+    # W_DKV 8 x 32, W_KR 4 x 32, W_UK and W_UV 32 x 8, W_QR 16 x 32 in place of two of 32 x 32: 640 fewer
+    assert with_form(sizes, "latent").feed_forward_size == 128 + 640 // 64
+    assert with_form(sizes, "multi_head") == sizes.model_copy(update={"feed_forward_size": 128})
+    for form in FORMS:
+        assert count(with_form(sizes, form)) == count(sizes)
+        odd = with_form(ModelConfig(d_model=24, num_heads=4, num_blocks=2), form)
+        assert abs(count(odd) - count(ModelConfig(d_model=24, num_heads=4, num_blocks=2))) <= 2 * 24 + 1
+
+
+def test_a_form_that_asks_for_more_makes_the_feed_forward_part_narrower() -> None:
+    sizes = ModelConfig(d_model=32, num_heads=4, num_blocks=1, latent_size=64, attention="latent")
+    assert with_form(sizes, "latent").hidden_size < 128
+    # a unit of width is 2 x 32 and a bias
+    assert abs(count(with_form(sizes, "latent")) - count(with_form(sizes, "multi_head"))) <= 65 // 2
+
+
+def test_layers_are_compared_in_turns_and_the_general_form_is_per_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    general, head = CrossAttention.forward, Attention.stages
+    monkeypatch.setattr(CrossAttention, "forward", lambda *given: calls.append("general") or general(*given))
+    monkeypatch.setattr(Attention, "stages", lambda *given: calls.append("head") or head(*given))
+    told_runs: list[int] = []
+    layers = compare_layers(CONFIG, CPU, 1, told_runs.append)
+    assert [layer.form for layer in layers] == [
+        "multi_head", "multi_head, each head by itself", "query, key, value", "grouped_query", "latent",
+    ]  # fmt: skip
+    assert len(told_runs) == 2 * NUM_LAYERS
+    assert calls == 2 * ([*["head"] * 4, "general"])
+    D = 16
+    assert [layer.parameters for layer in layers[:4]] == [4 * D * D + D] * 3 + [2 * D * D + D + 2 * 4 * D]
+    assert layers[0].ratio == 1
+    assert all(layer.seconds > 0 for layer in layers)
+
+
+def test_models_of_all_forms_are_trained_and_measured() -> None:
+    models = compare_models(CONFIG, CORPUS, CPU, 1, 2, silent)
+    assert [model.form for model in models] == list(FORMS)
+    assert models[0].training_ratio == models[0].sampling_ratio == 1
+    # in 2 blocks in float32: 2 x 16 numbers a token; 2 x 4 of one head of four; a latent of 4, and 2 that turn
+    assert [model.cache_bytes_per_token for model in models] == [2 * 4 * 32, 2 * 4 * 8, 2 * 4 * 6]
+    for model in models:
+        assert abs(model.parameters - models[0].parameters) <= 33
+        assert model.training_bytes > 16 * model.parameters
+        assert 3 < model.validation_loss < 6
+    assert len({model.validation_loss for model in models}) == 3
+
+
+def test_learning_trains_as_the_config_says_and_evaluates_everything() -> None:
+    steps: list[int] = []
+    model, loss = learn(CONFIG, CORPUS, steps.append)
+    assert steps == [1, 1, 1]
+    assert learn(CONFIG, CORPUS, steps.append)[1] == loss
+    longer = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"max_steps": 30})})
+    assert learn(longer, CORPUS, steps.append)[1] < loss - 0.2
+    assert model.config == CONFIG.model
+
+
+def test_what_the_forward_pass_keeps_grows_by_the_same_for_each_sequence() -> None:
+    model = GPT(CONFIG.model, 50)
+    two, three, four = (kept_bytes(model, size, "float32") for size in (2, 3, 4))
+    assert four - three == three - two
+    # of each sequence at least the logits' softmax and the inputs of all products
+    assert three - two > 4 * 16 * (50 + 2 * (16 + 16 + 16 + 64))
+
+
+def test_what_is_kept_can_be_counted_by_hand() -> None:
+    """Of a linear layer and a square: the input, and the output that is squared; weights are not counted."""
+    layer = torch.nn.Linear(3, 5)
+
+    class Squared(torch.nn.Module):
+        config = ModelConfig(context_length=2, dropout=0.0)
+        token_embedding = torch.nn.Embedding(4, 3)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, ids: torch.Tensor, masks: object) -> torch.Tensor:
+            return self.layer(self.token_embedding(ids)).square()
+
+    found = kept_bytes(Squared(), 7, "float32")  # type: ignore[arg-type]
+    tokens = 7 * 2
+    # the ids, of which one more stands before the targets, and the targets by themselves; in float32 the embeddings, the
+    # layer's output, and of the loss the logarithms of the probabilities and their total weight
+    assert found == 8 * (7 * 3 + tokens) + 4 * (tokens * 3 + tokens * 5 + tokens * 5 + 1)
