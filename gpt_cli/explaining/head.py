@@ -134,8 +134,8 @@ def _joining(
     attended = attention.projection_layer(mixed)
     bias = " + b" if attention.projection_layer.bias is not None else ""
     found = [
-        ("concatenated", f"c = (h0, ..., h{attention.num_heads - 1})", mixed),
-        ("projected", f"o = projection_layer c{bias}", attended),
+        ("concatenated", f"hs = (h0, ..., h{attention.num_heads - 1})", mixed),
+        ("projected", f"o = projection_layer hs{bias}", attended),
         ("residual", "y = x + o", x + attended),
     ]
     if not block.pre_norm:

@@ -21,7 +21,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "queries": ("queries", "查询"),
     "keys": ("keys", "键"),
     "values": ("values", "值"),
-    "latent": ("latent: what the cache keeps", "潜向量：缓存只保存它"),
+    "latent": ("latent, which keys and values are made of", "潜向量，键和值由它得出"),
     "query_latent": ("latent of the queries", "查询的潜向量"),
     "rotary_queries": ("the part of the queries that turns", "查询中要旋转的部分"),
     "rotary_keys": ("the part of the keys that turns, of all heads", "键中要旋转的部分，各头共用"),

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpt_cli.cli.attn_dump import STAGES
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.dump import dump_attention, parse_selection
+from gpt_cli.inspecting.dump import count_numbers, dump_attention, parse_selection
 from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.model.attention import Stages
 from gpt_cli.text.tokenizer import ByteTokenizer
@@ -160,3 +160,12 @@ def test_weights_times_values_give_the_output_of_the_fused_path(settings: list[s
         torch.testing.assert_close(
             block.attention.projection_layer(together), output[0].detach(), rtol=0, atol=1e-10, check_dtype=True
         )
+
+
+@pytest.mark.parametrize("settings", [[], ["model.attention=latent", "model.positions=rope", "model.rotary_size=6"]])
+def test_numbers_are_counted_before_they_are_there(settings: list[str]) -> None:
+    sizes = small_config(*settings).model
+    model, tokenizer = GPT(sizes, 257, torch.Generator().manual_seed(0)).eval(), ByteTokenizer()
+    for stages in (("weights",), ("weights", "scores", "queries", "keys", "values", "heads")):
+        dump = dump_attention(model, tokenizer, list(range(9)), layers=range(2), heads=range(2), stages=stages)
+        assert sum(array.size for array in dump.stages.values()) == 4 * count_numbers(stages, 9, sizes)

@@ -76,3 +76,6 @@ def test_sampling_with_a_latent_cache_looks_at_latents() -> None:
     wide = SIZES.model_copy(update={"attention": "latent", "latent_size": 20})
     costs = estimate(wide, 100, micro_batch_size=1, dtype="float32")
     assert costs.sampling_flops_per_token - costs.forward_flops_per_token == 2 * 3 * 4 * 16 * (2 * 20 - 2 * 8)
+    turned = wide.model_copy(update={"positions": "rope"})  # of which scores have 4 more, in either case
+    costs = estimate(turned, 100, micro_batch_size=1, dtype="float32")
+    assert costs.sampling_flops_per_token - costs.forward_flops_per_token == 2 * 3 * 4 * 16 * (2 * 20 - 2 * 8)

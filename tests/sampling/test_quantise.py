@@ -28,6 +28,9 @@ def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
     for setting in ("tie_embeddings=false", "tie_embeddings=true", "attention=latent"):
         config = small_config("model.d_model=64", f"model.{setting}").model
         model = GPT(config, 40, torch.Generator().manual_seed(0)).eval()
+        for block in model.blocks:  # as large as the stream, so that an error in them shows
+            for parameter in block.attention.parameters():
+                parameter.mul_(5)
         ids = [[1, 2, 3, 4, 5, 6], [7, 8]]
         decoded = Decoder(model, int8=True).prefill(ids)
         plain = model.next_logits(torch.tensor(ids[:1]))[0]

@@ -1,0 +1,35 @@
+"""Pages of docs/ and what their commands print."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def shown(page: str) -> list[tuple[str, list[str]]]:
+    """The commands of a page in order, and all lines of output that follow each."""
+    found: list[tuple[str, list[str]]] = []
+    for kind, block in re.findall(
+        r"^```(console|text)\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
+    ):
+        lines = block.splitlines()
+        if kind == "console":
+            found.append((lines.pop(0).removeprefix("$ "), []))
+        found[-1][1].extend(lines)
+    return found
+
+
+def form(line: str) -> str:
+    """A line without what another training would change: numbers, shades, and tokens listed by what was trained."""
+    line = re.sub(r"((?:looks most at|最关注|largest parts.*|加权和中最长的部分)\s*[:：]).*", r"\1", line)
+    line = re.sub(r"[░▒▓█]+", " ", line)
+    line = re.sub(r"-?\d[\d.,]*( min \d+)?", "#", line).replace("-∞", "#").replace("…", " ")
+    return re.sub(r"#( #)+", "#", " ".join(line.split()))  # as many as fit
+
+
+def is_in_order(lines: list[str], all_lines: list[str]) -> bool:
+    """Whether the lines stand among all lines in the same order, others between them."""
+    rest = iter(all_lines)
+    return all(line in rest for line in lines)

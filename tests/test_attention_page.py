@@ -1,0 +1,112 @@
+"""The page on the forms of attention, in both languages: its commands run, and print what it shows; its counts are those
+of the models. To the digit where nothing is trained, else in form."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from documents import DOCS, form, is_in_order, shown
+from helpers import RunCommand
+
+from gpt_cli.config.reading import read_config
+from gpt_cli.model import GPT
+
+PAGES = ("attention.md", "attention.zh-CN.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_print_what_the_page_shows(
+    page: str, here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, (_, stats), *_ = shown("lesson.md")
+    same_text = run("data", "stats", "python-docs").out.splitlines() == stats  # each Python has its own
+    found = shown(page)
+    assert len(found) == 11
+    for command, lines in found:
+        words = shlex.split(command)[1:]
+        if words[0] == "train":
+            words += ["--max-steps", "4"]
+        if words[0] == "bench":
+            words += ["--rounds", "1", "--tokens", "3", "--set", "train.max_steps=2"]
+        outcome = run(*words)
+        assert outcome.code == 0, f"{command}\n{outcome.err}"
+        printed = [line.rstrip() for line in (outcome.err + outcome.out).splitlines()]
+        if same_text or words[:2] != ["explain", "--run"]:
+            assert is_in_order(list(map(form, lines)), list(map(form, printed))), command
+        if words[0] == "info" or "--study" in words:
+            assert is_in_order(lines, printed), command
+        if words[0] == "train":
+            assert is_in_order([line for line in lines if line.startswith("parameters")], printed), command
+        if words[0] == "bench":
+            assert counts(lines) == counts(printed)
+
+
+def counts(lines: list[str]) -> list[list[str]]:
+    """Of each row of the tables of `gpt bench --attention`: the form, and its columns that no machine changes."""
+    rows = [re.split(r"  +", line) for line in lines]
+    layers = [row[:2] for row in rows if len(row) == 4]
+    models = [[row[0], row[1], row[2], row[4], row[6]] for row in rows if len(row) == 8]
+    assert (len(layers), len(models)) == (6, 4)
+    return layers + models
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_counts_of_parameters_and_of_the_cache_are_those_of_the_models(page: str) -> None:
+    text = (DOCS / page).read_text()
+    D, H, K, G, C, R = 128, 4, 32, 1, 32, 16
+    formulas = {
+        "multi-head": (4 * D**2, 2 * D),
+        "grouped-query": (2 * D**2 + 2 * G * K * D, 2 * G * K),
+        "latent": (C * D + R * D + D**2 + H * R * D + 2 * C * D + D**2, C + R),
+    }
+    for name, (parameters, kept) in formulas.items():
+        sizes = read_config(name).model
+        attention = GPT(sizes, 10).blocks[0].attention
+        assert sum(parameter.numel() for parameter in attention.parameters()) == parameters
+        assert sizes.cached_size == kept
+        assert f"{parameters:,}" in text
+    latent = read_config("latent").model
+    assert (latent.d_model, latent.num_heads, latent.key_value_latent, latent.turned_size) == (D, H, C, R)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_number_of_the_head_follows_from_those_left_of_it(page: str) -> None:
+    (lines,) = [lines for command, lines in shown(page) if command.startswith("gpt explain --run")]
+    rows = [re.findall(r"-?\d+\.\d{4}", line) for line in lines]
+    numbers = np.array([row for row in rows if len(row) == 4], dtype=float)
+    assert numbers.shape == (4, 4)
+    scores, divided, masked, weights = numbers.T
+    np.testing.assert_allclose(scores / 48**0.5, divided, atol=1e-4)
+    np.testing.assert_array_equal(divided, masked)
+    np.testing.assert_allclose(np.exp(masked) / np.exp(masked).sum(), weights, atol=1e-4)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_prints_what_follows_it(page: str) -> None:
+    text = (DOCS / page).read_text()
+    (found,) = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    code, printed = found
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, {})
+    assert out.getvalue() == printed
+
+
+def test_both_pages_show_the_same_outputs() -> None:
+    english, chinese = (
+        [
+            (command.removesuffix(" --language zh"), [re.findall(r"\d+(?:[.,]\d+)*", line) for line in lines])
+            for command, lines in shown(page)
+        ]
+        for page in PAGES
+    )
+    for (command, one), (other_command, other) in zip(english, chinese, strict=True):
+        assert command == other_command
+        assert one == other, command
+    chapters = [re.findall(r"^## (\d)\.", (DOCS / page).read_text(), re.MULTILINE) for page in PAGES]
+    assert chapters[0] == chapters[1] == list("1234567")
