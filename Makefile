@@ -43,8 +43,9 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time the default model beside its reference forms, its saving, its sampling, its attention, and learning Shakespeare, as ratios in one run
+bench: .venv/installed  ## time the default model beside its reference forms, its saving, its sampling, its attention, the forms of attention, and learning Shakespeare, as ratios in one run
 	$(GPT) bench
+	$(GPT) bench --attention
 	.venv/bin/python -m benchmarks.saving
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.shakespeare

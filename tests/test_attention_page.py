@@ -52,7 +52,7 @@ def counts(lines: list[str]) -> list[list[str]]:
     rows = [re.split(r"  +", line) for line in lines]
     layers = [row[:2] for row in rows if len(row) == 4]
     models = [[row[0], row[1], row[2], row[4], row[6]] for row in rows if len(row) == 8]
-    assert (len(layers), len(models)) == (6, 4)
+    assert (len(layers), len(models)) == (7, 4)
     return layers + models
 
 

@@ -45,7 +45,7 @@ app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt
 )
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
-app.command("bench", epilog="Example: gpt bench, gpt bench --config tiny --json")(bench.bench)
+app.command("bench", epilog="Example: gpt bench --config tiny --json, gpt bench --attention")(bench.bench)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 

@@ -26,9 +26,7 @@ def bench(
     ] = None,
     attention: Annotated[
         bool,
-        typer.Option(
-            "--attention", help="Compare the forms of attention: trains a model of each on the config's text."
-        ),
+        typer.Option("--attention", help="Compare the forms of attention: trains a model of each, for max_steps."),
     ] = False,
     settings: options.Settings = None,
     rounds: Annotated[
@@ -97,17 +95,17 @@ def _compare_attention(asked: Config, about: dict[str, Any], tokens: int, consol
     from gpt_cli.measuring import attention as forms
     from gpt_cli.text.corpus import read_corpus
 
-    corpus, where, rounds = read_corpus(asked.data.source), torch.device(asked.train.device), about["rounds"]
+    where, rounds, configs = torch.device(asked.train.device), about["rounds"], forms.with_forms(asked)
+    models = forms.compare_models(configs, read_corpus(asked.data.source), where, rounds, tokens, console.counting)
     with console.counting("layers", forms.NUM_LAYERS * (rounds + 1), "runs") as count:
         layers = forms.compare_layers(asked, where, rounds, count)
-    models = forms.compare_models(asked, corpus, where, rounds, tokens, console.counting)
     if json:
         about = {**about, "dtype": asked.train.dtype, "seed": asked.train.seed, "max_steps": asked.train.max_steps}
         console.json({**about, "layers": [asdict(found) for found in layers], "models": [asdict(m) for m in models]})
         return
     sizes, settings = asked.model, asked.train
     shape = f"{settings.batch_size} x {sizes.context_length} tokens of {sizes.d_model}"
-    console.result(f"one layer of attention, forward and backward, {shape}, float32")
+    console.result(f"one layer of attention without positions, forward and backward, {shape}, float32")
     rows = ((f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers)
     console.result(table([("form", "parameters", "ms", "speed"), *rows]) + "\n")
     console.result(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.explaining.projections import Asked, as_array, projections
+from gpt_cli.explaining.projections import Subject, as_array, projections
 from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT
@@ -42,7 +42,7 @@ def explain_head(
             Step("normalised", f"a = {_norm_formula(block.norm_1)}", normalised, names, notes=[_norm_note(block)])
         )
     stages = block.attention.head_stages(head, seen, rotation)
-    made = projections(block.attention, seen, source, rotation, Asked(head, names, places))
+    made = projections(block.attention, seen, source, rotation, Subject(head, names, places))
     root = made.root if sizes.scale == "head" else None
     steps += [*made.steps, *_looking(stages, made.scores, root, asked, names, places)]
     steps += _mixing(stages, asked, names, places)

@@ -27,7 +27,7 @@ class Projections:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Subject:
     """What is explained: a head, the names of all tokens, and the places of those that look."""
 
     head: int
@@ -43,21 +43,23 @@ class Asked:
         return Step(name, formula, as_array(numbers[0]), self.names, notes=notes)
 
 
-def projections(attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, asked: Asked) -> Projections:
+def projections(
+    attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
+) -> Projections:
     """What a head makes of its input x [1, T, D], which formulas call `source`."""
     if isinstance(attention, LatentAttention):
-        return _of_latent(attention, x, source, rotation, asked)
-    Wq, Wk, Wv = _matrices(attention, asked.head)
+        return _of_latent(attention, x, source, rotation, subject)
+    Wq, Wk, Wv = _matrices(attention, subject.head)
     queries, keys = Wq(x), Wk(x)
     steps = [
-        asked.of_queries("queries", f"q = Wq {source}", queries),
-        asked.of_all("keys", f"k = Wk {source}", keys),
+        subject.of_queries("queries", f"q = Wq {source}", queries),
+        subject.of_all("keys", f"k = Wk {source}", keys),
     ]
     product = "s = q · k"
     if rotation is not None:
         product = "s = q′ · k′"
-        steps += _turned("q", "k", queries, keys, rotation, asked)
-    steps.append(asked.of_all("values", f"v = Wv {source}", Wv(x)))
+        steps += _turned("q", "k", queries, keys, rotation, subject)
+    steps.append(subject.of_all("values", f"v = Wv {source}", Wv(x)))
     return Projections(steps, product, "√K", {"Wq": Wq.weight, "Wk": Wk.weight, "Wv": Wv.weight})
 
 
@@ -72,40 +74,42 @@ def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear
 
 
 def _of_latent(
-    attention: LatentAttention, x: Tensor, source: str, rotation: Tensor | None, asked: Asked
+    attention: LatentAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
 ) -> Projections:
-    own = attention.heads[asked.head]
+    own = attention.heads[subject.head]
     latent, query_source = attention.W_DKV(x), attention.query_source(x)
     taken: dict[str, nn.Linear | None] = {"W_DKV": attention.W_DKV, "W_DQ": attention.W_DQ, "W_UQ": own.W_UQ}
     taken |= {"W_UK": own.W_UK, "W_UV": own.W_UV, "W_QR": own.W_QR, "W_KR": attention.W_KR}
-    steps = [asked.of_all("latent", f"c = W_DKV {source}", latent)]
+    steps = [subject.of_all("latent", f"c = W_DKV {source}", latent)]
     looked_from = source
     if attention.W_DQ is not None:
         looked_from = "d"
-        steps.append(asked.of_queries("query_latent", f"d = W_DQ {source}", query_source))
+        steps.append(subject.of_queries("query_latent", f"d = W_DQ {source}", query_source))
     steps += [
-        asked.of_queries("queries", f"q = W_UQ {looked_from}", own.W_UQ(query_source)),
-        asked.of_all("keys", "k = W_UK c", own.W_UK(latent)),
+        subject.of_queries("queries", f"q = W_UQ {looked_from}", own.W_UQ(query_source)),
+        subject.of_all("keys", "k = W_UK c", own.W_UK(latent)),
     ]
     product, root = "s = q · k", "√K"
     if own.W_QR is not None and attention.W_KR is not None and rotation is not None:
         product, root = "s = q · k + r′ · u′", "√(K + R)"
         queries, keys = own.W_QR(query_source), attention.W_KR(x)
         steps += [
-            asked.of_queries("rotary_queries", f"r = W_QR {looked_from}", queries),
-            asked.of_all("rotary_keys", f"u = W_KR {source}", keys),
-            *_turned("r", "u", queries, keys, rotation, asked),
+            subject.of_queries("rotary_queries", f"r = W_QR {looked_from}", queries),
+            subject.of_all("rotary_keys", f"u = W_KR {source}", keys),
+            *_turned("r", "u", queries, keys, rotation, subject),
         ]
-    steps.append(asked.of_all("values", "v = W_UV c", own.W_UV(latent)))
+    steps.append(subject.of_all("values", "v = W_UV c", own.W_UV(latent)))
     matrices = {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
     return Projections(steps, product, root, matrices)
 
 
-def _turned(query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor, asked: Asked) -> tuple[Step, Step]:
+def _turned(
+    query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor, subject: Subject
+) -> tuple[Step, Step]:
     note = Note("rotation_said", {"key": key, "size": "K" if key == "k" else "R"})
     return (
-        asked.of_queries("rotated_queries", _TURNED.format(query), rotate(queries, rotation)),
-        asked.of_all("rotated_keys", _TURNED.format(key), rotate(keys, rotation), note),
+        subject.of_queries("rotated_queries", _TURNED.format(query), rotate(queries, rotation)),
+        subject.of_all("rotated_keys", _TURNED.format(key), rotate(keys, rotation), note),
     )
 
 

@@ -26,8 +26,8 @@ class Chance:
 class AttentionDump:
     """Stages of the chosen heads on one prompt.
 
-    `stages` maps a name to [layers, heads, T, T] (weights, scores) or [layers, heads, T, K] (the others, where queries
-    and keys of latent attention are wider);
+    `stages` maps a name to [layers, heads, T, T] (weights, scores) or [layers, heads, T, K] (the others; queries and
+    keys of latent attention are wider). In the first,
     row is the token that looks, column the token it looks at. The last tokens may be the model's own; `chances` has
     one entry for each of them.
     """

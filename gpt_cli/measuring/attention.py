@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, ModelConfig
-from gpt_cli.measuring.bench import Form, sample_once, take_turns, training_step, vocab_size_of
+from gpt_cli.errors import UsageError
+from gpt_cli.measuring.bench import sample_once, time_in_turns, training_step, vocab_size_of
 from gpt_cli.measuring.estimate import cache_bytes_by_attention, parameters_by_part
 from gpt_cli.measuring.roof import synchronize
 from gpt_cli.model import GPT, CrossAttention
-from gpt_cli.model.attention import causal_mask
+from gpt_cli.model.attention import SelfAttention, causal_mask
 from gpt_cli.model.block import make_attention
 from gpt_cli.model.device import autocast
 from gpt_cli.model.dropout import DropMasks
@@ -26,17 +27,17 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import cross_entropy, evaluate
-from gpt_cli.training.session import begin
+from gpt_cli.training.session import Session, begin
 from gpt_cli.training.step import take_step
 
 Counting = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 FORMS: tuple[str, ...] = get_args(ModelConfig.model_fields["attention"].annotation)
-NUM_LAYERS = len(FORMS) + 2  # multi_head is compared in three ways
+NUM_LAYERS = len(FORMS) + 3  # multi_head is compared in four ways
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer of attention costs by itself, forward and backward; the ratio is of speeds, to the first form's."""
+    """What a layer of attention costs by itself, forward and backward; `ratio` is of speeds, to the first form's."""
 
     form: str
     parameters: int
@@ -46,9 +47,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Model:
-    """What a model with a form of attention costs, and what it learns.
+    """What a model with a form of attention costs, and what it learns; ratios are of speeds, to the first form's.
 
-    `training_bytes`: weights, gradients, two moments, and what a step's forward pass keeps for its backward pass.
+    `training_bytes`: weights, gradients, moments, and what a step's forward pass keeps for its backward pass.
     """
 
     form: str
@@ -63,6 +64,21 @@ class Model:
     validation_loss: float
 
 
+def with_forms(config: Config) -> dict[str, Config]:
+    """A config for each form of attention, all equally large; raises UsageError for sizes that do not fit one of them.
+
+    The clock is left out of them, so that all are trained for max_steps.
+    """
+    settings = config.train.model_copy(update={"max_time": None})
+    found = {}
+    for form in FORMS:
+        changed = with_form(config.model, form)
+        for misfit in changed.misfits():
+            raise UsageError(f"model.{misfit.keys[0]}", f"{misfit.wrong} (model.attention {form})", misfit.allowed)
+        found[form] = config.model_copy(update={"model": changed, "train": settings})
+    return found
+
+
 def with_form(config: ModelConfig, form: str) -> ModelConfig:
     """A config with another form of attention, whose feed-forward parts take what the form saves, or give it.
 
@@ -70,6 +86,8 @@ def with_form(config: ModelConfig, form: str) -> ModelConfig:
     """
     plain = config.model_copy(update={"attention": "multi_head"})
     changed = config.model_copy(update={"attention": form})
+    if any(changed.misfits()):
+        return changed
     saved = _num_parameters(plain) - _num_parameters(changed)
     wider = changed.model_copy(update={"feed_forward_size": changed.hidden_size + 1})
     width = changed.hidden_size + round(saved / (_num_parameters(wider) - _num_parameters(changed)))
@@ -83,31 +101,37 @@ def _num_parameters(config: ModelConfig) -> int:
 def compare_layers(config: Config, device: torch.device, rounds: int, progress: Callable[[int], object]) -> list[Layer]:
     """One layer of each form on a batch, in float32, without dropout and positions; all take turns.
 
-    Multi-head attention is there three times: fused, each head by itself, and in the general form, whose query, key
-    and value are three inputs, here the same one, and whose causal mask is given.
+    Multi-head attention is there in four ways: in one, each head by itself, and both again in the general form, whose
+    query, key and value are three inputs, here the same one, and whose causal mask is given.
     """
     sizes = config.model.model_copy(update={"positions": "none", "dropout": 0.0})
     shape = (config.train.batch_size, sizes.context_length, sizes.d_model)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
-    fused = {form: make_attention(sizes.model_copy(update={"attention": form})).to(device) for form in FORMS}
-    separate = make_attention(sizes.model_copy(update={"attention": "multi_head"})).to(device)
-    separate.fused = False
-    general = CrossAttention(sizes.d_model, sizes.num_heads, bias=sizes.bias).to(device)
     mask = causal_mask(sizes.context_length, device)
-    layers: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]] = {
-        "multi_head": (fused["multi_head"], fused["multi_head"]),
-        "multi_head, each head by itself": (separate, separate),
-        "query, key, value": (general, lambda x: general(x, x, x, mask)),
-        **{form: (layer, layer) for form, layer in fused.items() if form != "multi_head"},
-    }
-    turns = [
-        Form(name, "float32", _forward_and_backward(layer, run, x), shape[0] * shape[1], 0.0)
-        for name, (layer, run) in layers.items()
-    ]
+
+    def of(form: str) -> SelfAttention:
+        return make_attention(sizes.model_copy(update={"attention": form}))
+
+    def general() -> CrossAttention:
+        return CrossAttention(sizes.d_model, sizes.num_heads, bias=sizes.bias)
+
+    alone = ", each head by itself"
+    layers = {"multi_head": of("multi_head"), "multi_head" + alone: of("multi_head")}
+    layers |= {"query, key, value": general(), "query, key, value" + alone: general()}
+    layers |= {form: of(form) for form in FORMS if form != "multi_head"}
+    runs = []
+    for name, layer in layers.items():
+        layer.to(device).fused = not name.endswith(alone)
+        runs.append(_forward_and_backward(layer, partial(_on_itself, layer, mask), x))
+    seconds = time_in_turns(runs, rounds, progress)
     return [
-        Layer(timing.form, sum(p.numel() for p in layers[timing.form][0].parameters()), timing.seconds, timing.ratio)
-        for timing in take_turns(turns, lambda _: 1.0, rounds, progress)
+        Layer(name, sum(parameter.numel() for parameter in layer.parameters()), taken, seconds[0] / taken)
+        for (name, layer), taken in zip(layers.items(), seconds, strict=True)
     ]
+
+
+def _on_itself(layer: SelfAttention | CrossAttention, mask: Tensor, x: Tensor) -> Tensor:
+    return layer(x, x, x, mask) if isinstance(layer, CrossAttention) else layer(x)
 
 
 def _forward_and_backward(layer: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]:
@@ -120,44 +144,48 @@ def _forward_and_backward(layer: nn.Module, run: Callable[[Tensor], Tensor], x: 
 
 
 def compare_models(
-    config: Config, corpus: Corpus, device: torch.device, rounds: int, num_tokens: int, counting: Counting
+    configs: Mapping[str, Config],
+    corpus: Corpus,
+    device: torch.device,
+    rounds: int,
+    num_tokens: int,
+    counting: Counting,
 ) -> list[Model]:
-    """A model of each form, equally large: a training step and sampling in turns, memory, and the loss after training.
+    """A model of each of `with_forms`: the loss after training, memory, a training step and sampling in turns.
 
-    Speed of sampling is that of one sequence, in float32. `counting` opens a bar for what lasts.
+    Speed of sampling is that of one sequence, in float32. `counting` opens a bar for what lasts. Raises DataError for
+    too little text, DivergedError.
     """
-    configs = {form: config.model_copy(update={"model": with_form(config.model, form)}) for form in FORMS}
-    trained_tokens = config.train.batch_size * config.model.context_length
-    training, sampling = [], []
-    for form, changed in configs.items():
-        run = training_step(changed, device, config.train.dtype)
-        training.append(Form(form, config.train.dtype, run, trained_tokens, 0.0))
-        decoder = Decoder(GPT(changed.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval())
-        sampling.append(Form(form, "float32", partial(sample_once, decoder, num_tokens), num_tokens, 0.0))
-    timings = []
-    for what, turns in (("training steps", training), ("sampling", sampling)):
-        with counting(what, len(FORMS) * (rounds + 1), "runs") as progress:
-            timings.append(take_turns(turns, lambda _: 1.0, rounds, progress))
-    models = []
-    for form, step, sample in zip(FORMS, *timings, strict=True):
-        changed = configs[form]
+    learned, training, sampling = [], [], []
+    for form, config in configs.items():
         with counting(form, config.train.max_steps, "steps") as progress:
-            model, loss = learn(changed, corpus, progress)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        size = changed.train.micro_batch_size or changed.train.batch_size
-        kept = kept_bytes(model, size, changed.train.dtype)
+            learned.append(learn(config, corpus, progress))
+        training.append(training_step(config, device, config.train.dtype))
+        decoder = Decoder(GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval())
+        sampling.append(partial(sample_once, decoder, num_tokens))
+    seconds = []
+    for what, runs in (("training steps", training), ("sampling", sampling)):
+        with counting(what, len(configs) * (rounds + 1), "runs") as progress:
+            seconds.append(time_in_turns(runs, rounds, progress))
+    (first_step, *_), (first_sample, *_) = seconds
+    models = []
+    for (form, config), (session, loss), step, sample in zip(configs.items(), learned, *seconds, strict=True):
+        sizes, settings = config.model, config.train
+        parameters = sum(parameter.numel() for parameter in session.model.parameters())
+        moments = sum(tensor.nbytes for tensor in session.optimizer.moments().values())
+        kept = kept_bytes(session.model, settings.micro_batch_size or settings.batch_size, settings.dtype)
         models.append(
             Model(
-                form, changed.model.hidden_size, parameters, step.tokens_per_second, step.ratio,
-                16 * parameters + kept, sample.tokens_per_second, sample.ratio,
-                cache_bytes_by_attention(changed.model)[form], loss,
+                form, sizes.hidden_size, parameters, session.tokens_per_step / step, first_step / step,
+                2 * 4 * parameters + moments + kept, num_tokens / sample, first_sample / sample,
+                cache_bytes_by_attention(sizes)[form], loss,
             )
         )  # fmt: skip
     return models
 
 
-def learn(config: Config, corpus: Corpus, progress: Callable[[int], object]) -> tuple[GPT, float]:
-    """A model trained for max_steps, and its loss on the whole validation text; nothing is written.
+def learn(config: Config, corpus: Corpus, progress: Callable[[int], object]) -> tuple[Session, float]:
+    """A training of max_steps, and the loss of its model on the whole validation text; nothing is written.
 
     `progress` is told steps.
     """
@@ -171,7 +199,7 @@ def learn(config: Config, corpus: Corpus, progress: Callable[[int], object]) -> 
         session.model, session.tokenizer, session.validation_ids, windows,
         batch_size=config.train.batch_size, dtype=config.train.dtype,
     )  # fmt: skip
-    return session.model, found.loss
+    return session, found.loss
 
 
 def kept_bytes(model: GPT, batch_size: int, dtype: str) -> int:

@@ -58,19 +58,24 @@ class Timing:
     share_of_roof: float
 
 
-def take_turns(
-    forms: Sequence[Form], roof: Callable[[Form], float], rounds: int, progress: Callable[[int], object]
-) -> list[Timing]:
-    """Run each form once to warm up, then `rounds` times; `progress` is told each run."""
-    seconds: list[list[float]] = [[] for _ in forms]
+def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, progress: Callable[[int], object]) -> list[float]:
+    """Each once to warm up, then `rounds` times: medians in seconds; `progress` is told each run."""
+    seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
-        for form, found in zip(forms, seconds, strict=True):
+        for run, found in zip(runs, seconds, strict=True):
             started = time.perf_counter()
-            form.run()
+            run()
             if number:
                 found.append(time.perf_counter() - started)
             progress(1)
-    medians = [statistics.median(found) for found in seconds]
+    return [statistics.median(found) for found in seconds]
+
+
+def take_turns(
+    forms: Sequence[Form], roof: Callable[[Form], float], rounds: int, progress: Callable[[int], object]
+) -> list[Timing]:
+    """Time forms in turns, beside the first of them and beside the machine's roof; `progress` is told each run."""
+    medians = time_in_turns([form.run for form in forms], rounds, progress)
     rates = [form.num_tokens / median for form, median in zip(forms, medians, strict=True)]
     return [
         Timing(form.name, form.dtype, median, rate, rate / rates[0], rate * form.cost / roof(form))
@@ -212,7 +217,7 @@ def _transformers(
         return None
     shape = GPT2Config(
         vocab_size=vocab_size_of(config), n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
-        n_embd=sizes.d_model, n_layer=sizes.num_blocks, n_head=sizes.num_heads,
+        n_embd=sizes.d_model, n_layer=sizes.num_blocks, n_head=sizes.num_heads, n_inner=sizes.hidden_size,
         bos_token_id=0, eos_token_id=0, pad_token_id=0,
     )  # fmt: skip
     model = GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()

@@ -44,7 +44,7 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
 
     A product of [m, k] and [k, n] counts 2mkn operations; the backward pass counts twice the forward one.
     Training holds weights, gradients and two moments (those of AdamW) in float32, and what the backward pass needs of
-    the forward one; sampling holds the weights and keys and values of context_length tokens.
+    the forward one; sampling holds the weights and the cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model)

@@ -151,6 +151,13 @@ class MultiHeadAttention(SelfAttention):
         """The stages of one head by itself."""
         return self.heads[head].stages(x, rotation)
 
+    def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
+        """Each head by itself, side by side: [B, T, D] -> [B, T, D]."""
+        outputs = [
+            head(x, rotation, None if keep is None else keep[:, number]) for number, head in enumerate(self.heads)
+        ]
+        return torch.cat(outputs, dim=-1)
+
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -178,8 +185,8 @@ def mix_heads(
 ) -> Tensor:
     """Causal attention of many heads at once: each [B, H, T, K] -> [B, H, T, K].
 
-    On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA the flash
-    kernel where no weights are dropped. `keep` [B, H, T, T] says which weights stay, else torch draws.
+    On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA a kernel of
+    torch's choice where no weights are dropped. `keep` [B, H, T, T] says which weights stay, else torch draws.
     """
     if queries.is_cuda and not dropout:
         return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)

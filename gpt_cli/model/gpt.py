@@ -109,7 +109,7 @@ class GPT(nn.Module):
         return self
 
     def embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Token and position embedding [B, T, D], and the rotation [2, T, K] where positions are rotary."""
+        """Token and position embedding [B, T, D], and the rotation [2, T, size] where positions are rotary."""
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
         x = self.token_embedding(ids)

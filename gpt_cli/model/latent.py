@@ -42,7 +42,7 @@ class LatentAttention(SelfAttention):
 
     Matrices are named as in its equations 9 to 19; C is the width of the latent c, R that of what rope turns.
     c = W_DKV x [B, T, C]; of each head the key is W_UK c beside rope(W_KR x), which all heads share, the value is
-    W_UV c, the query W_UQ q beside rope(W_QR q), where q = W_DQ x, or x where queries have no latent. Scores are
+    W_UV c, the query W_UQ d beside rope(W_QR d), where d = W_DQ x, or x where queries have no latent. Scores are
     divided by sqrt(K + R). The projection layer is W_O. The models of the paper also normalise both latents, which is
     left out: with C = D and R = 0 this is multi-head attention.
     """

@@ -23,13 +23,13 @@ class SinusoidalPositions(nn.Module):
 
 
 class RotaryPositions(nn.Module):
-    """Angles by which queries and keys turn: T -> cosines and sines [2, T, K]. Su et al. 2021, eq. 34."""
+    """Angles by which queries and keys of some size turn: T -> cosines, sines [2, T, size]. Su et al. 2021, eq. 34."""
 
     table: Tensor
 
-    def __init__(self, context_length: int, head_size: int):
+    def __init__(self, context_length: int, size: int):
         super().__init__()
-        self.head_size = head_size
+        self.size = size
         # on the CPU even where a model is laid out without memory (meta), so that the table holds its values
         self.register_buffer("table", self.at(torch.arange(context_length, device="cpu")), persistent=False)
 
@@ -37,8 +37,8 @@ class RotaryPositions(nn.Module):
         return self.table[:, :num_tokens]
 
     def at(self, positions: Tensor) -> Tensor:
-        """Cosines and sines of any positions, also past the table: [...] -> float32 [2, ..., K]."""
-        angles = _angles(positions, self.head_size)
+        """Cosines and sines of any positions, also past the table: [...] -> float32 [2, ..., size]."""
+        angles = _angles(positions, self.size)
         angles = torch.cat([angles, angles], dim=-1)
         return torch.stack([angles.cos(), angles.sin()]).float()
 

@@ -1,4 +1,4 @@
-"""Decoding with a cache of keys and values: each new token costs one token's work, not the whole window's."""
+"""Decoding with a cache of what earlier tokens gave: each new token costs one token's work, not the whole window's."""
 
 from __future__ import annotations
 

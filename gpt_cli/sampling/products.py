@@ -11,6 +11,7 @@ from torch import Tensor
 from gpt_cli.sampling.quantise import to_int8
 
 Product = Callable[[Tensor], Tensor]
+_BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
 class Products:
@@ -51,9 +52,13 @@ class Products:
     def _int8(self, weight: Tensor, bias: Tensor | None) -> Product:
         numbers, scales = to_int8(weight)
         added = None if bias is None else bias.detach().to(self.dtype)
+        # torch's kernel reads columns in blocks, beyond the end of a matrix whose last one is not full
+        missing = -weight.shape[1] % _BLOCK
+        numbers = F.pad(numbers, (0, missing))
 
         def product(x: Tensor) -> Tensor:
-            found = torch.ops.aten._weight_int8pack_mm(x.contiguous(), numbers, scales)
+            whole = F.pad(x, (0, missing)) if missing else x.contiguous()
+            found = torch.ops.aten._weight_int8pack_mm(whole, numbers, scales)
             return found if added is None else found + added
 
         return product

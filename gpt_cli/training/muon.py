@@ -1,7 +1,7 @@
 """Muon: steps of momentum made orthogonal, for all matrices of one shape at once. Jordan et al. 2024.
 
-A matrix of the feed-forward part that can be is cut into squares as wide as the model, so that all of them, and
-projection_layer, share one batch; the matrices of heads stay whole, and are another.
+A matrix of the feed-forward part is cut into squares, so that all of them, and projection_layer, share one batch (into
+pieces a little longer where its width is no multiple of d_model); the matrices of heads stay whole, and are another.
 """
 
 from __future__ import annotations
@@ -25,51 +25,46 @@ class Muon:
         self.parameters = dict(parameters)
         self.weight_decay = weight_decay
         self.dtype = dtype  # of the products
-        self.batches: defaultdict[torch.Size, list[str]] = defaultdict(list)
+        self.batches: defaultdict[torch.Size, list[tuple[str, int]]] = defaultdict(list)
         for name, parameter in self.parameters.items():
-            self.batches[_cut(name, parameter)[0].shape].append(name)
+            for number, piece in enumerate(_cut(name, parameter)):
+                self.batches[piece.shape].append((name, number))
         # [pieces, rows, columns] of each shape
-        self.momentum = {shape: torch.zeros_like(self._pieces(shape)) for shape in self.batches}
+        pieces = self._pieces({name: parameter.detach() for name, parameter in self.parameters.items()})
+        self.momentum = {shape: torch.zeros_like(stacked) for shape, stacked in pieces.items()}
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Change the parameters by their gradients, which all must be there."""
-        for shape, names in self.batches.items():
+        gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
+        cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
+        for shape, stacked in self._pieces(gradients).items():
             momentum = self.momentum[shape]
-            gradients = self._pieces(shape, gradients=True)
-            momentum.lerp_(gradients, 1 - MOMENTUM)
-            steps = iter(orthogonalise(gradients.lerp_(momentum, MOMENTUM), self.dtype))
-            for name in names:
-                for piece, step in zip(_cut(name, self.parameters[name]), steps, strict=False):
-                    piece.mul_(1 - learning_rate * self.weight_decay).add_(step, alpha=-learning_rate)
+            momentum.lerp_(stacked, 1 - MOMENTUM)
+            steps = orthogonalise(stacked.lerp_(momentum, MOMENTUM), self.dtype)
+            for (name, number), step in zip(self.batches[shape], steps, strict=True):
+                cut[name][number].mul_(1 - learning_rate * self.weight_decay).add_(step, alpha=-learning_rate)
 
     def moments(self) -> dict[str, Tensor]:
         """The momentum of each parameter: `<parameter>.momentum`."""
-        found = {}
-        for shape, names in self.batches.items():
-            pieces = iter(self.momentum[shape])
-            for name in names:
-                parameter = self.parameters[name]
-                joined = torch.empty_like(parameter, requires_grad=False)
-                for place, piece in zip(_cut(name, joined), pieces, strict=False):
-                    place.copy_(piece)
-                found[f"{name}.momentum"] = joined
-        return found
+        joined = {name: torch.empty_like(p, requires_grad=False) for name, p in self.parameters.items()}
+        for shape, pieces in self.batches.items():
+            for (name, number), piece in zip(pieces, self.momentum[shape], strict=True):
+                _cut(name, joined[name])[number].copy_(piece)
+        return {f"{name}.momentum": found for name, found in joined.items()}
 
     def restore(self, stored: Mapping[str, Tensor]) -> None:
         """Put back what `moments` gave."""
-        for shape, names in self.batches.items():
-            pieces = [piece for name in names for piece in _cut(name, stored[f"{name}.momentum"])]
-            self.momentum[shape].copy_(torch.stack(pieces))
+        pieces = self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters})
+        for shape, stacked in pieces.items():
+            self.momentum[shape].copy_(stacked)
 
-    def _pieces(self, shape: torch.Size, *, gradients: bool = False) -> Tensor:
-        """All pieces of a shape, of the parameters or of their gradients: [pieces, rows, columns]."""
-        found: list[Tensor] = []
-        for name in self.batches[shape]:
-            matrix = self.parameters[name].grad if gradients else self.parameters[name].detach()
-            assert matrix is not None
-            found += _cut(name, matrix)
-        return torch.stack(found)
+    def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[torch.Size, Tensor]:
+        """The pieces of all matrices, stacked by shape: [pieces, rows, columns] each."""
+        cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
+        return {
+            shape: torch.stack([cut[name][number] for name, number in pieces]) for shape, pieces in self.batches.items()
+        }
 
 
 def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
@@ -91,6 +86,4 @@ def _cut(name: str, matrix: Tensor) -> tuple[Tensor, ...]:
     """The pieces of a matrix that are made orthogonal, as views, each with no more rows than columns."""
     shorter, longer = sorted(matrix.shape)
     wide = matrix if matrix.shape[0] == shorter else matrix.T
-    if "feed_forward" in name and longer % shorter == 0:
-        return wide.split(shorter, dim=1)
-    return (wide,)
+    return wide.tensor_split(longer // shorter, dim=1) if "feed_forward" in name else (wide,)

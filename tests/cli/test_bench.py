@@ -42,12 +42,12 @@ def test_forms_of_attention_are_compared(here: Path, run: RunCommand) -> None:
     outcome = run("bench", *FORMS)
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()
-    assert lines[0] == "one layer of attention, forward and backward, 8 x 32 tokens of 32, float32"
-    rows = [line.split("  ")[0] for line in lines[2:7]]
-    assert rows == ["multi_head", "multi_head, each head by itself", "query, key, value", "grouped_query", "latent"]
-    assert lines[8].startswith("whole models of ")
-    assert lines[8].endswith(" parameters, smoke: 2 steps of training in float32, samples in float32")
-    assert [line.split("  ")[0] for line in lines[10:]] == ["multi_head", "grouped_query", "latent"]
+    assert lines[0] == "one layer of attention without positions, forward and backward, 8 x 32 tokens of 32, float32"
+    rows = [line.split("  ")[0] for line in lines[2:8]]
+    assert rows[1:3] == ["multi_head, each head by itself", "query, key, value"]
+    assert lines[9].startswith("whole models of ")
+    assert lines[9].endswith(" parameters, smoke: 2 steps of training in float32, samples in float32")
+    assert [line.split("  ")[0] for line in lines[11:]] == ["multi_head", "grouped_query", "latent"]
     assert list(here.iterdir()) == []
 
 

@@ -41,6 +41,12 @@ def test_info_verifies_every_byte(smoke_run: Path, run: RunCommand, tmp_path: Pa
     assert outcome.err.startswith(f'error: "{path}": damaged: its content does not match its digest')
 
 
+def test_info_tells_what_each_form_of_attention_caches(run: RunCommand) -> None:
+    facts = json.loads(run("info", "smoke", "--json").out)
+    assert facts["cache_bytes_by_attention"] == {"multi_head": 512, "grouped_query": 256, "latent": 64}
+    assert facts["cache_bytes_per_token"] == 512
+
+
 def test_info_is_a_table_for_people(smoke_run: Path, run: RunCommand) -> None:
     out = run("info", "smoke").out
     rows = [line.rsplit("  ", 1) for line in out.splitlines()]

@@ -209,6 +209,18 @@ def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
     assert read("", *latent, "model.num_heads=2", "model.d_model=6").model.query_size == 5
 
 
+def test_the_configs_of_the_forms_differ_in_their_form_alone() -> None:
+    plain = read_config("multi-head")
+    keys = {
+        name: {key for key, *_ in differences(plain, read_config(name))} for name in ("grouped-query", "latent", "tiny")
+    }
+    assert keys == {
+        "grouped-query": {"model.attention", "model.num_key_value_heads"},
+        "latent": {"model.attention", "model.latent_size", "model.rotary_size"},
+        "tiny": {"train.max_steps"},
+    }
+
+
 def test_keys_of_one_form_are_not_used_by_another() -> None:
     told = list(read("", "model.latent_size=8", "model.query_latent_size=8", "model.rotary_size=8").unused())
     assert told == [

@@ -66,6 +66,48 @@ def test_a_padded_batch_gives_what_each_sentence_gives_alone() -> None:
         close(together[row : row + 1, : alone.shape[1]], ours(alone, alone, alone))
 
 
+def test_so_do_gradients_of_a_padded_batch() -> None:
+    """Of the parameters: those of the batch are the sums of those of each sentence alone."""
+    ours, x = attention(), draw(2, 5, 8)
+    lengths = (IDS != 0).sum(1).tolist()
+    outputs = ours(x, x, x, padding_mask(IDS, 0))
+    torch.cat([outputs[row, :length] for row, length in enumerate(lengths)]).square().sum().backward()
+    together = [parameter.grad.clone() for parameter in ours.parameters() if parameter.grad is not None]
+    ours.zero_grad()
+    for row, length in enumerate(lengths):
+        alone = x[row : row + 1, :length]
+        ours(alone, alone, alone).square().sum().backward()
+    assert len(together) == len(list(ours.parameters()))
+    for parameter, found in zip(ours.parameters(), together, strict=True):
+        assert parameter.grad is not None
+        close(found, parameter.grad)
+
+
+MASKS = {
+    "none": None,
+    "causal": causal_mask(5)[:3],
+    "padding": padding_mask(IDS, 0),
+    "nowhere": torch.ones(2, 3, 5, dtype=torch.bool).triu(1),
+}
+MASKS["nowhere"][1, 2] = True
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_fused_is_per_head_in_values_and_gradients(mask: torch.Tensor | None) -> None:
+    ours, found = attention(), []
+    for fused in (True, False):
+        ours.zero_grad()
+        ours.fused = fused
+        inputs = [draw(2, 3, 8).requires_grad_(), draw(2, 5, 8).requires_grad_(), (draw(2, 5, 8) + 1).requires_grad_()]
+        output = ours(*inputs, mask)
+        output.square().sum().backward()
+        gradients = [tensor.grad for tensor in (*inputs, *ours.parameters()) if tensor.grad is not None]
+        assert len(gradients) == 3 + len(list(ours.parameters()))
+        found.append([output.detach(), *(gradient.clone() for gradient in gradients)])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
 def test_a_row_that_may_look_nowhere_is_zero_in_value_and_gradient() -> None:
     scores = draw(1, 3, 4).requires_grad_()
     mask = torch.zeros(1, 3, 4, dtype=torch.bool)

@@ -84,6 +84,19 @@ def test_stages_of_chosen_heads_are_those_of_each() -> None:
             close(getattr(chosen, stage)[:, place], found)
 
 
+def test_scores_are_divided_by_the_root_of_the_head_size_or_by_nothing() -> None:
+    x = draw(1, 5, 24)
+    for scaled, divisor in ((True, 6**0.5), (False, 1)):
+        torch.manual_seed(0)
+        for ours in (GroupedQueryAttention(24, 4, 2, scaled=scaled), MultiHeadAttention(24, 4, scaled=scaled)):
+            stages = ours.double().stages(x, None, [1])
+            hidden = torch.ones(5, 5).triu(1).bool()
+            close(stages.weights, (stages.scores / divisor).masked_fill(hidden, -torch.inf).softmax(-1))
+            fused = ours(x)
+            ours.fused = False
+            close(ours(x), fused)
+
+
 def test_kept_weights_are_scaled_in_both_twins_alike() -> None:
     ours, x = grouped(2, dropout=0.5), draw(2, 5, 24)
     keep = draw(2, 4, 5, 5, seed=1) > 0

@@ -62,10 +62,21 @@ def test_full_rank_without_a_rotary_part_is_multi_head_attention(query_latent_si
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
     # and of those matrices that are products, by the chain rule
+    down_gradients = {"W_DKV": torch.zeros(24, 24).double(), "W_DQ": torch.zeros(24, 24).double()}
     for head, own in zip(plain.heads, ours.heads, strict=True):
-        for whole, up in ((head.Wk, own.W_UK), (head.Wv, own.W_UV)):
+        for whole, up, down in (
+            (head.Wk, own.W_UK, "W_DKV"),
+            (head.Wv, own.W_UV, "W_DKV"),
+            (head.Wq, own.W_UQ, "W_DQ"),
+        ):
             assert whole.weight.grad is not None
-            torch.testing.assert_close(up.weight.grad, whole.weight.grad @ ours.W_DKV.weight.T, rtol=1e-11, atol=1e-11)
+            below = getattr(ours, down)
+            expected = whole.weight.grad if below is None else whole.weight.grad @ below.weight.T
+            torch.testing.assert_close(up.weight.grad, expected, rtol=1e-11, atol=1e-11)
+            down_gradients[down] += up.weight.detach().T @ whole.weight.grad
+    for name, expected in down_gradients.items():
+        if (below := getattr(ours, name)) is not None:
+            torch.testing.assert_close(below.weight.grad, expected, rtol=1e-11, atol=1e-11)
 
 
 def test_any_multi_head_attention_has_an_equal_of_full_rank() -> None:

@@ -55,7 +55,8 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         heads = []
         for number in range(model.config.num_heads):
             stages = block.attention.head_stages(number, seen, rotation)
-            heads.append(attention_weights(stages.scores, mask, block.attention.scale) @ stages.values)
+            scale = 1.0 if model.config.scale == "none" else model.config.query_size**-0.5
+            heads.append(attention_weights(stages.scores, mask, scale) @ stages.values)
         x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
         if block.pre_norm:
             x = x + block.feed_forward(block.norm_2(x))

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from helpers import small_config
 
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.products import Products
 from gpt_cli.sampling.quantise import round_weights, to_int8
 
 
@@ -38,3 +40,14 @@ def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
         assert not torch.equal(plain, rounded)
         # what is left is the rounding of products to bfloat16, and of a tied embedding, which decoding leaves
         assert (decoded[0] - rounded).abs().max() < 0.02 * rounded.abs().max()
+
+
+@pytest.mark.parametrize("width", [1, 6, 15, 16, 33, 40])
+def test_products_may_have_any_width(width: int) -> None:
+    """Also one that the kernel's blocks do not divide."""
+    generator = torch.Generator().manual_seed(0)
+    weight, x = torch.randn(5, width, generator=generator), torch.randn(3, width, generator=generator)
+    numbers, scales = to_int8(weight)
+    expected = x.to(torch.bfloat16).float() @ (numbers * scales.float()[:, None]).T
+    found = Products(torch.float32, int8=True).of(weight)(x.to(torch.bfloat16)).float()
+    assert (found - expected).abs().max() < 0.01 * expected.abs().max()

@@ -28,7 +28,7 @@ def plain_steps(name: str, weight: Tensor, gradients: list[Tensor], rate: float,
         if rows > columns and "feed_forward" not in name:
             step = plain_orthogonalise(direction.T).T
         elif "odd" in name:
-            step = plain_orthogonalise(direction)
+            step = torch.cat([plain_orthogonalise(part) for part in direction.split([5, 4], dim=1)], dim=1)
         elif "feed_forward" in name and rows > columns:
             step = torch.cat([plain_orthogonalise(part) for part in direction.split(columns)])
         elif "feed_forward" in name:
@@ -60,7 +60,7 @@ def test_all_matrices_at_once_step_as_each_by_itself(dtype: torch.dtype, toleran
         "blocks.0.attention.heads.0.Wq.weight": (2, 4),
         "blocks.0.attention.heads.0.W_UK.weight": (4, 3),
         "blocks.0.attention.projection_layer.weight": (4, 4),
-        "blocks.0.feed_forward.odd.weight": (4, 6),
+        "blocks.0.feed_forward.odd.weight": (4, 9),
         "blocks.0.feed_forward.expand.weight": (16, 4),
         "blocks.0.attention.heads.1.Wq.weight": (2, 4),
         "blocks.0.feed_forward.contract.weight": (4, 16),
