@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -33,3 +35,16 @@ def is_in_order(lines: list[str], all_lines: list[str]) -> bool:
     """Whether the lines stand among all lines in the same order, others between them."""
     rest = iter(all_lines)
     return all(line in rest for line in lines)
+
+
+def looking(lines: list[str], num_rows: int, size: int) -> np.ndarray:
+    """The table of a head's steps from scores to weights, each of which follows from those left of it to four decimals."""
+    rows = [re.findall(r"-?\d+\.\d{4}", line) for line in lines]
+    numbers = np.array([row for row in rows if len(row) == 4], dtype=float)
+    assert numbers.shape == (num_rows, 4)
+    scores, divided, masked, weights = numbers.T
+    np.testing.assert_allclose(scores / size**0.5, divided, atol=1e-4)
+    np.testing.assert_array_equal(divided, masked)
+    powers = np.exp(masked)
+    np.testing.assert_allclose(powers / powers.sum(), weights, atol=1e-4)
+    return numbers

@@ -7,11 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpt_cli.cli.app import main
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config
 from gpt_cli.config.yaml_subset import Document
+
+if TYPE_CHECKING:
+    from gpt_cli.model import GPT
 
 
 @dataclass(frozen=True)
@@ -68,3 +72,16 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1  # among the weights
     path.write_bytes(content)
+
+
+def sharp_model(vocab_size: int, *settings: str) -> GPT:
+    """A model in float64 with weights as large as trained ones, so that a fault in its attention shows."""
+    import torch
+
+    from gpt_cli.model import GPT
+
+    model = GPT(small_config(*settings).model, vocab_size, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    return model.double().eval()

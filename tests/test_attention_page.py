@@ -9,9 +9,8 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
-from documents import DOCS, form, is_in_order, shown
+from documents import DOCS, form, is_in_order, looking, shown
 from helpers import RunCommand
 
 from gpt_cli.config.reading import read_config
@@ -78,13 +77,7 @@ def test_the_counts_of_parameters_and_of_the_cache_are_those_of_the_models(page:
 @pytest.mark.parametrize("page", PAGES)
 def test_each_number_of_the_head_follows_from_those_left_of_it(page: str) -> None:
     (lines,) = [lines for command, lines in shown(page) if command.startswith("gpt explain --run")]
-    rows = [re.findall(r"-?\d+\.\d{4}", line) for line in lines]
-    numbers = np.array([row for row in rows if len(row) == 4], dtype=float)
-    assert numbers.shape == (4, 4)
-    scores, divided, masked, weights = numbers.T
-    np.testing.assert_allclose(scores / 48**0.5, divided, atol=1e-4)
-    np.testing.assert_array_equal(divided, masked)
-    np.testing.assert_allclose(np.exp(masked) / np.exp(masked).sum(), weights, atol=1e-4)
+    looking(lines, num_rows=4, size=48)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -7,9 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
-from documents import DOCS, form, is_in_order, shown
+from documents import DOCS, form, is_in_order, looking, shown
 from helpers import RunCommand
 
 PAGES = ("lesson.md", "lesson.zh-CN.md")
@@ -49,14 +48,7 @@ def test_the_check_of_the_order_notices_a_wrong_line() -> None:
 def test_each_number_of_the_page_follows_from_those_left_of_it(page: str) -> None:
     """Scores, divided by the root of K, masked, softmaxed: as far as four decimals go."""
     (lines,) = [lines for command, lines in shown(page) if command.startswith("gpt explain --run")]
-    rows = [re.findall(r"-?\d+\.\d{4}", line) for line in lines]
-    numbers = np.array([row for row in rows if len(row) == 4], dtype=float)
-    assert numbers.shape == (9, 4)
-    scores, divided, masked, weights = numbers.T
-    np.testing.assert_allclose(scores / 32**0.5, divided, atol=1e-4)
-    np.testing.assert_array_equal(divided, masked)
-    powers = np.exp(masked)
-    np.testing.assert_allclose(powers / powers.sum(), weights, atol=1e-4)
+    _, _, masked, weights = looking(lines, num_rows=9, size=32).T
     text = (DOCS / page).read_text()
     assert f"e^{masked.max()}" in text
     assert f"{100 * weights.max():.1f}" in text

@@ -47,9 +47,10 @@ def attn_dump(
         ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option(parser=options.number(0), help="Of --generate; 0 always takes the likeliest token.")
-    ] = 0.8,
-    seed: Annotated[int, typer.Option(parser=options.whole_number(0), help="Of --generate.")] = 0,
+        float | None,
+        typer.Option(parser=options.number(0), help="Of --generate; 0 always takes the likeliest token. Default: 0.8."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(parser=options.whole_number(0), help="Of --generate. Default: 0.")] = None,
     stage: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,7 +89,9 @@ def attn_dump(
         from gpt_cli.inspecting.export import check_format
 
         check_format(out, stages, file_dtype)
-    elif stage or file_dtype != "float32":
+    if generate is None and (temperature is not None or seed is not None):
+        raise UsageError("--seed" if temperature is None else "--temperature", "is for --generate", "add --generate N")
+    if out is None and (stage or file_dtype != "float32"):
         raise UsageError("--stage" if stage else "--file-dtype", "needs a file", "use --out FILE.npz")
     where = choose_device(device or "auto")
     loaded = load(run, checkpoint, console.warn)
@@ -100,7 +103,9 @@ def attn_dump(
     model = loaded.model.to(where)
     prompt_length = len(ids)
     if generate:
-        ids = ids + _continuation(model, loaded.tokenizer, ids, generate, temperature, seed)
+        ids = ids + _continuation(
+            model, loaded.tokenizer, ids, generate, 0.8 if temperature is None else temperature, seed or 0
+        )
     dump = dump_attention(
         model, loaded.tokenizer, ids, layers=chosen_layers, heads=chosen_heads, stages=stages, file_dtype=file_dtype,
         num_generated=len(ids) - prompt_length,

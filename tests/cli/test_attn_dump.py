@@ -189,3 +189,10 @@ def test_a_dump_too_large_for_the_disk_is_refused(
 def test_what_only_a_file_can_hold_needs_one(smoke_run: Path, run: RunCommand, words: list[str]) -> None:
     outcome = run("attn-dump", "--prompt", "The", *words)
     assert (outcome.code, outcome.err) == (2, f"error: {words[0]}: needs a file; use --out FILE.npz\n")
+
+
+@pytest.mark.parametrize("flag", ["--temperature", "--seed"])
+def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunCommand, flag: str) -> None:
+    outcome = run("attn-dump", "--prompt", "The", flag, "0")
+    assert outcome.code == 2
+    assert outcome.err == f"error: {flag}: is for --generate; add --generate N\n"

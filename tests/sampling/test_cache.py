@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import small_config
+from helpers import sharp_model
 
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate
@@ -20,12 +20,7 @@ IDS = ["multi_head", "grouped_query", "latent", "latent queries"]
 
 
 def make_model(*settings: str) -> GPT:
-    config = small_config(f"model.context_length={C}", "model.num_heads=4", *settings).model
-    model = GPT(config, V, torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
-    return model.double().eval()
+    return sharp_model(V, f"model.context_length={C}", "model.num_heads=4", *settings)
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import small_config
+from helpers import sharp_model
 from torch import Tensor
 
 from gpt_cli.model import GPT
@@ -18,12 +18,7 @@ PROMPTS = [[1, 2, 3, 4, 5, 6, 7, 8], [3], [4, 5, 6], [9, 9, 1, 0, 2]]
 
 
 def make_model(*settings: str) -> GPT:
-    config = small_config(f"model.context_length={C}", "model.dropout=0.5", *settings).model
-    model = GPT(config, V, torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
-    return model.double().eval()
+    return sharp_model(V, f"model.context_length={C}", "model.dropout=0.5", *settings)
 
 
 def continuation(row: int, number: int) -> int:
