@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -86,7 +87,7 @@ class Attention(nn.Module):
         return weights @ stages.values
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(nn.Module, ABC):
     """What the forms of causal attention with H heads share: [B, T, D] -> [B, T, D].
 
     A form has parameters, and says twice how they make queries, keys and values of x: for one head (`head_stages`) and
@@ -100,15 +101,15 @@ class SelfAttention(nn.Module):
     scale: float
     fused = True
 
+    @abstractmethod
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
         """The stages of one head by itself, without dropout; `rotation` [2, T, K] turns queries and keys."""
-        raise NotImplementedError
 
+    @abstractmethod
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of some heads at once, None stands for all: each [B, heads, T, K]."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
         """In training `keep` [B, H, T, T] says which weights stay, else torch draws."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +32,7 @@ class Window:
     mask: Tensor | None
 
 
-class Cache:
+class Cache(ABC):
     """A layer's weights for attention, and what it keeps of each token of B rows in some slots."""
 
     num_groups: int  # of heads that look at the same keys
@@ -43,13 +44,13 @@ class Cache:
         self.projection_layer = products.of(attention.projection_layer.weight, attention.projection_layer.bias)
         self.kept: Tensor  # slots are its last dimension but one
 
+    @abstractmethod
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
         """Of what is kept."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mix(self, x: Tensor, window: Window) -> Tensor:
         """Keep the tokens whose inputs are x [R * T, D], and give what their heads make of all: [R * T, D]."""
-        raise NotImplementedError
 
     def begin(self, num_rows: int, num_slots: int, like: Tensor) -> None:
         """Make room for new rows; what is in it is nothing yet."""
