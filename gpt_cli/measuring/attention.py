@@ -71,10 +71,14 @@ def with_forms(config: Config) -> dict[str, Config]:
     """
     settings = config.train.model_copy(update={"max_time": None})
     found = {}
+    plain = with_form(config.model, "multi_head")
     for form in FORMS:
         changed = with_form(config.model, form)
         for misfit in changed.misfits():
             raise UsageError(f"model.{misfit.keys[0]}", f"{misfit.wrong} (model.attention {form})", misfit.allowed)
+        if (too_many := _num_parameters(changed) - _num_parameters(plain)) > changed.d_model * changed.num_blocks * 2:
+            wrong = f"has {too_many:,} parameters more than the feed-forward part can give back"
+            raise UsageError(f"model.attention {form}", wrong, "use smaller sizes of this form")
         found[form] = config.model_copy(update={"model": changed, "train": settings})
     return found
 

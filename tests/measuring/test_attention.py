@@ -66,6 +66,12 @@ def test_sizes_that_do_not_fit_a_form_are_told_before_anything_is_done() -> None
         assert f"(model.attention {told})" in raised.value.lines()[0]
 
 
+def test_a_form_that_cannot_be_made_equally_large_is_refused() -> None:
+    large = CONFIG.model_copy(update={"model": CONFIG.model.model_copy(update={"latent_size": 1000})})
+    with pytest.raises(UsageError, match="more than the feed-forward part can give back"):
+        with_forms(large)
+
+
 def test_the_clock_is_left_out() -> None:
     timed = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"max_time": 60.0})})
     assert {config.train.max_time for config in with_forms(timed).values()} == {None}
