@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         "an evaluation draws from the training stream", "training/step.py",
-        "session.batches(step))", "session.batches(step + (session.progress.best_loss is not None)))", WATCHING,
+        "session.batches(step)\n", "session.batches(step + (session.progress.best_loss is not None))\n", WATCHING,
     ),
     Mutant(
         "a stop drops what is due after the step", "training/loop.py",

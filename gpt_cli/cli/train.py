@@ -274,7 +274,7 @@ def _show(console: Console, bar: Any, report: Report, done_before: int, session:
         bar.update(done - done_before)
         if report.logged:
             bar.set_postfix_str(f"loss {report.loss:.3f}, {report.tokens_per_second:,.0f} tokens/s", refresh=False)
-        if bar.disable and passed:
+        if bar.disable and passed and report.loss is not None:
             by_clock = settings.max_time is not None
             left = whole - done if by_clock else session.progress.seconds / report.step * (whole - done)
             of = "" if by_clock else f"/{whole}"
@@ -282,7 +282,7 @@ def _show(console: Console, bar: Any, report: Report, done_before: int, session:
                 f"step {report.step}{of}: loss {report.loss:.4f}, "
                 f"{report.tokens_per_second:,.0f} tokens/s, {duration(left)} left"
             )
-        return done
+        return done_before if bar.disable and report.loss is None else done
     if isinstance(report, Evaluated):
         found = report.evaluation
         best = ", the best so far" if report.best else ""

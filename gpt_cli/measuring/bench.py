@@ -25,7 +25,7 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.text.tokenizer import ByteTokenizer
-from gpt_cli.text.tokens import Batches
+from gpt_cli.training.batches import Batches
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.session import Session
@@ -144,7 +144,8 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
         step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None, evaluations_without_best=0,
         num_training_tokens=len(ids), data_digest="", environment={},
     )  # fmt: skip
-    batches = Batches(ids, config.model.context_length, settings.batch_size, settings.seed)
+    on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
+    batches = Batches(on_device, config.model.context_length, settings.batch_size, settings.seed)
     # a step neither reads nor writes the run directory
     session = Session(
         config, RunDirectory(Path("none")), ByteTokenizer(), batches, ids, model, Optimizer(model, settings), progress

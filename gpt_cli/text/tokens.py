@@ -1,11 +1,9 @@
-"""Token ids ready for training: encoded once, cached by content, cut into batches by (seed, step)."""
+"""Token ids of documents: encoded once, cached by content, and the windows of a validation text."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ from safetensors import SafetensorError
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
-from gpt_cli.streams import permutation, stream_key
 from gpt_cli.text.tokenizer import Tokenizer, pieces
 
 # texts below this are encoded faster than a cache is looked up
@@ -76,46 +73,6 @@ def _read_cache(path: Path, tokenizer: Tokenizer) -> np.ndarray | None:
 
 def _digest(ids: np.ndarray) -> str:
     return hashlib.sha256(ids.tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class Batches:
-    """Training batches as a function of (seed, step).
-
-    Each epoch cuts the ids into windows of context_length from an offset of its own, and visits the windows
-    in an order of its own; both come from the seed and the number of the epoch, so nothing needs saving.
-    """
-
-    ids: np.ndarray
-    context_length: int
-    batch_size: int
-    seed: int
-
-    @property
-    def max_offset(self) -> int:
-        return max(0, min(self.context_length - 1, len(self.ids) - 1 - self.context_length))
-
-    @property
-    def windows_per_epoch(self) -> int:
-        return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
-
-    def __call__(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of a step (counted from 0): int64 [B, T] each, targets one token ahead."""
-        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-        starts = np.empty(self.batch_size, np.int64)
-        for epoch in np.unique(numbers // self.windows_per_epoch):
-            of_epoch = numbers // self.windows_per_epoch == epoch
-            of_this = _starts(self.seed, int(epoch), self.windows_per_epoch, self.context_length, self.max_offset)
-            starts[of_epoch] = of_this[numbers[of_epoch] % self.windows_per_epoch]
-        windows = self.ids[starts[:, None] + np.arange(self.context_length + 1)].astype(np.int64)
-        return windows[:, :-1], windows[:, 1:]
-
-
-@lru_cache(maxsize=2)
-def _starts(seed: int, epoch: int, num_windows: int, stride: int, max_offset: int) -> np.ndarray:
-    """The first position of every window of an epoch, in the order of that epoch: int64 [num_windows]."""
-    offset = stream_key(seed, "offset", epoch) % (max_offset + 1)
-    return offset + permutation(stream_key(seed, "order", epoch), num_windows) * stride
 
 
 def check_length(ids: np.ndarray, validation_ids: np.ndarray, context_length: int) -> None:

@@ -49,17 +49,19 @@ def evaluate(
     byte_lengths = np.array([len(token) for token in tokenizer.token_bytes] + [0])
     was_training = model.training
     model.eval()
-    nats, num_tokens, num_bytes = 0.0, 0, 0
+    # summed where it is computed: to read it after each batch would make a GPU wait
+    total, num_tokens, num_bytes = torch.zeros((), dtype=torch.float64, device=device), 0, 0
     # windows of equal length share a batch; only the last one may be shorter
     for length in sorted({end - start for start, end in windows}, reverse=True):
         starts = [start for start, end in windows if end - start == length]
         for i in range(0, len(starts), batch_size):
             chosen = ids[np.array(starts[i : i + batch_size])[:, None] + np.arange(length + 1)].astype(np.int64)
-            batch = torch.from_numpy(chosen).to(device)
+            batch = torch.from_numpy(chosen).to(device, non_blocking=True)
             with torch.inference_mode(), autocast(device, dtype):
-                nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum").item()
+                total += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum")
             num_tokens += batch[:, 1:].numel()
             num_bytes += int(byte_lengths[chosen[:, 1:]].sum())
             progress(batch[:, 1:].numel())
     model.train(was_training)
+    nats = total.item()
     return Evaluation(nats / num_tokens, num_tokens, nats / math.log(2) / max(1, num_bytes))

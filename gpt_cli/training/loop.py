@@ -14,7 +14,7 @@ from gpt_cli.training.observation import Pace, observe, out_of_patience
 from gpt_cli.training.reports import Finished, Report, Saved
 from gpt_cli.training.schedule import is_over
 from gpt_cli.training.session import Session
-from gpt_cli.training.step import take_step
+from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.stopping import Stop, StopAsked, intact, watcher
 
 
@@ -34,7 +34,7 @@ def train(
     file cannot be written.
     """
     watch = watcher(stop)
-    pace = Pace()
+    pace = Pace(session.progress.step, session.progress.seconds)
     signal = None
     session.begin_clock()
     try:
@@ -42,10 +42,7 @@ def train(
             try:
                 watch()
                 if session.progress.observed:
-                    seconds = session.progress.seconds
                     take_step(session, watch)
-                    pace.tokens += session.tokens_per_step
-                    pace.seconds += session.progress.seconds - seconds
                 yield from observe(session, pace, watch)
                 session.progress = replace(session.progress, elapsed=session.elapsed())
             except StopAsked as asked_to_stop:
@@ -54,6 +51,7 @@ def train(
             due = asked or session.progress.step % session.config.train.save_every == 0 or _finished(session)
             step = session.progress.step
             if step and session.progress != session.saved and (due or signal is not None):
+                read_outcomes(session)
                 session.directory.save(session.checkpoint(with_moments=True), session.config.train.keep_checkpoints)
                 session.saved = session.progress
                 yield Saved(step, session.directory.step_file(step), asked)

@@ -23,6 +23,7 @@ from gpt_cli.training.evaluation import Evaluation, evaluate
 from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
 from gpt_cli.training.schedule import is_over
 from gpt_cli.training.session import Session
+from gpt_cli.training.step import read_outcomes
 from gpt_cli.training.stopping import intact, lower
 
 SAMPLE_PROMPT_TOKENS = 16
@@ -31,10 +32,18 @@ SAMPLE_NEW_TOKENS = 64
 
 @dataclass
 class Pace:
-    """Training tokens and seconds since the last line of metrics."""
+    """How far the training was at the last line of metrics, or where this part of the run began."""
 
-    tokens: int = 0
-    seconds: float = 0.0
+    step: int
+    seconds: float
+
+    def tokens_per_second(self, session: Session) -> float:
+        """Since then."""
+        steps, seconds = session.progress.step - self.step, session.progress.seconds - self.seconds
+        # a run that continues at a step whose evaluation was cut short has trained nothing yet
+        if not steps:
+            steps, seconds = session.progress.step, session.progress.seconds
+        return steps * session.tokens_per_step / seconds
 
 
 def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda *_: None) -> Iterator[Report]:
@@ -43,12 +52,15 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
     `watch` is called between batches and tokens; when it raises, nothing has changed. Raises DivergedError when
     the validation loss is not finite.
     """
-    settings, before = session.config.train, session.progress
-    step = before.step
+    settings, step = session.config.train, session.progress.step
     evaluation = sampled = None
-    last = is_over(before, settings)
+    last = is_over(session.progress, settings)
+    evaluated = last or step % settings.eval_every == 0
+    if evaluated or step % settings.log_every == 0 or (settings.sample_every and step % settings.sample_every == 0):
+        read_outcomes(session)
+    before = session.progress
     progress = replace(before, observed_step=step)
-    if last or step % settings.eval_every == 0:
+    if evaluated:
         evaluation = _evaluate(session, watch)
         best = before.best_loss is None or evaluation.loss < before.best_loss
         progress = replace(
@@ -66,7 +78,7 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
     stepped = _stepped(session, pace, logged)
     if logged:
         append(session.directory.metrics, _metrics_line(session, stepped, evaluation))
-        pace.tokens, pace.seconds = 0, 0.0
+        pace.step, pace.seconds = step, progress.seconds
     if sampled:
         session.directory.add_sample(step, sampled.prompt + sampled.text)
     if evaluation and progress.evaluations_without_best == 0:
@@ -81,15 +93,10 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
 
 def _stepped(session: Session, pace: Pace, logged: bool) -> Stepped:
     progress = session.progress
-    assert progress.loss is not None
-    assert progress.gradient_norm is not None
-    # a run that continues at a step whose evaluation was cut short has trained nothing yet
-    tokens, seconds = pace.tokens, pace.seconds
-    if not tokens:
-        tokens, seconds = progress.step * session.tokens_per_step, progress.seconds
-    return Stepped(
-        progress.step, progress.loss, progress.learning_rate, progress.gradient_norm, tokens / seconds, logged
-    )
+    rate = pace.tokens_per_second(session)
+    if session.unread:
+        return Stepped(progress.step, None, None, None, rate, logged)
+    return Stepped(progress.step, progress.loss, progress.learning_rate, progress.gradient_norm, rate, logged)
 
 
 def out_of_patience(session: Session, evaluations_without_best: int) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -20,7 +21,8 @@ from gpt_cli.model.device import choose_compile, choose_device, choose_dtype, pr
 from gpt_cli.streams import stream_key
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
-from gpt_cli.text.tokens import Batches, check_length, encode_documents
+from gpt_cli.text.tokens import check_length, encode_documents
+from gpt_cli.training.batches import Batches
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.schedule import warmup_steps
 
@@ -46,6 +48,15 @@ _OTHER_CORPUS = "the corpus is not the one that this run began with"
 _RESTORE = "restore the text, or start anew with another --out"
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a step came to, where it was computed; reading it waits for the device."""
+
+    step: int
+    loss_and_norm: Tensor  # [2]
+    learning_rate: float
+
+
 @dataclass
 class Session:
     """A training in the making: what it learns from, what it changes, and how far it is."""
@@ -58,12 +69,18 @@ class Session:
     model: GPT
     optimizer: Optimizer
     progress: Progress
+    unread: list[Outcome] = field(default_factory=list)  # of the last steps, while the device may still compute them
     saved: Progress | None = None  # what the newest checkpoint of this run holds
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had it never been stopped
 
     @property
     def device(self) -> torch.device:
         return self.model.token_embedding.weight.device
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether a step's outcome is read before the next begins; on a GPU that would make both wait."""
+        return self.device.type == "cpu"
 
     @property
     def tokens_per_step(self) -> int:
@@ -177,9 +194,11 @@ def begin(
     optimizer = Optimizer(model, config.train)
     if continued:
         optimizer.restore(continued.moments, state.step)
-    batches = Batches(ids, config.model.context_length, config.train.batch_size, config.train.seed)
-    saved = state if continued else None
-    return Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state, saved)
+    on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
+    batches = Batches(on_device, config.model.context_length, config.train.batch_size, config.train.seed)
+    session = Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state)
+    session.saved = state if continued else None
+    return session
 
 
 def environment(config: Config) -> dict[str, str]:

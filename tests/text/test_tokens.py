@@ -8,46 +8,12 @@ import pytest
 from gpt_cli.errors import DataError
 from gpt_cli.text import tokens as module
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
-from gpt_cli.text.tokens import Batches, check_length, encode_documents, validation_windows
+from gpt_cli.text.tokens import check_length, encode_documents, validation_windows
 
 
 def test_documents_are_joined_by_end_of_text() -> None:
     assert encode_documents(["ab", "c"], ByteTokenizer()).tolist() == [97, 98, 256, 99]
     assert encode_documents([], ByteTokenizer()).tolist() == []
-
-
-def test_targets_are_one_token_ahead() -> None:
-    inputs, targets = Batches(np.arange(100, dtype=np.uint16), 8, 4, seed=0)(0)
-    assert inputs.shape == targets.shape == (4, 8)
-    assert (targets == inputs + 1).all()
-
-
-def test_a_batch_is_a_function_of_seed_and_step() -> None:
-    ids = np.arange(1000, dtype=np.uint16)
-    batches = Batches(ids, 8, 4, seed=0)
-    later = batches(77)[0]
-    batches(3)
-    assert (Batches(ids, 8, 4, seed=0)(77)[0] == later).all()
-    assert (Batches(ids, 8, 4, seed=1)(77)[0] != later).any()
-
-
-def test_an_epoch_sees_every_window_once_and_the_next_one_cuts_elsewhere() -> None:
-    batches = Batches(np.arange(1001, dtype=np.uint16), 10, 3, seed=5)
-    count = batches.windows_per_epoch
-    starts = np.concatenate([batches(step)[0][:, 0] for step in range(count)])
-    epochs = starts.reshape(3, count)
-    for epoch in epochs:
-        assert (np.diff(np.sort(epoch)) == 10).all()
-    assert len({int(epoch.min()) for epoch in epochs}) > 1
-    assert (np.argsort(epochs[0]) != np.argsort(epochs[1])).any()
-    assert max(batches(step)[1].max() for step in range(count)) <= 1000
-
-
-@pytest.mark.parametrize("length", [9, 10, 16, 17, 25])
-def test_short_texts_have_at_least_one_window(length: int) -> None:
-    batches = Batches(np.arange(length, dtype=np.uint16), 8, 2, seed=0)
-    for step in range(20):
-        assert batches(step)[1].max() < length
 
 
 def test_too_little_text_is_told_with_both_numbers() -> None:

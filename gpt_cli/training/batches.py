@@ -1,0 +1,59 @@
+"""What a step trains on: windows of the corpus as a function of (seed, step)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.streams import permutation, stream_key
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Training batches, cut on the device that holds the ids: int32 [tokens].
+
+    Each epoch cuts the ids into windows of context_length from an offset of its own, and visits the windows
+    in an order of its own; both come from the seed and the number of the epoch, so nothing needs saving.
+    """
+
+    ids: Tensor
+    context_length: int
+    batch_size: int
+    seed: int
+
+    @property
+    def max_offset(self) -> int:
+        return max(0, min(self.context_length - 1, len(self.ids) - 1 - self.context_length))
+
+    @property
+    def windows_per_epoch(self) -> int:
+        return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
+
+    def __call__(self, step: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a step (counted from 0): int64 [B, T] each, targets one token ahead."""
+        device = self.ids.device
+        # where windows start is all that travels; not waiting for it keeps a GPU busy
+        starts = torch.from_numpy(self.starts(step)).to(device, non_blocking=True)
+        windows = self.ids[starts[:, None] + torch.arange(self.context_length + 1, device=device)].long()
+        return windows[:, :-1], windows[:, 1:]
+
+    def starts(self, step: int) -> np.ndarray:
+        """The first position of each window of a step: int64 [B]."""
+        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        starts = np.empty(self.batch_size, np.int64)
+        for epoch in np.unique(numbers // self.windows_per_epoch):
+            of_epoch = numbers // self.windows_per_epoch == epoch
+            of_this = _starts(self.seed, int(epoch), self.windows_per_epoch, self.context_length, self.max_offset)
+            starts[of_epoch] = of_this[numbers[of_epoch] % self.windows_per_epoch]
+        return starts
+
+
+@lru_cache(maxsize=2)
+def _starts(seed: int, epoch: int, num_windows: int, stride: int, max_offset: int) -> np.ndarray:
+    """The first position of every window of an epoch, in the order of that epoch: int64 [num_windows]."""
+    offset = stream_key(seed, "offset", epoch) % (max_offset + 1)
+    return offset + permutation(stream_key(seed, "order", epoch), num_windows) * stride

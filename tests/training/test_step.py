@@ -1,0 +1,113 @@
+"""What a step leaves for later where outcomes are not read at once, as on a GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import small_config
+from sessions import assert_same, metrics, start, state
+from torch import Tensor, nn
+
+from gpt_cli.errors import DivergedError
+from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training.evaluation import evaluate
+from gpt_cli.training.loop import train
+from gpt_cli.training.optimizer import Optimizer
+from gpt_cli.training.reports import Stepped
+from gpt_cli.training.session import Session
+from gpt_cli.training.step import read_outcomes, take_step
+
+
+def on_meta(folder: Path, *settings: str) -> Session:
+    """A training on torch's meta device, which computes shapes alone: whoever reads a number from it fails."""
+    session = start(folder, small_config("train.log_every=1000", *settings))
+    session.model.to("meta")
+    session.optimizer = Optimizer(session.model, session.config.train)
+    session.batches = replace(session.batches, ids=session.batches.ids.to("meta"))
+    return session
+
+
+@pytest.fixture
+def deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU whose outcomes are left unread, as those of a GPU are."""
+    monkeypatch.setattr(Session, "reads_at_once", property(lambda _: False))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.dropout=0.1"],
+        ["model.dropout=0.1", "train.micro_batch_size=1", "train.gradient_clip=null"],
+        ["model.positions=rope", "model.ngram_embedding=3", "model.bias=false", "train.optimizer=muon"],
+        ["model.attention=grouped_query", "model.norm=rmsnorm", "model.positions=rope"],
+        ["model.attention=latent", "model.positions=rope", "train.optimizer=muon"],
+    ],
+    ids=["dropout", "micro-batches", "ngrams-muon", "grouped-query", "latent-muon"],
+)
+def test_steps_and_evaluations_do_not_wait_for_the_device(tmp_path: Path, settings: list[str]) -> None:
+    session = on_meta(tmp_path, *settings)
+    for _ in range(3):
+        take_step(session)
+    assert [outcome.step for outcome in session.unread] == [1, 2, 3]
+    assert (session.progress.step, session.progress.loss) == (3, None)
+    with pytest.raises(NotImplementedError, match="meta"):
+        read_outcomes(session)
+
+    ids, told = session.validation_ids, []
+    windows = validation_windows(len(ids), session.config.model.context_length)
+    with pytest.raises(RuntimeError, match="meta"):
+        evaluate(
+            session.model, session.tokenizer, ids, windows, batch_size=4, dtype="float32", progress=told.append
+        )  # fmt: skip
+    assert sum(told) == len(ids) - 1  # the sum of all batches is what was read
+
+
+def test_outcomes_read_later_leave_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    config = small_config("model.dropout=0.3", "train.max_steps=11", "train.log_every=3")
+    at_once = start(tmp_path / "at once", config)
+    list(train(at_once))
+    request.getfixturevalue("deferred")
+    later = start(tmp_path / "later", config)
+    reports = list(train(later))
+    assert_same(state(later), state(at_once))
+    assert metrics(later) == metrics(at_once)
+    assert replace(later.progress, seconds=0, elapsed=0) == replace(at_once.progress, seconds=0, elapsed=0)
+    # 4 and 8 are evaluated, 11 is the last
+    stepped = [report for report in reports if isinstance(report, Stepped)]
+    assert [report.step for report in stepped if report.loss is not None] == [3, 4, 6, 8, 9, 11]
+    assert all(report.logged == (report.loss is not None) for report in stepped)
+
+
+@pytest.mark.usefixtures("deferred")
+def test_a_stop_between_reads_saves_what_the_last_step_came_to(tmp_path: Path) -> None:
+    config = small_config("train.log_every=1000", "train.eval_every=1000", "train.sample_every=null")
+    session = start(tmp_path, config)
+    list(train(session, stop=lambda: 15 if session.progress.step == 3 else None))
+    stored = session.directory.newest(print)
+    assert stored is not None
+    assert (stored.progress.step, stored.progress.loss) == (3, session.progress.loss)
+    assert session.unread == []
+    assert 0 < session.progress.seconds <= session.progress.elapsed
+
+
+@pytest.mark.usefixtures("deferred")
+def test_a_loss_that_is_not_finite_reaches_no_checkpoint(tmp_path: Path) -> None:
+    """Steps 6 and 7 go wrong and are read when step 8 is due to be evaluated: the message tells of the first."""
+    session = start(tmp_path, small_config("train.log_every=1000", "train.eval_every=4", "train.max_steps=50"))
+
+    def spoil(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
+        return logits * (math.nan if session.progress.step in (5, 6) else 1)
+
+    session.model.register_forward_hook(spoil)
+    with pytest.raises(DivergedError, match=r"step 6: the loss is nan .*; the checkpoint of step 4 is intact"):
+        list(train(session))
+    assert list(session.directory.steps()) == [4]
+    stored = session.directory.newest(print)
+    assert stored is not None
+    assert all(bool(torch.isfinite(weights).all()) for weights in stored.weights.values())
