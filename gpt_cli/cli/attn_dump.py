@@ -11,7 +11,7 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.prompts import encode_prompt, read_prompt
-from gpt_cli.cli.terminal import Console, colourful, size, table
+from gpt_cli.cli.terminal import Console, colourful, counted, size, table
 from gpt_cli.errors import EnvironmentFailure, UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def attn_dump(
         from gpt_cli.inspecting.export import write_dump
 
         write_dump(out, dump, console.notice)
-        console.notice(f"wrote {out}: {len(dump.layers)} layers, {len(dump.heads)} heads, {len(ids)} tokens")
+        numbers = (("layer", dump.layers), ("head", dump.heads), ("token", ids))
+        console.notice(f"wrote {out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
     if json:
         console.json({
             "checkpoint": str(loaded.path), "out": out and str(out), "layers": dump.layers, "heads": dump.heads,
@@ -181,7 +182,8 @@ def _require_room(
         else:
             fits = "use a shorter prompt" + (" or a smaller --generate" if num_generated else "")
         raise EnvironmentFailure(
-            "attn-dump", f"{count} heads on {num_tokens} tokens take about {size(need * count)} of {what}",
+            "attn-dump",
+            f"{counted(count, 'head')} on {counted(num_tokens, 'token')} take about {size(need * count)} of {what}",
             f"{size(free)} are free", hint=fits,
         )  # fmt: skip
 

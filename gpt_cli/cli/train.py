@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt_cli.cli import options
+from gpt_cli.cli.preparation import prepare
 from gpt_cli.cli.signals import Signals, listening, signal_name
-from gpt_cli.cli.terminal import Console, abandon_stdout, duration, size
-from gpt_cli.errors import EnvironmentFailure, UsageError, shown
+from gpt_cli.cli.terminal import Console, abandon_stdout, counted, duration
+from gpt_cli.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from gpt_cli.checkpoints.checkpoint import Checkpoint
     from gpt_cli.checkpoints.run_directory import RunDirectory
-    from gpt_cli.config import Config
-    from gpt_cli.text.corpus import Corpus
     from gpt_cli.training.reports import Finished, Report
     from gpt_cli.training.session import Session
     from gpt_cli.training.stopping import Stop
@@ -105,7 +105,7 @@ def train(
         with listening(signals):
             require_held = stack.enter_context(sole_trainer(out, console.warn))
             reuse_memory()
-            session, continued = _prepare(console, asked, out, resume=resume, overwrite=overwrite)
+            session, continued = prepare(console, asked, out, resume=resume, overwrite=overwrite)
             signals.saving = True
             session.directory.begin(session.config, continued)
 
@@ -115,122 +115,13 @@ def train(
 
             finished = _follow(console, session, stop, signals.save_asked)
     try:
-        _conclude(console, finished, session.directory, as_json=json)
+        _conclude(console, finished, session.directory, _first_prompt(session), as_json=json)
     except OSError:
         # whoever stopped it may have taken its stdout away too, as a closed terminal does
         if finished.signal is None:
             raise
         abandon_stdout()
     return 0 if finished.signal is None else 128 + finished.signal
-
-
-def _prepare(
-    console: Console, asked: Config, out: Path, *, resume: bool, overwrite: bool
-) -> tuple[Session, int | None]:
-    """All that comes before the run directory is changed, and the step that a continued run stands after."""
-    from gpt_cli.checkpoints.run_directory import RunDirectory
-    from gpt_cli.text.corpus import read_corpus
-    from gpt_cli.training.session import begin
-
-    directory = RunDirectory(out)
-    if directory.exists() and not (resume or overwrite):
-        raise UsageError(
-            shown(directory.path), "a run is there already", "continue it with --resume or replace it with --overwrite",
-            hint=directory.resume_command,
-        )  # fmt: skip
-    if not directory.exists() and (found := directory.files()):
-        wrong = f"holds {found[0].name}, which no run of this program wrote"
-        raise UsageError(shown(directory.path), wrong, "name an empty or a new directory with --out")
-    continued = directory.newest(console.warn) if resume else None
-    if resume and continued is None:
-        console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
-    resolved = _resolved(asked, continued, console)
-    corpus = read_corpus(resolved.data.source)
-    if corpus.num_skipped:
-        console.notice(f"{corpus.num_skipped} files are no text and were left out")
-    with console.counting("tokenizing", corpus.num_characters, "characters") as count:
-        session = begin(resolved, corpus, directory, continued, count)
-    if resolved.train.compile == "on":
-        console.notice("compiling, which may take half a minute")
-    seconds = _time_step(session)
-    _require_space(session)
-    _announce(console, session, corpus, seconds)
-    if continued is None:
-        return session, None
-    console.notice(f"resuming {directory.path} at step {continued.progress.step}")
-    return session, continued.progress.observed_step
-
-
-def _time_step(session: Session) -> float:
-    """The seconds of a step; what a compiler of torch cannot do here is told as such."""
-    from gpt_cli.training.step import time_step
-
-    try:
-        return time_step(session)
-    except Exception as error:
-        if session.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
-            raise
-        wrong = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
-        raise EnvironmentFailure("train.compile", wrong, "use off", hint="--compile off") from error
-
-
-def _require_space(session: Session) -> None:
-    """Refuse a run whose checkpoints the disk cannot hold."""
-    settings = session.config.train
-    weights = sum(4 * parameter.numel() for parameter in session.model.parameters())
-    num_kept = len(session.directory.steps()) if session.progress.step else 0
-    # the new one is written before the oldest is removed
-    at_once = settings.keep_checkpoints + 1
-    if settings.max_time is None:
-        num_saves = -(-(settings.max_steps - session.progress.step) // settings.save_every)
-        at_once = min(num_kept + num_saves, at_once)
-    session.directory.require_space(3 * weights, weights, at_once)
-
-
-def _resolved(asked: Config, continued: Checkpoint | None, console: Console) -> Config:
-    """The config to train with, once what a resumed run may not change is checked."""
-    from gpt_cli.training.session import config_to_resume, environment_changes, resolve
-
-    if continued is None:
-        return resolve(asked, console.notice)
-    config = config_to_resume(continued.config, asked)
-    config = resolve(config, lambda _: None)
-    if changes := environment_changes(continued, config):
-        console.warn(f"not bit-exact from here on: {', '.join(changes)}")
-    return config
-
-
-def _announce(console: Console, session: Session, corpus: Corpus, step_seconds: float) -> None:
-    """What is about to be trained, on what, and what it will take."""
-    import torch
-
-    from gpt_cli.measuring.estimate import estimate
-
-    config, settings = session.config, session.config.train
-    costs = estimate(
-        config.model, session.tokenizer.vocab_size,
-        micro_batch_size=settings.micro_batch_size or settings.batch_size, dtype=settings.dtype,
-    )  # fmt: skip
-    num_ids = len(session.batches.ids)
-    parts = ", ".join(f"{part} {count:,}" for part, count in costs.parameters_by_part.items() if count)
-    seconds = settings.max_time and settings.max_time - session.progress.elapsed
-    steps = settings.max_steps - session.progress.step if seconds is None else round(seconds / step_seconds)
-    console.notice(
-        f"device      {settings.device}, {settings.dtype}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    )
-    console.notice(f"parameters  {costs.parameters:,}: {parts}")
-    console.notice(
-        f"corpus      {len(corpus.documents):,} documents, {corpus.num_characters:,} characters; "
-        f"{num_ids:,} training tokens, "
-        f"{num_ids / costs.parameters:.3g} per parameter; {len(session.validation_ids):,} validation tokens"
-    )
-    console.notice(f"tokenizer   {session.tokenizer.kind}, vocabulary of {session.tokenizer.vocab_size:,}")
-    if steps > 0:
-        epochs = steps * settings.batch_size / session.batches.windows_per_epoch
-        console.notice(
-            f"estimate    {size(costs.training_bytes)} of memory; {duration(step_seconds * steps)} for "
-            f"{steps:,} steps of {session.tokens_per_step:,} tokens, {epochs:.3g} epochs"
-        )
 
 
 def _follow(console: Console, session: Session, stop: Stop, save_asked: Callable[[], bool]) -> Finished:
@@ -300,8 +191,15 @@ def _show(console: Console, bar: Any, report: Report, done_before: int, session:
     return done_before
 
 
-def _conclude(console: Console, finished: Finished, directory: RunDirectory, *, as_json: bool) -> None:
-    """The result on stdout, and what to do next on stderr."""
+def _first_prompt(session: Session) -> str:
+    """A prompt that the model has the characters of: a few of the validation text where that is not English."""
+    text = session.tokenizer.decode(session.validation_ids[:64].tolist())
+    word = re.search(r"\w{1,4}", text)
+    return "The " if text.isascii() or not word else word[0]
+
+
+def _conclude(console: Console, finished: Finished, directory: RunDirectory, prompt: str, *, as_json: bool) -> None:
+    """The result on stdout, and what to do next, such as continuing `prompt`, on stderr."""
     summary = finished.summary
     if finished.signal is not None:
         at = f"at step {summary['steps']}, which is saved" if summary["steps"] else "before the first step"
@@ -311,11 +209,11 @@ def _conclude(console: Console, finished: Finished, directory: RunDirectory, *, 
     if as_json:
         console.json(summary)
         return
-    figures = f"{summary['steps']:,} steps in {duration(summary['seconds'])}"
+    figures = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
     if summary["validation_loss"] is not None:
         figures += (
             f", validation loss {summary['validation_loss']:.4f} nats/token, {summary['bits_per_byte']:.4f} bits/byte"
         )
     console.result(f"{summary['run']}: {figures}")
     if finished.signal is None:
-        console.notice(f"next: gpt sample --run {summary['run']} --prompt 'The '")
+        console.notice(f"next: gpt sample --run {summary['run']} --prompt {shlex.quote(prompt)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,7 +105,10 @@ def _misfits(content: Any, failed: set[Place], where: str, sources: Mapping[Plac
         valid = {key: value for key, value in values.items() if (name, str(key)) not in failed}
         for misfit in kind.model_validate(valid).misfits():
             if not any((name, key) in failed for key in misfit.keys):
-                source = sources.get((name, misfit.keys[0])) or sources.get((name,)) or where
+                told = [sources[name, key] for key in misfit.keys if (name, key) in sources]
+                # a value from the command line, where there is one, is what made the others wrong
+                told.sort(key=lambda source: not source.startswith("--"))
+                source = [*told, sources.get((name,)) or where][0]
                 yield UsageError(f"{source}: {name}.{misfit.keys[0]}", misfit.wrong, misfit.allowed)
 
 
@@ -123,13 +127,17 @@ def known_keys() -> dict[str, dict[str, Any]]:
     }
 
 
-def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
-    """The keys in which two configs differ: (section.key, old, new)."""
+def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
+    """The keys in which two configs differ: (section.key, old, new), the values as a config file writes them."""
     before, after = old.model_dump(), new.model_dump()
     for section, keys in before.items():
         for key, value in keys.items():
             if value != after[section][key]:
-                yield f"{section}.{key}", value, after[section][key]
+                yield f"{section}.{key}", _written(value), _written(after[section][key])
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def allowed_values(details: Mapping[str, Any]) -> str:

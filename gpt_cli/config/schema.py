@@ -140,13 +140,11 @@ class ModelConfig(Section):
             yield Misfit(("num_key_value_heads", "num_heads"), wrong, f"use {', '.join(divisors)}")
         if self.d_model % self.num_heads:
             below = self.d_model - self.d_model % self.num_heads
-            nearest = " or ".join(str(size) for size in (below, below + self.num_heads) if size)
             wrong = f"{self.d_model} is not a multiple of num_heads {self.num_heads}"
-            yield Misfit(("d_model", "num_heads"), wrong, f"the nearest are {nearest}")
+            yield Misfit(("d_model", "num_heads"), wrong, _nearest(below, below + self.num_heads))
         elif self.attention == "latent" and self.turned_size % 2:
             wrong = f"{self.rotary_size} is odd, and rope turns pairs"
-            nearest = " or ".join(str(size) for size in (self.turned_size - 1, self.turned_size + 1) if size)
-            yield Misfit(("rotary_size",), wrong, f"the nearest are {nearest}")
+            yield Misfit(("rotary_size",), wrong, _nearest(self.turned_size - 1, self.turned_size + 1))
         elif self.attention != "latent" and self.turned_size % 2:
             wrong = (
                 f"rope needs an even head size, and d_model {self.d_model} / num_heads {self.num_heads} "
@@ -154,6 +152,10 @@ class ModelConfig(Section):
             )
             allowed = "change d_model or num_heads, or use learned or sinusoidal"
             yield Misfit(("positions", "d_model", "num_heads"), wrong, allowed)
+
+
+def _nearest(below: int, above: int) -> str:
+    return f"the nearest are {below} or {above}" if below else f"the nearest is {above}"
 
 
 class DataConfig(Section):

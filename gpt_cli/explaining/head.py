@@ -134,13 +134,17 @@ def _joining(
     attended = attention.projection_layer(mixed)
     bias = " + b" if attention.projection_layer.bias is not None else ""
     found = [
-        ("concatenated", f"hs = (h0, ..., h{attention.num_heads - 1})", mixed),
+        ("concatenated", f"hs = {_all_heads(attention.num_heads)}", mixed),
         ("projected", f"o = projection_layer hs{bias}", attended),
         ("residual", "y = x + o", x + attended),
     ]
     if not block.pre_norm:
         found.append(("normalised_after", _norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
     return [Step(name, formula, as_array(numbers[0, places]), asked) for name, formula, numbers in found]
+
+
+def _all_heads(count: int) -> str:
+    return "(h0)" if count == 1 else "(h0, h1)" if count == 2 else f"(h0, ..., h{count - 1})"
 
 
 def _largest(key: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:

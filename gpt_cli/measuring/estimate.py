@@ -47,12 +47,12 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
     the forward one; sampling holds the weights and the cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
-    parts = _by_part(model)
+    parts = _by_part(model, config.num_blocks)
     parameters = sum(parts.values())
     seen = config.num_blocks * config.num_heads * config.context_length  # by a token, in all heads
     # matrices only: a bias is added, not multiplied
-    products = sum(matrix.numel() for block in model.blocks for matrix in block.parameters() if matrix.dim() == 2)
-    products += config.d_model * vocab_size
+    matrices = sum(matrix.numel() for matrix in model.blocks[0].parameters() if matrix.dim() == 2)
+    products = config.num_blocks * matrices + config.d_model * vocab_size
     forward = 2 * (products + seen * (config.query_size + config.head_size))
     # with a cache, queries of latent attention look at the latents themselves
     latent = config.attention == "latent"
@@ -82,20 +82,21 @@ def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
 
 def parameters_by_part(config: ModelConfig, vocab_size: int) -> dict[str, int]:
     """The number of parameters of each part of the model; together all of them."""
-    return _by_part(_laid_out(config, vocab_size))
+    return _by_part(_laid_out(config, vocab_size), config.num_blocks)
 
 
-def _by_part(model: GPT) -> dict[str, int]:
+def _by_part(model: GPT, num_blocks: int) -> dict[str, int]:
     counts = dict.fromkeys(_PARTS.values(), 0)
     for name, parameter in model.named_parameters():
-        counts[next(part for key, part in _PARTS.items() if key in name)] += parameter.numel()
+        times = num_blocks if name.startswith("blocks.") else 1
+        counts[next(part for key, part in _PARTS.items() if key in name)] += times * parameter.numel()
     return counts
 
 
 def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
-    """A model without memory."""
+    """A model of one block, since all are equal, without memory."""
     with torch.device("meta"):
-        return GPT(config, vocab_size)
+        return GPT(config.model_copy(update={"num_blocks": 1}), vocab_size)
 
 
 def _activation_bytes(config: ModelConfig, vocab_size: int, num_sequences: int, size: int) -> int:

@@ -80,14 +80,14 @@ def check_length(ids: np.ndarray, validation_ids: np.ndarray, context_length: in
     if len(ids) < context_length + 1:
         raise DataError(
             "corpus",
-            f"its training part has {len(ids):,} tokens",
+            f"its training part has {len(ids):,} token{'s' * (len(ids) != 1)}",
             f"context_length {context_length} needs at least {context_length + 1:,}",
             hint="add text with --data, or lower --set model.context_length",
         )
     if len(validation_ids) < 2:
         raise DataError(
             "corpus",
-            f"its validation part has {len(validation_ids)} tokens",
+            f"its validation part has {len(validation_ids)} token{'s' * (len(validation_ids) != 1)}",
             "at least 2 are needed",
             hint="raise --set data.validation_fraction, or add text with --data",
         )

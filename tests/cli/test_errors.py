@@ -28,7 +28,7 @@ TABLE = [
         'error: "nothere.txt": no such file',
         "hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"]),
     (["train", "--config", "smoke", "--data", "short.txt", "--out", "o"], 3, [
-        "error: corpus: its training part has 1 tokens; context_length 32 needs at least 33",
+        "error: corpus: its training part has 1 token; context_length 32 needs at least 33",
         "hint: add text with --data, or lower --set model.context_length"]),
     (["train", "--config", "smoke", "--out", "short.txt"], 2, ['error: "short.txt": is not a directory; --out names a directory']),
     (["sample", "--prompt", "x", "--run", "nothere"], 4, [

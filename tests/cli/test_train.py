@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: R
     for start in (
         "device      cpu, float32, 2 threads, torch ",
         "parameters  ",
-        "corpus      1 documents, ",
+        "corpus      1 document, ",
         "tokenizer   byte, ",
         "estimate    ",
     ):
@@ -203,6 +204,52 @@ def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -
         "error: --resume: train.seed was 1337 in this run and is 3 now; it may not change",
         "hint: leave --config out to use the run's own, or start anew with another --out",
     ]
+
+
+def test_a_refused_change_is_told_as_a_config_writes_it(corpus: Path, run: RunCommand) -> None:
+    run("train", *FAST, "--quiet", "--max-steps", "1")
+    outcome = run("train", *FAST, "--resume", "--set", "train.gradient_clip=null", "--set", "model.bias=false")
+    assert outcome.err.splitlines()[:2] == [
+        "error: --resume: model.bias was true in this run and is false now; it may not change",
+        "error: --resume: train.gradient_clip was 1.0 in this run and is null now; it may not change",
+    ]
+
+
+def test_a_training_too_large_for_memory_is_refused_before_the_text_is_read(corpus: Path, run: RunCommand) -> None:
+    large = ["--set", "model.num_blocks=1024", "--set", "model.d_model=4096", "--data", "nowhere.txt"]
+    outcome = run("train", *FAST, *large)
+    assert outcome.code == 5
+    error, hint = outcome.err.splitlines()[-2:]
+    assert error.startswith("error: memory: the model and 8 sequences of its batch take about ")
+    assert hint == "hint: lower model.d_model, model.num_blocks or model.context_length"
+    assert not Path("runs").exists()
+
+
+def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
+    corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [*FAST, "--quiet", "--max-steps", "1"]
+    # of `smoke`: two blocks, 32 wide; a sequence of 32 tokens takes far more than 100 kB, the weights about 1 MB
+    monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda: 2_000_000)
+    refused = run("train", *settings)
+    assert refused.code == 5
+    fitting = refused.err.splitlines()[1].removeprefix("hint: ").split()
+    assert fitting in (["--set", f"train.micro_batch_size={n}"] for n in (1, 2, 4))
+    assert run("train", *settings, *fitting).code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [("one two three\n" * 100, "'The '"), ("道可道，非常道。\n" * 100, "'道可道'"), ("…\n" * 500, "'The '")],
+    ids=["English", "Chinese", "no words"],
+)
+def test_what_to_do_next_is_a_command_that_works(here: Path, run: RunCommand, text: str, prompt: str) -> None:
+    (here / "text.txt").write_text(text)
+    kind = "char" if prompt != "'The '" else "byte"
+    options = ["--config", "smoke", "--data", "text.txt", "--set", f"tokenizer.kind={kind}", "--max-steps", "1"]
+    told = run("train", *options, "--set", "train.sample_every=null").err.splitlines()[-1]
+    assert told == f"next: gpt sample --run runs/smoke --prompt {prompt}"
+    assert run(*shlex.split(told)[2:], "--max-new-tokens", "2").code == 0
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])

@@ -118,6 +118,16 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
     ]
 
 
+def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
+    text = "model:\n  d_model: 100\n  num_heads: 4"
+    assert problems(text, "model.num_heads=3") == [
+        "error: --set: model.d_model: 100 is not a multiple of num_heads 3; the nearest are 99 or 102"
+    ]
+    assert problems("model: {d_model: 2, num_heads: 4}") == [
+        "error: c.yaml:1: model.d_model: 2 is not a multiple of num_heads 4; the nearest is 4"
+    ]
+
+
 def test_misfits_are_told_beside_mistakes_but_not_about_mistaken_keys() -> None:
     text = "model: {d_model: 100, num_heads: 7, dropout: 2}\ntrain: {batch_size: 4, micro_batch_size: 3, max_steps: 0}"
     keys = [line.split(": ")[2] for line in problems(text)]
@@ -205,7 +215,7 @@ def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
     lines = problems("", *latent, "model.rotary_size=7")
     assert lines == ["error: --set: model.rotary_size: 7 is odd, and rope turns pairs; the nearest are 6 or 8"]
     lines = problems("", *latent, "model.rotary_size=1")
-    assert lines == ["error: --set: model.rotary_size: 1 is odd, and rope turns pairs; the nearest are 2"]
+    assert lines == ["error: --set: model.rotary_size: 1 is odd, and rope turns pairs; the nearest is 2"]
     assert read("", *latent, "model.num_heads=2", "model.d_model=6").model.query_size == 5
 
 
@@ -240,7 +250,7 @@ def test_unused_tokenizer_keys_are_known() -> None:
 
 
 def test_differences_are_listed_by_key() -> None:
-    assert list(differences(Config(), read("train: {seed: 0}"))) == [("train.seed", 1337, 0)]
+    assert list(differences(Config(), read("train: {seed: 0}"))) == [("train.seed", "1337", "0")]
 
 
 def test_configs_do_not_change() -> None:
