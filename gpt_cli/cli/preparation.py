@@ -42,7 +42,7 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
         session = begin(resolved, corpus, directory, continued, count)
     if resolved.train.compile == "on":
         console.notice("compiling, which may take half a minute")
-    seconds = _time_step(session)
+    seconds = _time_step(session, console, choose=asked.train.compile == "auto")
     _require_space(session)
     _announce(console, session, corpus, seconds)
     if continued is None:
@@ -51,8 +51,8 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
     return session, continued.progress.observed_step
 
 
-def _time_step(session: Session) -> float:
-    """The seconds of a step; what a compiler of torch cannot do here is told as such."""
+def _time_step(session: Session, console: Console, *, choose: bool) -> float:
+    """The seconds of a step; where torch cannot compile, plain blocks are taken if the user left the choice."""
     from gpt_cli.training.step import time_step
 
     try:
@@ -61,7 +61,12 @@ def _time_step(session: Session) -> float:
         if session.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
         wrong = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
-        raise EnvironmentFailure("train.compile", wrong, "use off", hint="--compile off") from error
+        if not choose:
+            raise EnvironmentFailure("train.compile", wrong, "use off", hint="--compile off") from error
+    console.warn(f"{wrong}; training without")
+    session.compile_no_more()
+    session.optimizer.zero_grad()
+    return time_step(session)
 
 
 def _require_memory(config: Config) -> None:

@@ -97,9 +97,9 @@ class GPT(nn.Module):
         """Where each token looks: ids [B, T] -> [L, B, H, T, T] for the wanted layers and heads, in model order."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
-    def compile_blocks(self) -> GPT:
-        """Train by compiled blocks from now on, of the same parameters; returns the model."""
-        self._compiled = [torch.compile(block) for block in self.blocks]  # type: ignore[arg-type]
+    def compile_blocks(self, compiled: bool = True) -> GPT:
+        """Train by compiled blocks from now on, of the same parameters, or no longer; returns the model."""
+        self._compiled = [torch.compile(block) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 
     def use_fused(self, fused: bool) -> GPT:

@@ -86,6 +86,12 @@ class Session:
     def tokens_per_step(self) -> int:
         return self.config.train.batch_size * self.config.model.context_length
 
+    def compile_no_more(self) -> None:
+        """Train on by plain blocks."""
+        self.model.compile_blocks(False)
+        settings = self.config.train.model_copy(update={"compile": "off"})
+        self.config = self.config.model_copy(update={"train": settings})
+
     def begin_clock(self) -> None:
         """Let time go on from where the progress stands."""
         self.started = time.perf_counter() - self.progress.elapsed

@@ -114,6 +114,23 @@ def test_what_cannot_be_compiled_is_told_with_a_way_out(
     assert not Path("runs/smoke/checkpoints").exists()
 
 
+def test_where_auto_would_compile_and_torch_cannot_it_trains_without(
+    corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = type("TritonMissing", (RuntimeError,), {"__module__": "torch._inductor.exc"})
+
+    def fail(*_: object) -> None:
+        raise failure("no working compiler")
+
+    plain = json.loads(run("train", *FAST, "--json", "--out", "runs/plain").out)
+    monkeypatch.setattr("gpt_cli.training.session.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("torch.compile", lambda _: fail)
+    outcome = run("train", *FAST, "--json")
+    assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
+    assert json.loads(outcome.out)["loss"] == plain["loss"]
+    assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
+
+
 def test_plain_lines_tell_every_twentieth_of_the_way_also_where_it_is_evaluated(corpus: Path, run: RunCommand) -> None:
     outcome = run("train", *FAST, "--set", "train.eval_every=1", "--max-steps", "6")
     steps = [line.split(":")[0] for line in outcome.err.splitlines() if "tokens/s" in line and line.startswith("step")]
