@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.terminal import Console, size, table
+from gpt_cli.cli.terminal import Console, counted, size, table
 
 if TYPE_CHECKING:
     from gpt_cli.config import Config
@@ -65,28 +65,31 @@ def bench(
         chosen = asked.train.model_copy(update={"device": str(where), "dtype": dtype, "compile": "off"})
         _compare_attention(asked.model_copy(update={"train": chosen}), about, tokens, console, json=json)
         return
+
+    def tell(text: str) -> None:
+        # at once, so that whoever stops the rest keeps it
+        if not json:
+            console.result(text)
+
     with console.counting("roof", 3 * rounds, "rounds") as count:
         roof = measure_roof(where, rounds, count)
+    rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
+    tell(
+        f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {torch.__version__}, "
+        f"{counted(rounds, 'round')}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
+    )
     forms = benches.training_forms(asked, where)
     with console.counting("training", len(forms) * (rounds + 1), "runs") as count:
         training = benches.take_turns(forms, benches.training_roof(roof), rounds, count)
+    batch = asked.train.batch_size * asked.model.context_length
+    tell(f"training {config}, {batch:,} tokens a step; the roof is products\n{_as_table(training)}\n")
     forms = benches.sampling_forms(asked, where, tokens)
     with console.counting("sampling", len(forms) * (rounds + 1), "runs") as count:
         sampling = benches.take_turns(forms, benches.sampling_roof(roof), rounds, count)
+    tell(f"sampling {config}, {tokens} tokens after 8; the roof is reading the weights\n{_as_table(sampling)}")
     if json:
         timings = {"training": [asdict(found) for found in training], "sampling": [asdict(found) for found in sampling]}
         console.json({**about, "roof": asdict(roof), **timings})
-        return
-    rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
-    console.result(
-        f"{about['processor']}, {where}, {about['threads']} threads, torch {torch.__version__}, {rounds} rounds\n"
-        f"roof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
-    )
-    batch = asked.train.batch_size * asked.model.context_length
-    console.result(f"training {config}, {batch:,} tokens a step; the roof is products\n{_as_table(training)}\n")
-    console.result(
-        f"sampling {config}, {tokens} tokens after 8; the roof is reading the weights\n{_as_table(sampling)}"
-    )
 
 
 def _compare_attention(asked: Config, about: dict[str, Any], tokens: int, console: Console, *, json: bool) -> None:
@@ -96,21 +99,24 @@ def _compare_attention(asked: Config, about: dict[str, Any], tokens: int, consol
     from gpt_cli.text.corpus import read_corpus
 
     where, rounds, configs = torch.device(asked.train.device), about["rounds"], forms.with_forms(asked)
-    models = forms.compare_models(configs, read_corpus(asked.data.source), where, rounds, tokens, console.counting)
+    corpus = read_corpus(asked.data.source)
+    if asked.train.max_time is not None:
+        console.notice(f"train.max_time is not used: each form is trained for {counted(asked.train.max_steps, 'step')}")
     with console.counting("layers", forms.NUM_LAYERS * (rounds + 1), "runs") as count:
         layers = forms.compare_layers(asked, where, rounds, count)
+    if not json:
+        shape = f"{asked.train.batch_size} x {asked.model.context_length} tokens of {asked.model.d_model}"
+        console.result(f"one layer of attention without positions, forward and backward, {shape}, float32")
+        rows = ((f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers)
+        console.result(table([("form", "parameters", "ms", "speed"), *rows]) + "\n")
+    models = forms.compare_models(configs, corpus, where, rounds, tokens, console.counting)
     if json:
         about = {**about, "dtype": asked.train.dtype, "seed": asked.train.seed, "max_steps": asked.train.max_steps}
         console.json({**about, "layers": [asdict(found) for found in layers], "models": [asdict(m) for m in models]})
         return
-    sizes, settings = asked.model, asked.train
-    shape = f"{settings.batch_size} x {sizes.context_length} tokens of {sizes.d_model}"
-    console.result(f"one layer of attention without positions, forward and backward, {shape}, float32")
-    rows = ((f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers)
-    console.result(table([("form", "parameters", "ms", "speed"), *rows]) + "\n")
     console.result(
-        f"whole models of {models[0].parameters:,} parameters, {about['config']}: {settings.max_steps:,} steps of "
-        f"training in {settings.dtype}, samples in float32"
+        f"whole models of {models[0].parameters:,} parameters, {about['config']}: "
+        f"{counted(asked.train.max_steps, 'step')} of training in {asked.train.dtype}, samples in float32"
     )
     head = ("form", "parameters", "feed-forward", "training", "memory", "sampling", "cache a token", "validation loss")
     found = (

@@ -39,8 +39,9 @@ FORMS = ["--attention", *QUICK, "--set", "train.max_steps=2", "--set", "model.po
 
 
 def test_forms_of_attention_are_compared(here: Path, run: RunCommand) -> None:
-    outcome = run("bench", *FORMS)
+    outcome = run("bench", *FORMS, "--set", "train.max_time=5m")
     assert outcome.code == 0, outcome.err
+    assert "train.max_time is not used: each form is trained for 2 steps" in outcome.err.splitlines()
     lines = outcome.out.splitlines()
     assert lines[0] == "one layer of attention without positions, forward and backward, 8 x 32 tokens of 32, float32"
     rows = [line.split("  ")[0] for line in lines[2:8]]
@@ -49,6 +50,16 @@ def test_forms_of_attention_are_compared(here: Path, run: RunCommand) -> None:
     assert lines[9].endswith(" parameters, smoke: 2 steps of training in float32, samples in float32")
     assert [line.split("  ")[0] for line in lines[11:]] == ["multi_head", "grouped_query", "latent"]
     assert list(here.iterdir()) == []
+
+
+def test_what_was_measured_before_a_stop_is_told(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpt_cli.measuring.bench.sampling_forms", stop)
+    outcome = run("bench", *QUICK)
+    assert outcome.code == 130
+    assert [line.split("  ")[0] for line in outcome.out.splitlines()][5:8] == ["plain", "heads", "gpt train"]
 
 
 def test_the_json_of_the_forms_holds_every_figure(run: RunCommand) -> None:
