@@ -30,7 +30,7 @@ def train(
     micro-batches, batches of an evaluation and sampled tokens. Then what is unfinished is dropped, to be done again
     by the run that continues, the state is saved, and training ends. `save_asked` is asked after each step and lets
     it be saved. `progress` is told tokens of the closing evaluation.
-    Raises DivergedError before a non-finite loss or gradient reaches the weights, EnvironmentFailure when a
+    Raises DivergedError before a non-finite loss or gradient reaches a checkpoint, EnvironmentFailure when a
     file cannot be written.
     """
     watch = watcher(stop)
