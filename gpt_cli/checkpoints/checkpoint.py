@@ -60,6 +60,15 @@ class Progress:
     elapsed: float = 0.0  # seconds, those of evaluations, samples and saves included
     evaluated_step: int = 0  # the last step that was evaluated
 
+    @classmethod
+    def at_the_start(cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str]) -> Progress:
+        """Before the first step."""
+        return cls(
+            step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None,
+            evaluations_without_best=0, num_training_tokens=num_training_tokens, data_digest=data_digest,
+            environment=environment,
+        )  # fmt: skip
+
     @property
     def observed(self) -> bool:
         """Whether nothing is left to do about the last step."""

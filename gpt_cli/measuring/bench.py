@@ -140,10 +140,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
     config = config.model_copy(update={"train": settings})
     ids = _noise(config, 4 * settings.batch_size * (config.model.context_length + 1))
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train()
-    progress = Progress(
-        step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None, evaluations_without_best=0,
-        num_training_tokens=len(ids), data_digest="", environment={},
-    )  # fmt: skip
+    progress = Progress.at_the_start(len(ids), "", {})
     on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
     batches = Batches(on_device, config.model.context_length, settings.batch_size, settings.seed)
     # a step neither reads nor writes the run directory

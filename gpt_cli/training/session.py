@@ -175,11 +175,7 @@ def begin(
         raise CheckpointError("--resume", f"{_OTHER_CORPUS}, {error}", hint=_RESTORE) from error
     check_length(ids, validation_ids, config.model.context_length)
     device = torch.device(config.train.device)
-    state = Progress(
-        step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None,
-        evaluations_without_best=0, num_training_tokens=len(ids), data_digest=_digest(ids, validation_ids),
-        environment=environment(config),
-    )  # fmt: skip
+    state = Progress.at_the_start(len(ids), _digest(ids, validation_ids), environment(config))
     if continued:
         if continued.progress.data_digest != state.data_digest:
             raise CheckpointError(

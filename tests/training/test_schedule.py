@@ -10,10 +10,7 @@ from gpt_cli.training.schedule import is_over, rate_share, warmup_steps
 
 BY_STEP = TrainConfig(warmup_steps=4, max_steps=14)
 BY_CLOCK = TrainConfig(warmup_steps=4, max_steps=14, max_time=100.0)
-START = Progress(
-    step=0, observed_step=0, loss=None, gradient_norm=None, seconds=0.0, best_loss=None, evaluations_without_best=0,
-    num_training_tokens=1, data_digest="", environment={},
-)  # fmt: skip
+START = Progress.at_the_start(1, "", {})
 
 
 def test_the_rate_rises_and_then_falls_to_zero_in_straight_lines() -> None:
