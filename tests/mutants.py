@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "a loss that is not finite reaches the weights", "training/step.py",
-        "        if not (math.isfinite(loss) and math.isfinite(norm)):", "        if settings is None:", LOOP,
+        "        if not (math.isfinite(loss) and math.isfinite(norm)):", "        if outcome is None:", LOOP,
     ),
     Mutant(
         "the first signal ends the process", "cli/signals.py",

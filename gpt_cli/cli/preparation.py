@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwrite: bool) -> tuple[Session, int | None]:
     """All that comes before the run directory is changed, and the step that a continued run stands after."""
     from gpt_cli.checkpoints.run_directory import RunDirectory
+    from gpt_cli.model.memory import available_memory
     from gpt_cli.text.corpus import read_corpus
     from gpt_cli.training.session import begin
 
@@ -30,11 +31,12 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
     if not directory.exists() and (found := directory.files()):
         wrong = f"holds {found[0].name}, which no run of this program wrote"
         raise UsageError(shown(directory.path), wrong, "name an empty or a new directory with --out")
+    free = available_memory()  # before a checkpoint is read, whose place the training takes over
     continued = directory.newest(console.warn) if resume else None
     if resume and continued is None:
         console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
     resolved = _resolved(asked, continued, console)
-    _require_memory(resolved)
+    _require_memory(resolved, free)
     corpus = read_corpus(resolved.data.source)
     if corpus.num_skipped:
         console.notice(f"left out {counted(corpus.num_skipped, 'file')} that no text is in")
@@ -42,7 +44,7 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
         session = begin(resolved, corpus, directory, continued, count)
     if resolved.train.compile == "on":
         console.notice("compiling, which may take half a minute")
-    seconds = _time_step(session, console, choose=asked.train.compile == "auto")
+    seconds = _time_step(session, console, required=continued is None and asked.train.compile == "on")
     _require_space(session)
     _announce(console, session, corpus, seconds)
     if continued is None:
@@ -51,8 +53,8 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
     return session, continued.progress.observed_step
 
 
-def _time_step(session: Session, console: Console, *, choose: bool) -> float:
-    """The seconds of a step; where torch cannot compile, plain blocks are taken if the user left the choice."""
+def _time_step(session: Session, console: Console, *, required: bool) -> float:
+    """The seconds of a step; where torch cannot compile, that of plain blocks, unless compiling is required."""
     from gpt_cli.training.step import time_step
 
     try:
@@ -61,33 +63,32 @@ def _time_step(session: Session, console: Console, *, choose: bool) -> float:
         if session.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
         wrong = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
-        if not choose:
+        if required:
             raise EnvironmentFailure("train.compile", wrong, "use off", hint="--compile off") from error
-    console.warn(f"{wrong}; training without")
+    console.warn(f"{wrong}; training without{', not bit-exact from here on' if session.progress.step else ''}")
     session.compile_no_more()
-    session.optimizer.zero_grad()
     return time_step(session)
 
 
-def _require_memory(config: Config) -> None:
-    """Refuse a training that the machine cannot hold whatever the vocabulary, before anything is made."""
+def _require_memory(config: Config, free: int | None) -> None:
+    """Refuse a training that main memory surely cannot hold, whatever the vocabulary, before anything is made."""
     from gpt_cli.measuring.estimate import estimate
-    from gpt_cli.model.memory import available_memory
 
-    settings, free = config.train, available_memory()
+    settings = config.train
     if settings.device != "cpu" or free is None:
-        return  # a GPU tells by itself
+        return  # a GPU tells of its own memory by itself
 
     def needs(num_sequences: int) -> int:
-        return estimate(config.model, 1, micro_batch_size=num_sequences, dtype=settings.dtype).training_bytes
+        costs = estimate(config.model, 1, micro_batch_size=num_sequences, dtype=settings.dtype)
+        return costs.training_bytes * 4 // 5  # the estimate is a tenth above what was measured
 
     at_once = settings.micro_batch_size or settings.batch_size
-    if needs(at_once) <= free:
+    if (needed := needs(at_once)) <= free:
         return
     fitting = [n for n in range(1, at_once) if settings.batch_size % n == 0 and needs(n) <= free]
     fits = f"--set train.micro_batch_size={fitting[-1]}" if fitting else ""
     raise EnvironmentFailure(
-        "memory", f"the model and {counted(at_once, 'sequence')} of its batch take about {size(needs(at_once))}",
+        "memory", f"the model and {counted(at_once, 'sequence')} of its batch take at least {size(needed)}",
         f"{size(free)} are free", hint=fits or "lower model.d_model, model.num_blocks or model.context_length",
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from gpt_cli.cli import options
 from gpt_cli.cli.preparation import prepare
 from gpt_cli.cli.signals import Signals, listening, signal_name
 from gpt_cli.cli.terminal import Console, abandon_stdout, counted, duration
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import DataError, UsageError, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -192,10 +192,14 @@ def _show(console: Console, bar: Any, report: Report, done_before: int, session:
 
 
 def _first_prompt(session: Session) -> str:
-    """A prompt that the model has the characters of: a few of the validation text where that is not English."""
+    """A prompt that the tokenizer takes, after the text's own kind: English, or how the validation text begins."""
     text = session.tokenizer.decode(session.validation_ids[:64].tolist())
-    word = re.search(r"\w{1,4}", text)
-    return "The " if text.isascii() or not word else word[0]
+    words = [*re.findall(r"\w{1,4}", text), *text]
+    for prompt in ["The ", *words] if text.isascii() else words:
+        with contextlib.suppress(DataError):
+            if session.tokenizer.encode(prompt):
+                return prompt
+    return ""
 
 
 def _conclude(console: Console, finished: Finished, directory: RunDirectory, prompt: str, *, as_json: bool) -> None:
@@ -216,4 +220,4 @@ def _conclude(console: Console, finished: Finished, directory: RunDirectory, pro
         )
     console.result(f"{summary['run']}: {figures}")
     if finished.signal is None:
-        console.notice(f"next: gpt sample --run {summary['run']} --prompt {shlex.quote(prompt)}")
+        console.notice(f"next: gpt sample --run {shlex.quote(summary['run'])} --prompt {shlex.quote(prompt)}")

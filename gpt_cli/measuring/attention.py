@@ -28,7 +28,7 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import cross_entropy, evaluate
 from gpt_cli.training.session import Session, begin
-from gpt_cli.training.step import take_step
+from gpt_cli.training.step import read_outcomes, take_step
 
 Counting = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 FORMS: tuple[str, ...] = get_args(ModelConfig.model_fields["attention"].annotation)
@@ -198,6 +198,7 @@ def learn(config: Config, corpus: Corpus, progress: Callable[[int], object]) -> 
     for _ in range(config.train.max_steps):
         take_step(session)
         progress(1)
+    read_outcomes(session)
     windows = validation_windows(len(session.validation_ids), config.model.context_length)
     found = evaluate(
         session.model, session.tokenizer, session.validation_ids, windows,

@@ -29,7 +29,7 @@ from gpt_cli.training.batches import Batches
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.session import Session
-from gpt_cli.training.step import take_step
+from gpt_cli.training.step import read_outcomes, take_step
 
 PROMPT = list(range(8))
 NUM_SAMPLES = 32
@@ -150,6 +150,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
 
     def step() -> None:
         take_step(session)
+        read_outcomes(session)
         synchronize(device)
 
     return step

@@ -55,8 +55,8 @@ def evaluate(
     for length in sorted({end - start for start, end in windows}, reverse=True):
         starts = [start for start, end in windows if end - start == length]
         for i in range(0, len(starts), batch_size):
-            chosen = ids[np.array(starts[i : i + batch_size])[:, None] + np.arange(length + 1)].astype(np.int64)
-            batch = torch.from_numpy(chosen).to(device, non_blocking=True)
+            chosen = ids[np.array(starts[i : i + batch_size])[:, None] + np.arange(length + 1)].astype(np.int32)
+            batch = torch.from_numpy(chosen).to(device, non_blocking=True).long()
             with torch.inference_mode(), autocast(device, dtype):
                 total += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum")
             num_tokens += batch[:, 1:].numel()

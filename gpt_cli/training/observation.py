@@ -50,17 +50,18 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
     """Do what is due after the session's last step; reports what was done, after all of it is written.
 
     `watch` is called between batches and tokens; when it raises, nothing has changed. Raises DivergedError when
-    the validation loss is not finite.
+    the validation loss, or what the steps before came to, is not finite.
     """
     settings, step = session.config.train, session.progress.step
     evaluation = sampled = None
-    last = is_over(session.progress, settings)
-    evaluated = last or step % settings.eval_every == 0
-    if evaluated or step % settings.log_every == 0 or (settings.sample_every and step % settings.sample_every == 0):
+    logging, evaluating = step % settings.log_every == 0, step % settings.eval_every == 0
+    sampling = settings.sample_every is not None and step % settings.sample_every == 0
+    if logging or evaluating or sampling or is_over(session.progress, settings):
         read_outcomes(session)
     before = session.progress
     progress = replace(before, observed_step=step)
-    if evaluated:
+    last = is_over(before, settings)  # the wait may have taken the rest of max_time
+    if last or evaluating:
         evaluation = _evaluate(session, watch)
         best = before.best_loss is None or evaluation.loss < before.best_loss
         progress = replace(
@@ -70,11 +71,11 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
             evaluated_step=step,
         )
     last = last or out_of_patience(session, progress.evaluations_without_best)
-    if last or (settings.sample_every and step % settings.sample_every == 0):
+    if last or sampling:
         sampled = _sample(session, watch)
 
     session.progress = progress
-    logged = last or evaluation is not None or step % settings.log_every == 0
+    logged = last or evaluating or logging
     stepped = _stepped(session, pace, logged)
     if logged:
         append(session.directory.metrics, _metrics_line(session, stepped, evaluation))
@@ -93,9 +94,9 @@ def observe(session: Session, pace: Pace, watch: Callable[..., object] = lambda 
 
 def _stepped(session: Session, pace: Pace, logged: bool) -> Stepped:
     progress = session.progress
-    rate = pace.tokens_per_second(session)
     if session.unread:
-        return Stepped(progress.step, None, None, None, rate, logged)
+        return Stepped(progress.step, None, None, None, None, logged)
+    rate = pace.tokens_per_second(session)
     return Stepped(progress.step, progress.loss, progress.learning_rate, progress.gradient_norm, rate, logged)
 
 
@@ -139,6 +140,7 @@ def _sample(session: Session, watch: Callable[..., object]) -> Sampled:
 
 
 def _metrics_line(session: Session, stepped: Stepped, evaluation: Evaluation | None) -> str:
+    assert stepped.tokens_per_second is not None
     line: dict[str, Any] = {
         "step": stepped.step,
         "tokens": stepped.step * session.tokens_per_step,

@@ -14,10 +14,10 @@ class Stepped:
     """A step is done; `logged` when it was written to metrics.jsonl."""
 
     step: int
-    loss: float | None  # None where a GPU still computes it; never when logged
-    learning_rate: float | None  # None where a checkpoint of an earlier version does not tell, and with the loss
+    loss: float | None  # None, as all below, where a GPU still computes it; never when logged
+    learning_rate: float | None  # None where a checkpoint of an earlier version does not tell
     gradient_norm: float | None
-    tokens_per_second: float
+    tokens_per_second: float | None
     logged: bool
 
 

@@ -198,9 +198,10 @@ def begin(
         optimizer.restore(continued.moments, state.step)
     on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
     batches = Batches(on_device, config.model.context_length, config.train.batch_size, config.train.seed)
-    session = Session(config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state)
-    session.saved = state if continued else None
-    return session
+    return Session(
+        config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state,
+        saved=state if continued else None,
+    )  # fmt: skip
 
 
 def environment(config: Config) -> dict[str, str]:

@@ -24,7 +24,7 @@ def take_step(session: Session, watch: Callable[[], object] = lambda: None) -> N
 
     `watch` is called between micro-batches; when it raises, the session is as before. A CPU's outcome is read at
     once, so that DivergedError leaves the weights untouched; that of a GPU, which works on while the next steps are
-    prepared, every log_every steps and whenever `read_outcomes` is called.
+    prepared, when `read_outcomes` is called.
     """
     started, elapsed = time.perf_counter(), session.elapsed()
     settings, step = session.config.train, session.progress.step
@@ -33,9 +33,8 @@ def take_step(session: Session, watch: Callable[[], object] = lambda: None) -> N
         limit = math.inf if settings.gradient_clip is None else settings.gradient_clip
         norm = torch.nn.utils.clip_grad_norm_(session.model.parameters(), limit)
         share = rate_share(step, settings, elapsed)
-        outcome = Outcome(step + 1, torch.stack((loss, norm)), settings.learning_rate * share)
-        session.unread.append(outcome)
-        if session.reads_at_once or outcome.step % settings.log_every == 0:
+        session.unread.append(Outcome(step + 1, torch.stack((loss, norm)), settings.learning_rate * share))
+        if session.reads_at_once:
             _read(session)
         session.optimizer.step(share)
     finally:
@@ -89,7 +88,9 @@ def time_step(session: Session) -> float:
     seconds = 0.0
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()
-        compute_gradient(session, session.progress.step).item()
+        try:
+            compute_gradient(session, session.progress.step).item()
+        finally:
+            session.optimizer.zero_grad()
         seconds = time.perf_counter() - started
-        session.optimizer.zero_grad()
     return seconds

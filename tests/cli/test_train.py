@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from helpers import CORPUS_TEXT, RunCommand
 
+from gpt_cli.config.reading import read_config
+from gpt_cli.measuring.estimate import estimate
+
 FAST = [
     "--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "corpus.txt",
 ]  # fmt: skip
@@ -237,7 +240,7 @@ def test_a_training_too_large_for_memory_is_refused_before_the_text_is_read(corp
     outcome = run("train", *FAST, *large)
     assert outcome.code == 5
     error, hint = outcome.err.splitlines()[-2:]
-    assert error.startswith("error: memory: the model and 8 sequences of its batch take about ")
+    assert error.startswith("error: memory: the model and 8 sequences of its batch take at least ")
     assert hint == "hint: lower model.d_model, model.num_blocks or model.context_length"
     assert not Path("runs").exists()
 
@@ -246,26 +249,31 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = [*FAST, "--quiet", "--max-steps", "1"]
-    # of `smoke`: two blocks, 32 wide; a sequence of 32 tokens takes far more than 100 kB, the weights about 1 MB
-    monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda: 2_000_000)
-    refused = run("train", *settings)
-    assert refused.code == 5
-    fitting = refused.err.splitlines()[1].removeprefix("hint: ").split()
-    assert fitting in (["--set", f"train.micro_batch_size={n}"] for n in (1, 2, 4))
-    assert run("train", *settings, *fitting).code == 0
+    sizes = read_config("smoke").model
+    of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
+    for free, fitting in ((of_four - 1, 2), (of_four, 4)):
+        monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda free=free: free)
+        refused = run("train", *settings)
+        assert refused.code == 5
+        assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
+    assert run("train", *settings, "--set", "train.micro_batch_size=4").code == 0
 
 
 @pytest.mark.parametrize(
     ("text", "prompt"),
-    [("one two three\n" * 100, "'The '"), ("道可道，非常道。\n" * 100, "'道可道'"), ("…\n" * 500, "'The '")],
-    ids=["English", "Chinese", "no words"],
+    [
+        ("The one, two, three\n" * 100, "'The '"),
+        ("one two\n" * 200, "one"),
+        ("道可道，非常道。\n" * 100, "'道可道'"),
+        ("…\n" * 500, "'…'"),
+    ],
+    ids=["English", "without capitals", "Chinese", "no words"],
 )
 def test_what_to_do_next_is_a_command_that_works(here: Path, run: RunCommand, text: str, prompt: str) -> None:
     (here / "text.txt").write_text(text)
-    kind = "char" if prompt != "'The '" else "byte"
-    options = ["--config", "smoke", "--data", "text.txt", "--set", f"tokenizer.kind={kind}", "--max-steps", "1"]
-    told = run("train", *options, "--set", "train.sample_every=null").err.splitlines()[-1]
-    assert told == f"next: gpt sample --run runs/smoke --prompt {prompt}"
+    options = ["--config", "smoke", "--data", "text.txt", "--set", "tokenizer.kind=char", "--max-steps", "1"]
+    told = run("train", *options, "--set", "train.sample_every=null", "--out", "a b").err.splitlines()[-1]
+    assert told == f"next: gpt sample --run 'a b' --prompt {prompt}"
     assert run(*shlex.split(told)[2:], "--max-new-tokens", "2").code == 0
 
 

@@ -20,7 +20,7 @@ def test_too_little_text_is_told_with_both_numbers() -> None:
     check_length(np.arange(9), np.arange(2), 8)
     with pytest.raises(DataError, match="8 tokens; context_length 8 needs at least 9"):
         check_length(np.arange(8), np.arange(2), 8)
-    with pytest.raises(DataError, match="validation part has 1 token"):
+    with pytest.raises(DataError, match="validation part has 1 token;"):
         check_length(np.arange(9), np.arange(1), 8)
 
 

@@ -17,7 +17,7 @@ from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.optimizer import Optimizer
-from gpt_cli.training.reports import Stepped
+from gpt_cli.training.reports import Saved, Stepped
 from gpt_cli.training.session import Session
 from gpt_cli.training.step import read_outcomes, take_step
 
@@ -84,15 +84,29 @@ def test_outcomes_read_later_leave_the_same_files(
     assert all(report.logged == (report.loss is not None) for report in stepped)
 
 
-@pytest.mark.usefixtures("deferred")
-def test_a_stop_between_reads_saves_what_the_last_step_came_to(tmp_path: Path) -> None:
-    config = small_config("train.log_every=1000", "train.eval_every=1000", "train.sample_every=null")
-    session = start(tmp_path, config)
-    list(train(session, stop=lambda: 15 if session.progress.step == 3 else None))
+@pytest.mark.parametrize("how", ["signal", "asked"])
+def test_what_is_saved_between_reads_tells_what_the_last_step_came_to(
+    tmp_path: Path, request: pytest.FixtureRequest, how: str
+) -> None:
+    often = ["train.log_every=1000", "train.eval_every=1000", "train.save_every=1000", "train.sample_every=null"]
+    at_once = start(tmp_path / "at once", small_config(*often))
+    for _ in range(3):
+        take_step(at_once)
+    expected = at_once.progress
+
+    request.getfixturevalue("deferred")
+    session = start(tmp_path / "later", small_config(*often))
+
+    def now(wanted: str) -> bool:
+        return how == wanted and session.progress.step == 3
+
+    for report in train(session, lambda: 15 if now("signal") else None, save_asked=lambda: now("asked")):
+        if isinstance(report, Saved):
+            break
     stored = session.directory.newest(print)
     assert stored is not None
-    assert (stored.progress.step, stored.progress.loss) == (3, session.progress.loss)
-    assert session.unread == []
+    assert (stored.progress.step, stored.progress.loss) == (3, expected.loss)
+    assert stored.progress.gradient_norm == expected.gradient_norm
     assert 0 < session.progress.seconds <= session.progress.elapsed
 
 
