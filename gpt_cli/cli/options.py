@@ -77,7 +77,7 @@ Config = Annotated[
         "--config",
         metavar="FILE",
         help="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
-        "shakespeare-cpu, smoke.",
+        "shakespeare, shakespeare-cpu, smoke.",
     ),
 ]
 Settings = Annotated[

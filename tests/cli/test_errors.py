@@ -16,7 +16,7 @@ TABLE = [
     (["train", "--confg", "x"], 2, ['error: gpt train: no such flag "--confg"; see gpt train --help', "hint: did you mean --config?"]),
     (["train", "--config", "smoke", "extra"], 2, ["error: gpt train: got unexpected extra argument(s) (extra); see gpt train --help"]),
     (["train", "--config", "smal"], 2, [
-        'error: "smal": no such config file', "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare-cpu, small, smoke, tiny"]),
+        'error: "smal": no such config file', "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny"]),
     (["train", "--config", "smoke", "--max-steps", "0"], 2, ["error: --max-steps: 0 is out of range; use a whole number from 1"]),
     (["train", "--config", "smoke", "--seed", "x"], 2, ['error: --seed: "x" is not a whole number; use a whole number from 0']),
     (["train", "--config", "smoke", "--dtype", "fp16"], 2, ['error: --dtype: "fp16" is not allowed; use auto | float32 | bfloat16']),

@@ -189,7 +189,7 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
         read_config("smal")
     assert raised.value.lines() == [
         'error: "smal": no such config file',
-        "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare-cpu, small, smoke, tiny",
+        "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
     ]
 
 
