@@ -23,7 +23,7 @@ def shipped_configs() -> dict[str, Path]:
     """The configs that come with the program: name -> file."""
     package = Path(__file__).parent.parent
     folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
 
 
 def find_config(name: str) -> Path:
