@@ -54,7 +54,7 @@ def test_steps_and_evaluations_do_not_wait_for_the_device(tmp_path: Path, settin
         take_step(session)
     assert [outcome.step for outcome in session.unread] == [1, 2, 3]
     assert (session.progress.step, session.progress.loss) == (3, None)
-    with pytest.raises(NotImplementedError, match="meta"):
+    with pytest.raises(RuntimeError, match="meta"):
         read_outcomes(session)
 
     ids, told = session.validation_ids, []
