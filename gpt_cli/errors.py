@@ -68,6 +68,11 @@ def together(errors: Sequence[GptError]) -> GptError:
     return first
 
 
+def counted(number: int, noun: str) -> str:
+    """How many of something: 1 head, 1,000 heads."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def shown(text: object, limit: int = 200) -> str:
     """A value as it may stand in a message: quoted, control characters escaped, at most `limit` long."""
     visible = "".join(

@@ -11,8 +11,8 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.prompts import encode_prompt, read_prompt
-from gpt_cli.cli.terminal import Console, colourful, counted, size, table
-from gpt_cli.errors import EnvironmentFailure, UsageError
+from gpt_cli.cli.terminal import Console, colourful, size, table
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.terminal import Console, counted, size, table
+from gpt_cli.cli.terminal import Console, size, table
+from gpt_cli.errors import counted
 
 if TYPE_CHECKING:
     from gpt_cli.config import Config

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt_cli.cli.terminal import Console, counted, duration, size
-from gpt_cli.errors import EnvironmentFailure, UsageError, shown
+from gpt_cli.cli.terminal import Console, duration, size
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.checkpoint import Checkpoint

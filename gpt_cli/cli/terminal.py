@@ -113,11 +113,6 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def counted(number: int, noun: str) -> str:
-    """How many of something: 1 head, 1,000 heads."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """Seconds as a person says them: 42 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 60:

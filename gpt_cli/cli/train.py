@@ -15,8 +15,8 @@ import typer
 from gpt_cli.cli import options
 from gpt_cli.cli.preparation import prepare
 from gpt_cli.cli.signals import Signals, listening, signal_name
-from gpt_cli.cli.terminal import Console, abandon_stdout, counted, duration
-from gpt_cli.errors import DataError, UsageError, shown
+from gpt_cli.cli.terminal import Console, abandon_stdout, duration
+from gpt_cli.errors import DataError, UsageError, counted, shown
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.run_directory import RunDirectory

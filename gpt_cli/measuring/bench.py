@@ -141,8 +141,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
     ids = _noise(config, 4 * settings.batch_size * (config.model.context_length + 1))
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train()
     progress = Progress.at_the_start(len(ids), "", {})
-    on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
-    batches = Batches(on_device, config.model.context_length, settings.batch_size, settings.seed)
+    batches = Batches.of(ids, config, device)
     # a step neither reads nor writes the run directory
     session = Session(
         config, RunDirectory(Path("none")), ByteTokenizer(), batches, ids, model, Optimizer(model, settings), progress

@@ -10,7 +10,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.errors import DataError, EnvironmentFailure, counted
 from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
 from gpt_cli.text.tokenizer import Tokenizer, pieces
 
@@ -80,14 +80,14 @@ def check_length(ids: np.ndarray, validation_ids: np.ndarray, context_length: in
     if len(ids) < context_length + 1:
         raise DataError(
             "corpus",
-            f"its training part has {len(ids):,} token{'s' * (len(ids) != 1)}",
+            f"its training part has {counted(len(ids), 'token')}",
             f"context_length {context_length} needs at least {context_length + 1:,}",
             hint="add text with --data, or lower --set model.context_length",
         )
     if len(validation_ids) < 2:
         raise DataError(
             "corpus",
-            f"its validation part has {len(validation_ids)} token{'s' * (len(validation_ids) != 1)}",
+            f"its validation part has {counted(len(validation_ids), 'token')}",
             "at least 2 are needed",
             hint="raise --set data.validation_fraction, or add text with --data",
         )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.config import Config
 from gpt_cli.streams import permutation, stream_key
 
 
@@ -24,6 +25,12 @@ class Batches:
     context_length: int
     batch_size: int
     seed: int
+
+    @classmethod
+    def of(cls, ids: np.ndarray, config: Config, device: torch.device) -> Batches:
+        """Those of a config, from ids [tokens] that are put on a device."""
+        on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
+        return cls(on_device, config.model.context_length, config.train.batch_size, config.train.seed)
 
     @property
     def max_offset(self) -> int:

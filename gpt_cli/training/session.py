@@ -196,8 +196,7 @@ def begin(
     optimizer = Optimizer(model, config.train)
     if continued:
         optimizer.restore(continued.moments, state.step)
-    on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
-    batches = Batches(on_device, config.model.context_length, config.train.batch_size, config.train.seed)
+    batches = Batches.of(ids, config, device)
     return Session(
         config, directory, tokenizer, batches, validation_ids, model.train(), optimizer, state,
         saved=state if continued else None,
