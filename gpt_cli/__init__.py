@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpt_cli.version import __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpt_cli.checkpoints.discovery import Loaded
 
-__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
 
 
 def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:

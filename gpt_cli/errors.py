@@ -9,20 +9,22 @@ EXIT_CODE_STDOUT_CLOSED = 141
 
 
 class GptError(Exception):
-    """Something the user can mend: `error: where: what is wrong; what is allowed`, then `hint: ...`.
+    """Something the user can mend, printed as `error: where: sentence` and, where there is one, `hint: ...`.
 
-    A raised error may carry others of its kind, so that all problems are told at once.
+    `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what
+    is wrong and what would be right. A raised error may carry others, so that the user sees all problems at once.
     """
 
     exit_code = EXIT_CODE_BUG
 
-    def __init__(self, where: str, wrong: str, allowed: str | None = None, *, hint: str | None = None):
-        super().__init__(where, wrong, allowed)
-        self.where, self.wrong, self.allowed, self.hint = where, wrong, allowed, hint
+    def __init__(self, where: str, sentence: str, allowed: str | None = None, *, hint: str | None = None):
+        super().__init__(where, sentence, allowed)
+        self.where, self.sentence, self.hint = where, sentence, hint
+        self.allowed = allowed  # going away: the sentence says it
         self.others: list[GptError] = []
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.wrong}" + (f"; {self.allowed}" if self.allowed else "")
+        return f"{self.where}: {self.sentence}" + (f"; {self.allowed}" if self.allowed else "")
 
     def lines(self) -> list[str]:
         """The text for stderr: an `error:` line for each problem, then the hints, each once."""

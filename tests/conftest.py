@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
-from helpers import RunCommand, run_command
+from support.helpers import RunCommand, run_command
 
 torch.set_num_threads(2)
 # a slow machine is no failure

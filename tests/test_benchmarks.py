@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import CORPUS_TEXT
+from support.helpers import CORPUS_TEXT
 
 from benchmarks import saving, shakespeare
 

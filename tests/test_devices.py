@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import small_config
+from support.helpers import small_config
 
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder

@@ -15,7 +15,7 @@ PACKAGE = Path(gpt_cli.__file__).parent
 # each room may import itself and those after it
 ORDER = (
     "cli", "measuring", "training", "explaining", "inspecting", "sampling", "checkpoints", "model", "text", "config",
-    "streams", "files", "errors",
+    "machine", "streams", "files", "errors", "version",
 )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from documents import DOCS, form, is_in_order, looking, shown
-from helpers import RunCommand
+from support.documents import DOCS, form, is_in_order, looking, shown
+from support.helpers import RunCommand
 
 PAGES = ("lesson.md", "lesson.zh-CN.md")
 

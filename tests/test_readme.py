@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import RunCommand
+from support.helpers import RunCommand
 
 from gpt_cli.config.reading import known_keys
 

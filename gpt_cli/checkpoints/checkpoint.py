@@ -21,13 +21,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor
 
-import gpt_cli
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.files import read_bytes, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
+from gpt_cli.version import __version__
 
 FORMAT = "gpt-cli checkpoint"
 FORMAT_VERSION = 1
@@ -111,7 +111,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
-        "written_by": f"gpt-cli {gpt_cli.__version__}",
+        "written_by": f"gpt-cli {__version__}",
         "step": str(checkpoint.progress.step),
         "config": _canonical(checkpoint.config.model_dump(mode="json")),
         "tokenizer": _canonical(checkpoint.tokenizer.to_dict()),
@@ -191,7 +191,7 @@ def _read_header(content: bytes, where: str) -> tuple[bytes, dict[str, str], int
         raise CheckpointError(
             where,
             f"written by {shown(metadata.get('written_by'))} in format {version}",
-            f"this gpt-cli {gpt_cli.__version__} reads up to format {FORMAT_VERSION}",
+            f"this gpt-cli {__version__} reads up to format {FORMAT_VERSION}",
             hint="pip install --upgrade gpt-cli",
         )
     expected = 8 + length + max(ends.values(), default=0)

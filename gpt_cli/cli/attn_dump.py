@@ -83,7 +83,7 @@ def attn_dump(
     from gpt_cli.checkpoints.discovery import load
     from gpt_cli.inspecting.dump import dump_attention, parse_selection
     from gpt_cli.inspecting.labels import label_of
-    from gpt_cli.model.device import choose_device
+    from gpt_cli.machine import choose_device
 
     if out is not None:
         from gpt_cli.inspecting.export import check_format
@@ -138,14 +138,14 @@ def _continuation(
 ) -> list[int]:
     """What the model writes after ids, until it ends the text."""
     from gpt_cli.sampling.decoder import Decoder
-    from gpt_cli.sampling.generate import generate
+    from gpt_cli.sampling.generate import continuations
     from gpt_cli.sampling.next_token import SamplingParameters
 
     parameters = SamplingParameters(temperature=temperature)
-    steps = generate(
+    (tokens,) = continuations(
         Decoder(model), [ids], parameters, max_new_tokens=count, seed=seed, end_of_text=tokenizer.end_of_text
     )
-    return [draw.token for (draw,) in steps if draw is not None]
+    return tokens
 
 
 def _require_room(
@@ -160,7 +160,7 @@ def _require_room(
     """Refuse what memory or disk cannot hold, before anything is computed, and name flags that make it fit."""
     from gpt_cli.inspecting.dump import count_numbers
     from gpt_cli.inspecting.export import writing_bytes
-    from gpt_cli.model.memory import available_memory
+    from gpt_cli.machine import available_memory
 
     num_tokens = prompt_length + num_generated
     of_head = count_numbers(stages, num_tokens, sizes)

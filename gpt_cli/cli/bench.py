@@ -50,10 +50,9 @@ def bench(
 
     import torch
 
+    from gpt_cli.machine import choose_device, choose_dtype, processor, reuse_memory
     from gpt_cli.measuring import bench as benches
     from gpt_cli.measuring.roof import measure_roof
-    from gpt_cli.model.device import choose_device, choose_dtype, processor
-    from gpt_cli.model.memory import reuse_memory
 
     where = choose_device(device or asked.train.device)
     about: dict[str, Any] = {

@@ -66,8 +66,7 @@ def evaluate(
         raise UsageError("--per-token", f"is asked for {len(runs)} runs", "name one with --run")
 
     from gpt_cli.checkpoints.discovery import load
-    from gpt_cli.model.device import choose_device, choose_dtype
-    from gpt_cli.model.memory import reuse_memory
+    from gpt_cli.machine import choose_device, choose_dtype, reuse_memory
     from gpt_cli.sampling.quantise import round_weights
     from gpt_cli.sampling.scoring import score, surprisals
     from gpt_cli.text.corpus import read_corpus
@@ -128,7 +127,7 @@ def _validation_text(loaded: Loaded) -> Corpus:
 def _memorised(loaded: Loaded, num_samples: int, max_new_tokens: int, seed: int) -> dict[str, Any]:
     """What samples share with the text that the run learned from."""
     from gpt_cli.sampling.decoder import Decoder
-    from gpt_cli.sampling.generate import generate
+    from gpt_cli.sampling.generate import continuations
     from gpt_cli.sampling.memorised import copied_share, longest_shared_run
     from gpt_cli.sampling.next_token import SamplingParameters
     from gpt_cli.text.corpus import read_corpus
@@ -136,13 +135,10 @@ def _memorised(loaded: Loaded, num_samples: int, max_new_tokens: int, seed: int)
 
     training, _ = read_corpus(loaded.config.data.source).split(loaded.config.data.validation_fraction)
     tokenizer = loaded.tokenizer
-    samples: list[list[int]] = [[] for _ in range(num_samples)]
-    for draws in generate(
+    samples = continuations(
         Decoder(loaded.model), [[tokenizer.end_of_text]], SamplingParameters(temperature=1.0), seed=seed,
         max_new_tokens=max_new_tokens, num_samples=num_samples, end_of_text=tokenizer.end_of_text,
-    ):  # fmt: skip
-        for sample, draw in zip(samples, draws, strict=True):
-            sample += [draw.token] if draw else []
+    )  # fmt: skip
     text = "\n".join(training.documents)
     longest = max((longest_shared_run(tokenizer.decode(sample), text) for sample in samples), key=len)
     share = copied_share(samples, encode_documents(training.documents, tokenizer), NGRAM)

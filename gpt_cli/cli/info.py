@@ -87,8 +87,8 @@ def _of_config(config: Config, console: Console) -> dict[str, Any]:
 
 
 def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
-    from gpt_cli.measuring.estimate import cache_bytes_by_attention, estimate
-    from gpt_cli.model.device import choose_device, choose_dtype
+    from gpt_cli.machine import choose_device, choose_dtype
+    from gpt_cli.model.costs import cache_bytes_by_attention, estimate
 
     settings = config.train
     dtype = choose_dtype(settings.dtype, choose_device("auto"), config.model.d_model)

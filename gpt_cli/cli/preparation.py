@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwrite: bool) -> tuple[Session, int | None]:
     """All that comes before the run directory is changed, and the step that a continued run stands after."""
     from gpt_cli.checkpoints.run_directory import RunDirectory
-    from gpt_cli.model.memory import available_memory
+    from gpt_cli.machine import available_memory
     from gpt_cli.text.corpus import read_corpus
     from gpt_cli.training.session import begin
 
@@ -72,7 +72,7 @@ def _time_step(session: Session, console: Console, *, required: bool) -> float:
 
 def _require_memory(config: Config, free: int | None) -> None:
     """Refuse a training that main memory surely cannot hold, whatever the vocabulary, before anything is made."""
-    from gpt_cli.measuring.estimate import estimate
+    from gpt_cli.model.costs import estimate
 
     settings = config.train
     if settings.device != "cpu" or free is None:
@@ -123,7 +123,7 @@ def _announce(console: Console, session: Session, corpus: Corpus, step_seconds: 
     """What is about to be trained, on what, and what it will take."""
     import torch
 
-    from gpt_cli.measuring.estimate import estimate
+    from gpt_cli.model.costs import estimate
 
     config, settings = session.config, session.config.train
     costs = estimate(

@@ -89,8 +89,7 @@ def sample(
     prompts = [] if interactive else read_prompts(prompt, prompt_file)
 
     from gpt_cli.checkpoints.discovery import load
-    from gpt_cli.model.device import choose_device, choose_dtype, product_dtype
-    from gpt_cli.model.memory import reuse_memory
+    from gpt_cli.machine import choose_device, choose_dtype, product_dtype, reuse_memory
     from gpt_cli.sampling.decoder import Decoder
 
     reuse_memory()
@@ -186,7 +185,7 @@ class _Sampling:
 
     def _require_memory(self, num_tokens: int, num_prompts: int) -> None:
         """Refuse a batch whose keys and values the machine cannot hold."""
-        from gpt_cli.model.memory import available_memory
+        from gpt_cli.machine import available_memory
 
         of_row, free = self.decoder.cache_bytes(num_tokens), available_memory()
         num_rows = num_prompts * self.num_samples

@@ -98,7 +98,7 @@ def train(
     if out.exists() and not out.is_dir():
         raise UsageError(shown(out), "is not a directory", "--out names a directory")
     from gpt_cli.checkpoints.lock import sole_trainer
-    from gpt_cli.model.memory import reuse_memory
+    from gpt_cli.machine import reuse_memory
 
     with contextlib.ExitStack() as stack:
         signals = Signals(before_leaving=stack.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -94,6 +94,16 @@ class Section(BaseModel):
     """What all parts of a config share: unknown keys are errors, and nothing changes after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values, which are not checked; those of a section within are given as a mapping."""
+        parts = {name: getattr(self, name) for name in values}
+        return self.model_copy(
+            update={
+                name: parts[name].changed(**value) if isinstance(parts[name], Section) else value
+                for name, value in values.items()
+            }
+        )
 
     def misfits(self) -> Iterator[Misfit]:
         """How values that are valid by themselves do not fit together; `reading.validate` refuses them."""

@@ -12,8 +12,8 @@ from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
 from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.model import CrossAttention
 from gpt_cli.model.attention import attention_scores, causal_mask
-from gpt_cli.model.cross_attention import padding_mask
 from gpt_cli.model.dropout import drop_out
+from gpt_cli.model.forms.cross_attention import padding_mask
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.discovery import Loaded

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import UsageError
+from gpt_cli.machine import autocast
 from gpt_cli.measuring.bench import sample_once, time_in_turns, training_step, vocab_size_of
-from gpt_cli.measuring.estimate import cache_bytes_by_attention, parameters_by_part
 from gpt_cli.measuring.roof import synchronize
 from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
 from gpt_cli.model.block import make_attention
-from gpt_cli.model.device import autocast
+from gpt_cli.model.costs import cache_bytes_by_attention, parameters_by_part
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus

@@ -17,10 +17,10 @@ import torch
 from gpt_cli.checkpoints.checkpoint import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.measuring.estimate import Estimate, estimate
+from gpt_cli.machine import choose_dtype
 from gpt_cli.measuring.roof import Roof, synchronize
 from gpt_cli.model import GPT
-from gpt_cli.model.device import choose_dtype
+from gpt_cli.model.costs import Estimate, estimate
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities

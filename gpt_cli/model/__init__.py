@@ -6,10 +6,10 @@ L num_blocks.
 
 from gpt_cli.model.attention import Attention, MultiHeadAttention
 from gpt_cli.model.block import Block, FeedForward
-from gpt_cli.model.cross_attention import CrossAttention
+from gpt_cli.model.forms.cross_attention import CrossAttention
+from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
+from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
 from gpt_cli.model.gpt import GPT
-from gpt_cli.model.grouped_query import GroupedQueryAttention
-from gpt_cli.model.latent import LatentAttention, LatentSizes
 
 __all__ = [
     "GPT",

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from gpt_cli.config import ModelConfig
 from gpt_cli.model.attention import MultiHeadAttention, SelfAttention
 from gpt_cli.model.dropout import Dropout, Keep
-from gpt_cli.model.grouped_query import GroupedQueryAttention
-from gpt_cli.model.latent import LatentAttention, LatentSizes
+from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
+from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
 
 
 def make_norm(config: ModelConfig) -> nn.Module:

@@ -13,7 +13,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.model.attention import Stages, join_heads
 from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks
-from gpt_cli.model.ngrams import NgramEmbedding
+from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.model.positions import RotaryPositions, SinusoidalPositions
 
 

@@ -64,3 +64,31 @@ def generate(
         ended = [end or done(number) for number, end in enumerate(ended)]
         if all(ended):
             return
+
+
+def continuations(
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    parameters: SamplingParameters,
+    *,
+    max_new_tokens: int,
+    num_samples: int = 1,
+    seed: int = 0,
+    end_of_text: int | None = None,
+    watch: Callable[[], object] = lambda: None,
+) -> list[list[int]]:
+    """The tokens that `generate` draws for each row; `watch` is called after each step and may raise."""
+    rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
+    for draws in generate(
+        decoder,
+        prompts,
+        parameters,
+        max_new_tokens=max_new_tokens,
+        num_samples=num_samples,
+        seed=seed,
+        end_of_text=end_of_text,
+    ):
+        watch()
+        for row, draw in zip(rows, draws, strict=True):
+            row += [draw.token] if draw else []
+    return rows

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from gpt_cli.errors import CheckpointError
+from gpt_cli.machine import autocast
 from gpt_cli.model import GPT
-from gpt_cli.model.device import autocast
 from gpt_cli.text.tokenizer import Tokenizer
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, shown
 from gpt_cli.files import read_bytes
 from gpt_cli.text import catalogue
@@ -56,6 +57,11 @@ def read_corpus(sources: str | Sequence[str]) -> Corpus:
         where = ", ".join([sources] if isinstance(sources, str) else sources)
         raise DataError(shown(where), "holds no text", hint=_HINT)
     return Corpus(tuple(documents), num_skipped)
+
+
+def read_split(config: DataConfig) -> tuple[Corpus, Corpus]:
+    """The training and the validation part of the text that a config names; raises DataError as `read_corpus` does."""
+    return read_corpus(config.source).split(config.validation_fraction)
 
 
 def decode_utf8(content: bytes, where: str) -> str:

@@ -75,6 +75,14 @@ def _digest(ids: np.ndarray) -> str:
     return hashlib.sha256(ids.tobytes()).hexdigest()
 
 
+def data_digest(*parts: np.ndarray) -> str:
+    """The sha256 of the ids of a text's training and validation part, by which a run knows its text again."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part.astype(np.uint32).tobytes())
+    return digest.hexdigest()
+
+
 def check_length(ids: np.ndarray, validation_ids: np.ndarray, context_length: int) -> None:
     """Raises DataError when there is too little text for one training window or one validation token."""
     if len(ids) < context_length + 1:

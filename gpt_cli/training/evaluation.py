@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gpt_cli.machine import autocast
 from gpt_cli.model import GPT
-from gpt_cli.model.device import autocast
 from gpt_cli.text.tokenizer import Tokenizer
 
 

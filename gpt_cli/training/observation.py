@@ -14,9 +14,9 @@ from typing import Any
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import DivergedError
 from gpt_cli.files import append
-from gpt_cli.model.device import product_dtype
+from gpt_cli.machine import product_dtype
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import Evaluation, evaluate
@@ -127,15 +127,11 @@ def _sample(session: Session, watch: Callable[..., object]) -> Sampled:
     """Continue the beginning of the validation text."""
     tokenizer, dtype = session.tokenizer, session.config.train.dtype
     prompt = session.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
-    tokens = []
-    for (draw,) in generate(
+    (tokens,) = continuations(
         Decoder(session.model, product_dtype(dtype)), [prompt[-session.config.model.context_length :]],
         SamplingParameters(), max_new_tokens=SAMPLE_NEW_TOKENS, seed=session.config.train.seed,
-        end_of_text=tokenizer.end_of_text,
-    ):  # fmt: skip
-        watch()
-        if draw is not None:
-            tokens.append(draw.token)
+        end_of_text=tokenizer.end_of_text, watch=watch,
+    )  # fmt: skip
     return Sampled(session.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
 
 

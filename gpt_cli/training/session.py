@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,12 +15,12 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.config.reading import differences
 from gpt_cli.errors import CheckpointError, DataError, together
+from gpt_cli.machine import choose_compile, choose_device, choose_dtype, processor
 from gpt_cli.model import GPT
-from gpt_cli.model.device import choose_compile, choose_device, choose_dtype, processor
 from gpt_cli.streams import stream_key
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokenizer import Tokenizer, make_tokenizer
-from gpt_cli.text.tokens import check_length, encode_documents
+from gpt_cli.text.tokens import check_length, data_digest, encode_documents
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.schedule import warmup_steps
@@ -175,7 +174,7 @@ def begin(
         raise CheckpointError("--resume", f"{_OTHER_CORPUS}, {error}", hint=_RESTORE) from error
     check_length(ids, validation_ids, config.model.context_length)
     device = torch.device(config.train.device)
-    state = Progress.at_the_start(len(ids), _digest(ids, validation_ids), environment(config))
+    state = Progress.at_the_start(len(ids), data_digest(ids, validation_ids), environment(config))
     if continued:
         if continued.progress.data_digest != state.data_digest:
             raise CheckpointError(
@@ -224,10 +223,3 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     settings = config.train
     now = {**environment(config), "micro_batch_size": settings.micro_batch_size, "compiled": compiles}
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
-
-
-def _digest(*parts: np.ndarray) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part.astype(np.uint32).tobytes())
-    return digest.hexdigest()

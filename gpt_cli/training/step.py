@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.errors import DivergedError
-from gpt_cli.model.device import autocast
+from gpt_cli.machine import autocast
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from helpers import small_config
+from support.helpers import small_config
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from gpt_cli.errors import CheckpointError

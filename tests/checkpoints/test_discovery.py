@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import RunCommand, damage
+from support.helpers import RunCommand, damage
 
 import gpt_cli
 from gpt_cli.checkpoints import discovery

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from golden.make import FOLDER, greedy
-from helpers import RunCommand
+from support.helpers import RunCommand
 
 from gpt_cli.checkpoints.checkpoint import FORMAT_VERSION, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory

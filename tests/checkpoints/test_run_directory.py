@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import damage
+from support.helpers import damage
 
 import gpt_cli.files
 from gpt_cli.checkpoints.run_directory import RunDirectory

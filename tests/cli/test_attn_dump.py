@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import RunCommand
+from support.helpers import RunCommand
 
 import gpt_cli
 
@@ -161,7 +161,7 @@ def test_what_does_not_fit_the_context_is_told(
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, hint: str
 ) -> None:
-    monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda: free)
+    monkeypatch.setattr("gpt_cli.machine.available_memory", lambda: free)
     options = ["attn-dump", "--prompt", "0 1 2 3 4 5 6", "--out", tmp_path / "a.npz"]
     assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
     refused = run(*options)

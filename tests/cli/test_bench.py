@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import RunCommand
+from support.helpers import RunCommand
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
 

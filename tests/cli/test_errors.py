@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import Outcome, RunCommand
+from support.helpers import Outcome, RunCommand
 
 import gpt_cli.cli.app as app
 from gpt_cli.cli import sample as sample_module

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers import RunCommand
+from support.helpers import RunCommand
 
 from gpt_cli.cli.evaluate import coloured_text
 from gpt_cli.text.tokenizer import ByteTokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import RunCommand
+from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.text import catalogue

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import RESUME, START, fingerprint, new_folder
-from helpers import run_command
+from support.faults import RESUME, START, fingerprint, new_folder
+from support.helpers import run_command
 
 from gpt_cli.cli.signals import Signals, listening, signal_name
 

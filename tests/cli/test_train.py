@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import CORPUS_TEXT, RunCommand
+from support.helpers import CORPUS_TEXT, RunCommand
 
 from gpt_cli.config.reading import read_config
-from gpt_cli.measuring.estimate import estimate
+from gpt_cli.model.costs import estimate
 
 FAST = [
     "--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "corpus.txt",
@@ -252,7 +252,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     sizes = read_config("smoke").model
     of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
     for free, fitting in ((of_four - 1, 2), (of_four, 4)):
-        monkeypatch.setattr("gpt_cli.model.memory.available_memory", lambda free=free: free)
+        monkeypatch.setattr("gpt_cli.machine.available_memory", lambda free=free: free)
         refused = run("train", *settings)
         assert refused.code == 5
         assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import small_config
+from support.helpers import small_config
 
 from gpt_cli.explaining.head import explain_head
 from gpt_cli.model import GPT

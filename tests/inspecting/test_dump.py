@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import small_config
+from support.helpers import small_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.cli.attn_dump import STAGES

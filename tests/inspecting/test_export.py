@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from pages import dump_of, random_weights
+from support.pages import dump_of, random_weights
 
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.dump import AttentionDump

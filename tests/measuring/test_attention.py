@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from helpers import small_config
+from support.helpers import small_config
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
@@ -19,8 +19,8 @@ from gpt_cli.measuring.attention import (
     with_form,
     with_forms,
 )
-from gpt_cli.measuring.estimate import estimate
 from gpt_cli.model import GPT, CrossAttention, MultiHeadAttention
+from gpt_cli.model.costs import estimate
 from gpt_cli.text.corpus import Corpus
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from helpers import small_config
+from support.helpers import small_config
 
 from gpt_cli.measuring import roof as roofs
 from gpt_cli.measuring.bench import Form, sampling_forms, take_turns, training_forms, vocab_size_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from faults import SCALE
-from forks import Servers
+from support.faults import SCALE
+from support.forks import Servers
 
 Tally = Callable[[str, int], None]
 _COUNTS = pytest.StashKey[dict[str, int]]()

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from faults import START, new_folder, scaled
-from forks import Servers
+from support.faults import START, new_folder, scaled
+from support.forks import Servers
 
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.lock import NAME

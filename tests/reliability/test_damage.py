@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from faults import START, new_folder, scaled, some_of
-from helpers import run_command
+from support.faults import START, new_folder, scaled, some_of
+from support.helpers import run_command
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory

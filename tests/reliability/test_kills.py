@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import RESUME, START, Fault, Operations, fingerprint, in_parallel, new_folder, scaled, some_of, strays
-from forks import Servers
+from support.faults import (
+    RESUME,
+    START,
+    Fault,
+    Operations,
+    fingerprint,
+    in_parallel,
+    new_folder,
+    scaled,
+    some_of,
+    strays,
+)
+from support.forks import Servers
 
 import gpt_cli.files
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS, Mutant
+from support.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
 # enough cases to notice each of them

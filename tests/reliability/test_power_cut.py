@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from disk import Disk, Tree
-from faults import RESUME, START, fingerprint, in_parallel, new_folder, some_of
-from forks import Servers
-from helpers import run_command
+from support.disk import Disk, Tree
+from support.faults import RESUME, START, fingerprint, in_parallel, new_folder, some_of
+from support.forks import Servers
+from support.helpers import run_command
 
 import gpt_cli.files
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
-from forks import Servers
-from helpers import RunCommand
+from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
+from support.forks import Servers
+from support.helpers import RunCommand
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 

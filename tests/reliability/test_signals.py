@@ -8,8 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from faults import RESUME, START, fingerprint, in_parallel, new_folder, scaled, strays
-from forks import Ended, Servers
+from support.faults import RESUME, START, fingerprint, in_parallel, new_folder, scaled, strays
+from support.forks import Ended, Servers
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 

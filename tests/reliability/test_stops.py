@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults import START, fingerprint, in_parallel, new_folder, scaled, some_of, weights
-from forks import Servers
-from helpers import CORPUS_TEXT, small_config
+from support.faults import START, fingerprint, in_parallel, new_folder, scaled, some_of, weights
+from support.forks import Servers
+from support.helpers import CORPUS_TEXT, small_config
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import sharp_model
+from support.helpers import sharp_model
 
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate

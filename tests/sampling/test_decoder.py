@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers import sharp_model
+from support.helpers import sharp_model
 from torch import Tensor
 
 from gpt_cli.model import GPT

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import CORPUS_TEXT, small_config
-from sessions import assert_same, metrics, start, state
+from support.helpers import CORPUS_TEXT, small_config
+from support.sessions import assert_same, metrics, start, state
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
+from gpt_cli.machine import processor
 from gpt_cli.model import GPT
-from gpt_cli.model.device import processor
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate

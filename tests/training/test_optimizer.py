@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from helpers import small_config
+from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT

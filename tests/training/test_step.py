@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import small_config
-from sessions import assert_same, metrics, start, state
+from support.helpers import small_config
+from support.sessions import assert_same, metrics, start, state
 from torch import Tensor, nn
 
 from gpt_cli.errors import DivergedError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from browsers import Opened
-from pages import dump_of, random_weights
 from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.pages import dump_of, random_weights
 
 from gpt_cli.inspecting.dump import Chance
 from gpt_cli.inspecting.page import build_page

@@ -9,9 +9,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-from browsers import Opened
-from pages import dump_of, random_weights, restored
 from playwright.sync_api import Browser, Page
+from support.browsers import Opened
+from support.pages import dump_of, random_weights, restored
 
 from gpt_cli.inspecting.dump import Chance
 from gpt_cli.inspecting.page import build_page

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import content_of, dump_of, random_weights, restored
+from support.pages import content_of, dump_of, random_weights, restored
 
 from gpt_cli.inspecting.dump import Chance
 from gpt_cli.inspecting.page import build_page, quantise

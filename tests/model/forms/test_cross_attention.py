@@ -6,7 +6,7 @@ from torch import nn
 
 from gpt_cli.model import CrossAttention, MultiHeadAttention
 from gpt_cli.model.attention import causal_mask
-from gpt_cli.model.cross_attention import masked_weights, padding_mask
+from gpt_cli.model.forms.cross_attention import masked_weights, padding_mask
 
 IDS = torch.tensor([[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def shown(page: str) -> list[tuple[str, list[str]]]:

@@ -5,8 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.measuring.estimate import cache_bytes_by_attention, estimate, parameters_by_part
 from gpt_cli.model import GPT
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate, parameters_by_part
 
 SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3)
 

@@ -1,9 +1,12 @@
+import resource
+import sys
+
 import pytest
 import torch
 
+from gpt_cli import machine as module
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.model import device as module
-from gpt_cli.model.device import autocast, choose_compile, choose_device, choose_dtype
+from gpt_cli.machine import autocast, choose_compile, choose_device, choose_dtype, reuse_memory
 
 CPU = torch.device("cpu")
 
@@ -53,3 +56,14 @@ def test_compiling_is_for_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch
         "hint: --compile off",
     ]
     assert choose_compile("on", cuda, long=False) == "on"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
+def test_large_tensors_come_back_without_a_page_fault() -> None:
+    reuse_memory()
+    for _ in range(3):
+        torch.ones(4_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(4_000_000)  # 16 MB, 3,906 pages
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 3_906

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from faults import Fault, Operations
 
 from gpt_cli.cli.app import main
+from support.faults import Fault, Operations
 
 # imported so that no case spends its time on it
 PRELOADED = (

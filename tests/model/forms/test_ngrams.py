@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
-from gpt_cli.model.ngrams import NgramEmbedding
+from gpt_cli.model.forms.ngrams import NgramEmbedding
 
 V, D = 5, 4
 

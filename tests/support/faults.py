@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from helpers import CORPUS_TEXT, small_config
-
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import write_config
+from support.helpers import CORPUS_TEXT, small_config
 
 # the share of all cases that runs; `make test-long` runs every one
 SCALE = float(os.environ.get("GPT_TEST_SCALE", "0.03"))

@@ -1,8 +1,9 @@
-"""Where a model runs and in which precision; chosen once, in a command."""
+"""This machine: where a model runs, in which precision, and how much memory there is."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import shutil
@@ -13,6 +14,7 @@ from gpt_cli.errors import EnvironmentFailure
 
 # from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
 BFLOAT16_FROM_D_MODEL = 64
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def choose_device(name: str) -> torch.device:
@@ -77,3 +79,23 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
     if dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def reuse_memory() -> None:
+    """Tell the C library to keep what this process frees, for its next tensors; others than glibc are left alone.
+
+    To ask the system for memory at each step costs more than the arithmetic of a small model (NOTES.md).
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_MAX, 0)
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def available_memory() -> int | None:
+    """Bytes that programs may still use without swapping; None where the system does not tell."""
+    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,1 @@
+"""What tests share: commands in this process, small trainings, faults, and disks that lose power."""
