@@ -34,11 +34,14 @@ SIGNATURES = {name: call for name, call in signatures(app.app).items() if name n
 
 
 def work_of(signature: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The function that a signature imports and calls; None for one of another shape than `given, import, return`."""
+    """The function that a signature imports and calls; None where it does not end as they all do.
+
+    Before that import a signature may call checks that need no torch.
+    """
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(signature))).body
     assert isinstance(definition, ast.FunctionDef)
     match definition.body:
-        case [ast.Expr(), given, ast.ImportFrom(module=str(module), names=[ast.alias(name, "work")]), call] if (
+        case [ast.Expr(), given, *_, ast.ImportFrom(module=str(module), names=[ast.alias(name, "work")]), call] if (
             ast.unparse(given) == "given = locals()" and ast.unparse(call) == "return work(**given)"
         ):
             return getattr(import_module(module), name)

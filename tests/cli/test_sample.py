@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, overflow
 
 import gpt_cli
 
@@ -155,6 +155,14 @@ def test_sampling_needs_nothing_but_the_checkpoint(
     expected = run("sample", *options).out
     monkeypatch.chdir(tmp_path)
     assert run("sample", "--run", "alone.safetensors", *options).out == expected
+
+
+@pytest.mark.parametrize("flags", [["--greedy"], ["--seed", "1", "--json"]], ids=["text", "json"])
+def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunCommand, flags: list[str]) -> None:
+    overflow(copied / "checkpoints" / "best.safetensors")
+    outcome = run("sample", "--prompt", "The value of", "--quiet", *flags)
+    assert (outcome.code, outcome.out) == (4, "")
+    assert outcome.err.startswith("error: ")
 
 
 def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:

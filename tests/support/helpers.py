@@ -74,6 +74,17 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
+def overflow(path: Path) -> None:
+    """Make the weights of a checkpoint so large that its logits are not finite, while the file stays intact."""
+    from dataclasses import replace
+
+    from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+
+    stored = read_checkpoint(path)
+    huge = {name: weight * 1e30 for name, weight in stored.weights.items()}
+    save_checkpoint(path, replace(stored, weights=huge))
+
+
 def sharp_model(vocab_size: int, *settings: str) -> GPT:
     """A model in float64 with weights as large as trained ones, so that a fault in its attention shows."""
     import torch
