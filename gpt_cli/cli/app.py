@@ -21,10 +21,10 @@ EXIT_CODE_STOPPED = 130  # by INT
 
 # what takes less memory, for each command
 MEMORY_HINTS = {
-    "train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
-    "sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
-    "attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
-    "explain": "use a shorter prompt",
+    "gpt train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
+    "gpt sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
+    "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
+    "gpt explain": "use a shorter prompt",
 }
 
 app = typer.Typer(
@@ -145,22 +145,32 @@ def _debug_alone() -> typer.Typer:
     return alone
 
 
+def named(words: Sequence[str]) -> str:
+    """The command that the words name: gpt data list."""
+    command, path = get_command(app), "gpt"
+    for word in words:
+        below = getattr(command, "commands", {}).get(word.replace("_", "-"))
+        if below is None:
+            break
+        command, path = below, f"{path} {below.name}"
+    return path
+
+
 def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     """Any exception as the error to print."""
     if isinstance(error, GptError):
         return error
     if isinstance(error, ClickUsageError):
-        return usage_error(error, words)
+        return usage_error(error, named(words), words)
     # torch, which is not imported here, has a MemoryError of its own for GPUs and none for processors
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if memory or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error)):
-        command = next((word for word in words if not word.startswith("-")), "")
-        hint = MEMORY_HINTS.get(command.replace("_", "-"))
-        return EnvironmentFailure("memory", "this machine has too little of it for what you asked", hint=hint)
+        name = named(words)
+        return EnvironmentFailure("memory", f"{name} ran out of memory", hint=MEMORY_HINTS.get(name))
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
     failure = GptError(
-        "internal", f"this is a bug, {type(error).__name__}: {error}", hint="add --debug for the traceback"
+        "internal", f"this is a bug of gpt, {type(error).__name__}: {error}", hint="add --debug for the traceback"
     )
     assert failure.exit_code == EXIT_CODE_BUG
     return failure
