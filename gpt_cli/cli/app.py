@@ -17,8 +17,6 @@ from gpt_cli.errors import EXIT_CODE_BUG, EXIT_CODE_STDOUT_CLOSED, EnvironmentFa
 from gpt_cli.files import reason
 from gpt_cli.version import __version__
 
-EXIT_CODE_STOPPED = 130  # by INT
-
 # what takes less memory, for each command
 MEMORY_HINTS = {
     "gpt train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
@@ -82,11 +80,10 @@ app.add_typer(data.app, name="data")
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+def main(words: Sequence[str]) -> int:
+    """Run the command that the words name; returns its exit code."""
     prepare_streams()
     state = {"debug": False}
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _run(words, state)
     except Exception as error:
@@ -98,25 +95,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failure.exit_code
 
 
-def _run(words: list[str], state: dict[str, bool]) -> int:
+def _run(words: Sequence[str], state: dict[str, bool]) -> int:
     try:
         code = _invoke(words, state)
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
-        print("stopped", file=sys.stderr)
-        return EXIT_CODE_STOPPED
     except BrokenPipeError:
         abandon_stdout()  # whoever reads our output has closed it
         return EXIT_CODE_STDOUT_CLOSED
     return code
 
 
-def _invoke(words: list[str], state: dict[str, bool]) -> int:
+def _invoke(words: Sequence[str], state: dict[str, bool]) -> int:
     """The exit code of the command that the words name."""
     try:
         command = get_command(app)
         _complete(command)
-        with command.make_context("gpt", words, obj=state) as context:
+        with command.make_context("gpt", list(words), obj=state) as context:
             code = command.invoke(context)
         return code if isinstance(code, int) else 0
     except typer.Exit as done:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt_cli.cli.app import main
+from gpt_cli.__main__ import run
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config
 from gpt_cli.config.yaml_subset import Document
@@ -47,7 +47,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
     given, out, err = _Standard(stdin), _Standard(), _Standard()
     sys.stdin, sys.stdout, sys.stderr = given, out, err
     try:
-        code = main([str(argument) for argument in arguments])
+        code = run([str(argument) for argument in arguments])
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
     return Outcome(code, out.text(), err.text())
