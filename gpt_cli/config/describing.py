@@ -1,0 +1,83 @@
+"""Settings in words: what each may hold, for errors, and the page of documentation that lists them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gpt_cli.config.schema import Config
+
+# kinds that a JSON schema describes by a pattern
+_NOUNS_BY_KEY = {
+    "data.source": ["a source of text", "a list of sources"],
+    "train.device": ["auto", "cpu", "cuda", "cuda:N"],
+    "train.max_time": ["a duration up to 10,000 hours, such as 90s or 1h30m,", "null"],
+}
+_NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
+
+
+def known_keys() -> dict[str, dict[str, Any]]:
+    """Every key as `section.key`, with its JSON schema: type, range, default, description."""
+    schema = Config.model_json_schema()
+    return {
+        f"{section}.{key}": details
+        for section, reference in schema["properties"].items()
+        for key, details in schema["$defs"][reference["$ref"].split("/")[-1]]["properties"].items()
+    }
+
+
+def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
+    """What a key may hold, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
+    kinds = details.get("anyOf", [details])
+    return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
+
+
+def is_none_of(alternatives: list[str]) -> str:
+    """The end of a sentence about a value that is not allowed."""
+    if len(alternatives) == 1:
+        return f"is not {alternatives[0]}"
+    return (
+        f"is neither {' nor '.join(alternatives)}"
+        if len(alternatives) == 2
+        else f"is not one of {', '.join(alternatives)}"
+    )
+
+
+def _alternatives(schema: Mapping[str, Any]) -> list[str]:
+    if "enum" in schema:
+        return list(schema["enum"])
+    if schema["type"] in ("integer", "number"):
+        noun = "a whole number" if schema["type"] == "integer" else "a number"
+        return [" ".join([noun, *_limits(schema)])]
+    return ["true", "false"] if schema["type"] == "boolean" else [_NOUNS[schema["type"]]]
+
+
+def _limits(schema: Mapping[str, Any]) -> list[str]:
+    if "minimum" in schema and "maximum" in schema:
+        return [f"from {schema['minimum']:,} to {schema['maximum']:,}"]
+    words = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {schema[key]:,}" for key, word in words.items() if key in schema]
+    return [" and ".join(limits)] if limits else []
+
+
+def settings_page() -> str:
+    """The page of all settings in Markdown: a table for each section."""
+    keys = known_keys()
+    lines = [
+        "# Settings",
+        "",
+        "`gpt config settings` writes this page from the program's own declarations.",
+        "A config file sets them in sections, and `--set section.key=value` overrides one.",
+        "`gpt config schema` prints the same as a JSON schema for editors.",
+    ]
+    for name, field in Config.model_fields.items():
+        assert field.annotation is not None, "a config consists of sections"
+        lines += ["", f"## {name}", "", str(field.annotation.__doc__), ""]
+        lines += ["| key | default | allowed | meaning |", "| --- | --- | --- | --- |"]
+        for key, details in keys.items():
+            if key.startswith(f"{name}."):
+                default = json.dumps(details["default"]).strip('"')
+                allowed = " or ".join(word.rstrip(",") for word in allowed_values(key, details))
+                lines.append(f"| `{key}` | {default} | {allowed} | {details['description']} |")
+    return "\n".join(lines) + "\n"
