@@ -34,9 +34,9 @@ def show(
     return work(**given)
 
 
-@app.command("settings", epilog="Example: gpt config settings > settings.md")
+@app.command("settings", epilog="Example: gpt config settings")
 def list_settings(quiet: options.Quiet = False) -> None:
-    """List every setting with its default, what it allows and what it means, as Markdown."""
+    """List every setting: its default, what it allows, and what it means."""
     given = locals()
     from gpt_cli.cli.work.config import list_settings as work
 

@@ -1,4 +1,4 @@
-"""Settings in words: what each may hold, for errors, and the page of documentation that lists them all."""
+"""Settings in words: what each allows, for errors and for the table of documentation that lists them all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt_cli.config.schema import Config
 
-# kinds that a JSON schema describes by a pattern
+# kinds that a JSON schema cannot name
 _NOUNS_BY_KEY = {
     "data.source": ["a source of text", "a list of sources"],
     "train.device": ["auto", "cpu", "cuda", "cuda:N"],
@@ -28,7 +28,7 @@ def known_keys() -> dict[str, dict[str, Any]]:
 
 
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
-    """What a key may hold, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
+    """What a key allows, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
     kinds = details.get("anyOf", [details])
     return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
 
@@ -61,23 +61,11 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
     return [" and ".join(limits)] if limits else []
 
 
-def settings_page() -> str:
-    """The page of all settings in Markdown: a table for each section."""
-    keys = known_keys()
-    lines = [
-        "# Settings",
-        "",
-        "`gpt config settings` writes this page from the program's own declarations.",
-        "A config file sets them in sections, and `--set section.key=value` overrides one.",
-        "`gpt config schema` prints the same as a JSON schema for editors.",
-    ]
-    for name, field in Config.model_fields.items():
-        assert field.annotation is not None, "a config consists of sections"
-        lines += ["", f"## {name}", "", str(field.annotation.__doc__), ""]
-        lines += ["| key | default | allowed | meaning |", "| --- | --- | --- | --- |"]
-        for key, details in keys.items():
-            if key.startswith(f"{name}."):
-                default = json.dumps(details["default"]).strip('"')
-                allowed = " or ".join(word.rstrip(",") for word in allowed_values(key, details))
-                lines.append(f"| `{key}` | {default} | {allowed} | {details['description']} |")
-    return "\n".join(lines) + "\n"
+def settings_table() -> str:
+    """The Markdown table of all settings, which docs/settings.md contains."""
+    lines = ["| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
+    for key, details in known_keys().items():
+        default = json.dumps(details["default"]).strip('"')
+        allowed = " or ".join(word.rstrip(",") for word in allowed_values(key, details))
+        lines.append(f"| `{key}` | {default} | {allowed} | {details['description']} |")
+    return "\n".join(lines)

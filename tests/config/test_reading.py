@@ -307,10 +307,6 @@ def test_content_that_is_not_from_yaml_is_checked_the_same_way() -> None:
         validate({"model": {"width": 3}}, "a checkpoint")
 
 
-def test_every_key_is_described(tmp_path: Path) -> None:
-    assert [key for key, details in known_keys().items() if not details.get("description")] == []
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -6,7 +6,7 @@ import json as json_module
 
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
-from gpt_cli.config.describing import settings_page
+from gpt_cli.config.describing import settings_table
 from gpt_cli.config.reading import find_config, read_config, write_config
 from gpt_cli.errors import UsageError
 
@@ -40,8 +40,8 @@ def show(*, file: str, settings: list[str] | None, json: bool, quiet: bool) -> N
 
 
 def list_settings(*, quiet: bool) -> None:
-    """Print the page of all settings."""
-    Console(quiet).result(settings_page().rstrip())
+    """Print the table of all settings."""
+    Console(quiet).result(settings_table())
 
 
 def schema(*, quiet: bool) -> None:
