@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 _AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _DURATION = rf"(?:{_AMOUNT}|(?=\d){''.join(f'(?:{_AMOUNT}{unit})?' for unit in _UNITS)})"
 _LONGEST = 36_000_000.0  # seconds, 10,000 hours
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
@@ -71,10 +72,17 @@ def _read_duration(value: Any) -> Any:
 
 
 def _read_separator(value: Any) -> Any:
-    r"""Text in which \n, \r and \t stand for a newline, a carriage return and a tab, as a shell passes them on."""
-    if not isinstance(value, str):
-        return value
-    return value.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
+    """Text in which a shell's escapes, such as a backslash and an n for a newline, become the characters they mean."""
+    for character, escape in _ESCAPES.items() if isinstance(value, str) else ():
+        value = value.replace(escape, character)
+    return value
+
+
+def _write_separator(value: str) -> str:
+    """The same text on one line, as a config file or a message shows it."""
+    for character, escape in _ESCAPES.items():
+        value = value.replace(character, escape)
+    return value
 
 
 Whole = BeforeValidator(_read_whole)
@@ -97,7 +105,7 @@ Count = Annotated[int, Field(ge=1, le=2**31 - 1), Whole]
 Size = Annotated[int, Field(ge=1, le=2**16), Whole]
 Few = Annotated[int, Field(ge=1, le=1024), Whole]
 Source = Annotated[str, Field(min_length=1)]
-Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator)]
+Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator), PlainSerializer(_write_separator)]
 
 
 class Misfit(NamedTuple):

@@ -210,7 +210,11 @@ def test_the_value_of_a_flag_is_reported_under_the_flag_that_was_typed() -> None
 
 @pytest.mark.parametrize("setting", [r"\n\n", "\n\n"], ids=["as a shell passes it on", "as it is"])
 def test_a_separator_is_read_with_its_escapes(setting: str) -> None:
-    assert read("", f"data.separator={setting}").data.separator == "\n\n"
+    config = read("", f"data.separator={setting}")
+    assert config.data.separator == "\n\n"
+    assert r"  separator: \n\n" in write_config(config).splitlines()
+    assert read(write_config(config)) == config
+    assert list(differences(Config(), config)) == [("data.separator", "null", r"\n\n")]
     assert read('data: {separator: "\\n\\n"}').data.separator == "\n\n"
     assert read("data: {separator: '---'}", "data.separator=null").data.separator is None
 
