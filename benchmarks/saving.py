@@ -16,7 +16,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
-from gpt_cli.text.corpus import read_corpus
+from gpt_cli.text.corpus import read_data
 from gpt_cli.training.session import begin, resolve
 from gpt_cli.training.step import take_step
 
@@ -29,7 +29,7 @@ def main() -> None:
     config = resolve(read_config(arguments.config), print)
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
         directory = RunDirectory(Path(folder))
-        session = begin(config, read_corpus(config.data.source), directory)
+        session = begin(config, read_data(config.data), directory)
         directory.begin(config)
         seconds: dict[str, list[float]] = {"step": [], "checkpoint": [], "best": []}
         for _ in range(arguments.rounds + 1):

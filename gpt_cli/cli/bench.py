@@ -96,10 +96,10 @@ def _compare_attention(asked: Config, about: dict[str, Any], tokens: int, consol
     import torch
 
     from gpt_cli.measuring import attention as forms
-    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.text.corpus import read_data
 
     where, rounds, configs = torch.device(asked.train.device), about["rounds"], forms.with_forms(asked)
-    corpus = read_corpus(asked.data.source)
+    corpus = read_data(asked.data)
     if asked.train.max_time is not None:
         console.notice(f"train.max_time is not used: each form is trained for {counted(asked.train.max_steps, 'step')}")
     with console.counting("layers", forms.NUM_LAYERS * (rounds + 1), "runs") as count:

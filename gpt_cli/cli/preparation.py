@@ -19,7 +19,7 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
     """All that comes before the run directory is changed, and the step that a continued run stands after."""
     from gpt_cli.checkpoints.run_directory import RunDirectory
     from gpt_cli.machine import available_memory
-    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.text.corpus import read_data
     from gpt_cli.training.session import begin
 
     directory = RunDirectory(out)
@@ -37,9 +37,9 @@ def prepare(console: Console, asked: Config, out: Path, *, resume: bool, overwri
         console.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
     resolved = _resolved(asked, continued, console)
     _require_memory(resolved, free)
-    corpus = read_corpus(resolved.data.source)
-    if corpus.num_skipped:
-        console.notice(f"left out {counted(corpus.num_skipped, 'file')} that no text is in")
+    corpus = read_data(resolved.data)
+    for notice in corpus.notices():
+        console.notice(notice)
     with console.counting("tokenizing", corpus.num_characters, "characters") as count:
         session = begin(resolved, corpus, directory, continued, count)
     if resolved.train.compile == "on":

@@ -75,7 +75,8 @@ def with_forms(config: Config) -> dict[str, Config]:
     for form in FORMS:
         changed = with_form(config.model, form)
         for misfit in changed.misfits():
-            raise UsageError(f"model.{misfit.keys[0]}", f"{misfit.wrong} (model.attention {form})", misfit.allowed)
+            where, sentence = f"model.{misfit.keys[0]}", f"{misfit.sentence} (model.attention {form})"
+            raise UsageError(where, sentence, hint=misfit.hint)
         if (too_many := _num_parameters(changed) - _num_parameters(plain)) > changed.d_model * changed.num_blocks * 2:
             wrong = f"has {too_many:,} parameters more than the feed-forward part can give back"
             raise UsageError(f"model.attention {form}", wrong, "use smaller sizes of this form")
