@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpt_cli.explaining.report import Note
+from gpt_cli.explaining.explanation import Note
 
 LANGUAGES = ("en", "zh")
 

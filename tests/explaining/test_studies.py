@@ -8,10 +8,10 @@ import torch
 
 import gpt_cli
 from gpt_cli.explaining import studies
-from gpt_cli.explaining.report import Report
+from gpt_cli.explaining.explanation import Explanation
 
 
-def numbers(report: Report) -> dict[str, np.ndarray]:
+def numbers(report: Explanation) -> dict[str, np.ndarray]:
     return {step.name: step.numbers for step in report.steps}
 
 

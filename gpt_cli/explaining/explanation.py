@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Report:
+class Explanation:
     """A title, steps in order, and the parameters that they take, by name."""
 
     title: Note
