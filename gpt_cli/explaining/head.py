@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.projections import Subject, as_array, projections
-from gpt_cli.explaining.explanation import Note, Explanation, Step
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages, causal_mask
@@ -24,7 +24,7 @@ def explain_head(
     """What one head does at some query positions, from the embeddings to the residual stream after its layer's heads.
 
     `tokens` are the texts of ids [T]. The model is turned to float64. From the residual stream on, each step follows
-    from those before it and the parameters of the report; what other heads put out stands there as it is.
+    from those before it and the parameters of the explanation; the outputs of other heads are given, not explained.
     """
     model = model.double().eval()
     labels = map(label_of, tokens)

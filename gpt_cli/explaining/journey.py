@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.explaining.explanation import Label, Note, Explanation, Step
+from gpt_cli.explaining.explanation import Explanation, Label, Note, Step
 from gpt_cli.model import Attention
 from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask, score_scale
 

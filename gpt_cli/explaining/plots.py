@@ -21,10 +21,15 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
     fonts = ["DejaVu Sans"]
     if language == "zh":
         # of our own texts: a path may hold characters of any kind
-        fonts, missing = find_fonts({c for text in _texts(explanation, language) for c in text if "\u3000" <= c <= "\uffef"})
+        fonts, missing = find_fonts(
+            {c for text in _texts(explanation, language) for c in text if "\u3000" <= c <= "\uffef"}
+        )
         if missing:
             language = "en"
-            notice("no installed font has Chinese characters, so the picture is in English (Debian: apt install fonts-noto-cjk)")
+            notice(
+                "no installed font has Chinese characters, so the picture is in English "
+                "(Debian: apt install fonts-noto-cjk)"
+            )
     with rc_context({"font.family": fonts, "font.size": 8}):
         figure = (_scaling if study == "scaling" else _maps)(explanation.steps, language)
         figure.suptitle(say(explanation.title, language))

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
-from gpt_cli.explaining.explanation import Note, Explanation, Step
 from gpt_cli.model import CrossAttention
 from gpt_cli.model.attention import attention_scores, causal_mask
 from gpt_cli.model.dropout import drop_out

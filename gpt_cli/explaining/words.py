@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpt_cli.explaining.explanation import Note
-
-LANGUAGES = ("en", "zh")
+from gpt_cli.explaining.names import LANGUAGES
 
 _WORDS: dict[str, tuple[str, str]] = {
     # a head of a trained model

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from gpt_cli.explaining.explanation import Note, Explanation, Step
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.page import hash_of_source
 
@@ -61,7 +61,10 @@ def to_markdown(explanation: Explanation, language: str) -> str:
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
 
-    lines = [f"# {say(explanation.title, language)}", *(["", _escaped(explanation.source)] if explanation.source else [])]
+    lines = [
+        f"# {say(explanation.title, language)}",
+        *(["", _escaped(explanation.source)] if explanation.source else []),
+    ]
     for block in _blocks(explanation, language):
         if block.part:
             lines += ["", f"## {block.part}"]

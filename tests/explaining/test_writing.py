@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from gpt_cli.explaining import studies
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import journey
-from gpt_cli.explaining.explanation import Note, Explanation, Step
 from gpt_cli.explaining.words import _WORDS, LANGUAGES, say
 from gpt_cli.explaining.writing import to_html, to_markdown, to_terminal
 
@@ -18,7 +18,9 @@ BESIDE = [
     Step("scores", "s", np.array([[1.0, -2.5]]), ["is"], ["今天", "is"], beside=True),
     Step("masked", "m", np.array([[1.0, -np.inf]]), ["is"], ["今天", "is"], beside=True),
 ]
-REPORT = Explanation(Note("mask_title"), [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])])
+REPORT = Explanation(
+    Note("mask_title"), [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])]
+)
 
 
 def test_steps_beside_each_other_become_columns() -> None:
@@ -80,7 +82,9 @@ def test_every_word_is_there_in_both_languages_with_the_same_gaps() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("write", [lambda report, language: to_terminal(report, language, 100), to_markdown, to_html])
+@pytest.mark.parametrize(
+    "write", [lambda explanation, language: to_terminal(explanation, language, 100), to_markdown, to_html]
+)
 @pytest.mark.parametrize(
     "make", [journey, lambda: studies.scaling(None), studies.mask, studies.dropout, studies.padding]
 )

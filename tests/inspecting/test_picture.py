@@ -86,7 +86,8 @@ def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(dump(["今", "a"]), said.append)
-    assert said == ["no installed font has 今; such tokens are labelled by id (Debian: apt install fonts-noto-cjk)"]
+    wrong = "no installed font has 今, so the picture shows ids instead of these tokens"
+    assert said == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]
 
 
 def test_fonts_that_together_have_the_characters_are_found() -> None:

@@ -3,6 +3,7 @@ const WORDS = {
   en: {
     title: "Attention",
     sizes: (layers, heads, tokens) => `${layers} × ${heads} heads on ${tokens} tokens`,
+    origin: (prompt, checkpoint, step) => `“${prompt}” · ${checkpoint}, step ${step}`,
     threshold: "hide weights below",
     copyCsv: "copy as CSV",
     copyPng: "copy as PNG",
@@ -35,6 +36,7 @@ const WORDS = {
   zh: {
     title: "注意力",
     sizes: (layers, heads, tokens) => `${layers} 层 × ${heads} 头，${tokens} 个 token`,
+    origin: (prompt, checkpoint, step) => `“${prompt}” · ${checkpoint}，第 ${step} 步`,
     threshold: "隐藏低于此值的权重",
     copyCsv: "复制为 CSV",
     copyPng: "复制为 PNG",
