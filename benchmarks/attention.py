@@ -24,7 +24,8 @@ import torch
 
 from gpt_cli.config.reading import read_config
 from gpt_cli.inspecting.dump import AttentionDump, dump_attention
-from gpt_cli.inspecting.export import FORMATS, write_dump
+from gpt_cli.inspecting.export import write_dump
+from gpt_cli.inspecting.formats import FORMATS
 from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.text.tokenizer import ByteTokenizer
 

@@ -59,3 +59,7 @@ class RunFiles:
 
     def step_file(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08}.safetensors"
+
+    def is_step_file(self, path: Path) -> bool:
+        """Whether a path is the one that a checkpoint of some step has or would have."""
+        return path.parent == self.checkpoints and _STEP_FILE.fullmatch(path.name) is not None

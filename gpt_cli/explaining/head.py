@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.projections import Subject, as_array, projections
-from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages, causal_mask
@@ -20,11 +20,11 @@ _NUM_LARGEST = 3
 @torch.no_grad()
 def explain_head(
     model: GPT, tokens: Sequence[str], ids: Sequence[int], *, layer: int, head: int, queries: Sequence[int]
-) -> Report:
+) -> Explanation:
     """What one head does at some query positions, from the embeddings to the residual stream after its layer's heads.
 
     `tokens` are the texts of ids [T]. The model is turned to float64. From the residual stream on, each step follows
-    from those before it and the parameters of the report; what other heads put out stands there as it is.
+    from those before it and the parameters of the explanation; the outputs of other heads are given, not explained.
     """
     model = model.double().eval()
     labels = map(label_of, tokens)
@@ -59,7 +59,7 @@ def explain_head(
     if rotation is not None:
         parameters |= {"rotation.cosines": rotation[0], "rotation.sines": rotation[1]}
     exact = {name: as_array(parameter) for name, parameter in parameters.items()}
-    return Report(Note("head_title", {"layer": layer, "head": head, **numbers}), steps, facts, exact)
+    return Explanation(Note("head_title", {"layer": layer, "head": head, **numbers}), steps, facts, exact)
 
 
 def _embeddings(

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.explaining.report import Label, Note, Report, Step
+from gpt_cli.explaining.explanation import Explanation, Label, Note, Step
 from gpt_cli.model import Attention
 from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask, score_scale
 
@@ -34,7 +34,7 @@ def step_of(part: str, name: str, formula: str, found: Tensor, *, title: Note | 
 
 
 @torch.no_grad()
-def journey() -> Report:
+def journey() -> Explanation:
     """All seven forms, each from its own seed; torch's own generator is left as it was."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
@@ -45,7 +45,7 @@ def journey() -> Report:
             steps += found
             parameters |= {f"{name}.{key}": value for key, value in used.items()}
     exact = {name: parameter.double().numpy() for name, parameter in parameters.items()}
-    return Report(Note("journey_title"), steps, {"example": "journey"}, exact)
+    return Explanation(Note("journey_title"), steps, {"example": "journey"}, exact)
 
 
 def _simple(x: Tensor) -> Found:

@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from gpt_cli.explaining.report import Label, Note, Report, Step
+from gpt_cli.explaining.explanation import Explanation, Label, Note, Step
 from gpt_cli.explaining.studies import SIZES
 from gpt_cli.explaining.words import say
+from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.inspecting.picture import find_fonts
 
 
-def plot(study: str, report: Report, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
+def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
     """A picture, png or svg, of every step: curves and bars of the scaling study, else maps with their numbers.
 
-    In English where no installed font has the characters of Chinese; `notice` is told.
+    Where no installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
     fonts = ["DejaVu Sans"]
     if language == "zh":
         # of our own texts: a path may hold characters of any kind
-        fonts, missing = find_fonts({c for text in _texts(report, language) for c in text if "\u3000" <= c <= "\uffef"})
+        fonts, missing = find_fonts(
+            {c for text in _texts(explanation, language) for c in text if "\u3000" <= c <= "\uffef"}
+        )
         if missing:
             language = "en"
-            notice("no installed font has Chinese; the picture is in English (Debian: apt install fonts-noto-cjk)")
-    # names of parts of an svg that are no random numbers, so that the same study gives the same bytes
-    with matplotlib.rc_context({"font.family": fonts, "font.size": 8, "svg.hashsalt": "gpt"}):
-        figure = (_scaling if study == "scaling" else _maps)(report.steps, language)
-        figure.suptitle(say(report.title, language))
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()
+            notice(
+                "no installed font has Chinese characters, so the picture is in English "
+                "(Debian: apt install fonts-noto-cjk)"
+            )
+    with rc_context({"font.family": fonts, "font.size": 8}):
+        figure = (_scaling if study == "scaling" else _maps)(explanation.steps, language)
+        figure.suptitle(say(explanation.title, language))
+        return as_file(figure, kind)
 
 
-def _texts(report: Report, language: str) -> list[str]:
-    labels: list[Label] = [report.title]
-    for step in report.steps:
+def _texts(explanation: Explanation, language: str) -> list[str]:
+    labels: list[Label] = [explanation.title]
+    for step in explanation.steps:
         labels += [step.title or Note(step.name), *step.rows, *step.columns]
     return [say(label, language) for label in labels]
 
 
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
     """Each fact against K, without and with the division; below, bars of the other steps, a group a row."""
-    figure = _figure(9.5, 3 * len(steps))
+    figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
         part.suptitle(say(step.title or Note(step.name), language), fontsize=8)
         # without and with the division: two columns of one fact, or, of normal numbers, two rows
@@ -87,7 +79,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
     """A map of each step, two beside each other, as high as it has rows."""
     pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
-    figure = _figure(11, 0.4 + sum(heights))
+    figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)
     places = figure.subplots(len(pairs), 2, height_ratios=heights, squeeze=False)
     for pair, row in zip(pairs, places, strict=True):
         for step, axes in zip(pair, row, strict=False):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from gpt_cli.explaining.report import Note, Step
+from gpt_cli.explaining.explanation import Note, Step
 from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention
 from gpt_cli.model.positions import rotate

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
-from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.model import CrossAttention
 from gpt_cli.model.attention import attention_scores, causal_mask
 from gpt_cli.model.dropout import drop_out
@@ -28,7 +28,7 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 
 @torch.no_grad()
-def scaling(loaded: Loaded | None) -> Report:
+def scaling(loaded: Loaded | None) -> Explanation:
     """Softmax with and without the division by √K: of random scores, of a model's heads, and of normal numbers.
 
     Entropy in nats; the gradient is the norm of the softmax's derivative, a matrix, by its scores.
@@ -54,7 +54,7 @@ def scaling(loaded: Loaded | None) -> Report:
             title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}), notes=[Note("normal_said")],
         )
     )  # fmt: skip
-    return Report(Note("scaling_title"), steps, {"study": "scaling"})
+    return Explanation(Note("scaling_title"), steps, {"study": "scaling"})
 
 
 def _facts(scores: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
 
 
 @torch.no_grad()
-def mask() -> Report:
+def mask() -> Explanation:
     """Masking before softmax equals renormalising after it; without either the future leaks."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
@@ -122,11 +122,11 @@ def mask() -> Report:
         Step("leak_change", f"{WORDS[-1]} → {WORDS[0]}", changed.numpy(),
              [Note("before_softmax"), Note("not_renormalised")], WORDS[:-1], notes=[Note("mask_leak")]),
     ]  # fmt: skip
-    return Report(Note("mask_title"), steps, {"study": "mask", "difference": difference})
+    return Explanation(Note("mask_title"), steps, {"study": "mask", "difference": difference})
 
 
 @torch.no_grad()
-def dropout() -> Report:
+def dropout() -> Explanation:
     """A row of weights, what dropout leaves of it, and the mean of many draws."""
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
@@ -145,11 +145,11 @@ def dropout() -> Report:
             Step(f"dropout_{p}", f"w · keep / (1 - {p})", torch.cat([shown, sums], dim=1).numpy(), labels,
                  [*WORDS, "Σ"], title=Note("dropout_draws", {"p": p}), notes=[Note("dropout_said")] if p == 0.5 else [])
         )  # fmt: skip
-    return Report(Note("dropout_title"), steps, {"study": "dropout"})
+    return Explanation(Note("dropout_title"), steps, {"study": "dropout"})
 
 
 @torch.no_grad()
-def padding() -> Report:
+def padding() -> Explanation:
     """Weights of two sentences of unequal length in one batch; two heads of random parameters."""
     ids = torch.tensor(SENTENCES)
     with torch.random.fork_rng(devices=[]):
@@ -166,4 +166,4 @@ def padding() -> Report:
                 Step(f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)", of_head.numpy(),
                      names, names, title=title, notes=[Note("padding_said")] if number == place == 1 else [])
             )  # fmt: skip
-    return Report(Note("padding_title"), steps, {"study": "padding"})
+    return Explanation(Note("padding_title"), steps, {"study": "padding"})

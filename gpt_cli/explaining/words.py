@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gpt_cli.explaining.report import Note
-
-LANGUAGES = ("en", "zh")
+from gpt_cli.explaining.explanation import Note
+from gpt_cli.explaining.names import LANGUAGES
 
 _WORDS: dict[str, tuple[str, str]] = {
     # a head of a trained model

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from gpt_cli.explaining.report import Note, Report, Step
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.page import hash_of_source
 
@@ -41,10 +41,10 @@ class Block:
     whole: bool  # whether every column has a name, so that none is left out
 
 
-def to_terminal(report: Report, language: str, width: int) -> str:
+def to_terminal(explanation: Explanation, language: str, width: int) -> str:
     """Plain lines. A table that is wider than `width` cells is cut, or where its columns have names goes on below."""
-    lines = [say(report.title, language), *([report.source] if report.source else [])]
-    for block in _blocks(report, language):
+    lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
+    for block in _blocks(explanation, language):
         if block.part:
             lines += ["", f"== {block.part}"]
         lines.append("")
@@ -55,14 +55,17 @@ def to_terminal(report: Report, language: str, width: int) -> str:
     return "\n".join([*lines, "", say(Note("rounded"), language)])
 
 
-def to_markdown(report: Report, language: str) -> str:
+def to_markdown(explanation: Explanation, language: str) -> str:
     """A title, a section a part, and a table a step."""
 
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
 
-    lines = [f"# {say(report.title, language)}", *(["", _escaped(report.source)] if report.source else [])]
-    for block in _blocks(report, language):
+    lines = [
+        f"# {say(explanation.title, language)}",
+        *(["", _escaped(explanation.source)] if explanation.source else []),
+    ]
+    for block in _blocks(explanation, language):
         if block.part:
             lines += ["", f"## {block.part}"]
         lines.append("")
@@ -78,7 +81,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_~\[\]<>&$|])", r"\\\1", text)
 
 
-def to_html(report: Report, language: str) -> str:
+def to_html(explanation: Explanation, language: str) -> str:
     """A page that runs nothing and asks for nothing."""
 
     def row(cells: Sequence[str], *kinds: str) -> str:
@@ -90,15 +93,15 @@ def to_html(report: Report, language: str) -> str:
             + "</tr>"
         )
 
-    title = html.escape(say(report.title, language))
+    title = html.escape(say(explanation.title, language))
     policy = f"default-src 'none'; style-src {hash_of_source(_STYLE)}"
     lines = [
         f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
-        *([f"<p>{html.escape(report.source)}</p>"] if report.source else []),
+        *([f"<p>{html.escape(explanation.source)}</p>"] if explanation.source else []),
     ]
-    for block in _blocks(report, language):
+    for block in _blocks(explanation, language):
         if block.part:
             lines.append(f"<h2>{html.escape(block.part)}</h2>")
         for name, formula in block.headings:
@@ -111,10 +114,10 @@ def to_html(report: Report, language: str) -> str:
     return "\n".join(lines)
 
 
-def _blocks(report: Report, language: str) -> list[Block]:
+def _blocks(explanation: Explanation, language: str) -> list[Block]:
     """A block for each step; those that are beside each other share one."""
     groups: list[list[Step]] = []
-    for step in report.steps:
+    for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
             groups[-1].append(step)
         else:

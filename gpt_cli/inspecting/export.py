@@ -12,30 +12,24 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from gpt_cli.errors import UsageError, shown
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.formats import PICTURES, format_of
 from gpt_cli.inspecting.page import build_page
 
 
-def check_format(path: Path, stages: tuple[str, ...], file_dtype: str = "float32") -> None:
-    """Raises UsageError when the ending of a name is no format, or the format cannot hold the stages or the type."""
-    if path.suffix not in FORMATS:
-        raise UsageError("--out", f"{shown(path.name)} has no known ending", f"use {' '.join(FORMATS)}")
-    if path.suffix in (".csv", ".html", *_PICTURES) and set(stages) != {"weights"}:
-        raise UsageError("--stage", f"{path.suffix} holds weights only", "use .npz, .safetensors or .json for others")
-    if file_dtype != "float32" and path.suffix not in (".npz", ".safetensors"):
-        raise UsageError("--file-dtype", f"{path.suffix} has no {file_dtype}", "use .npz or .safetensors")
-
-
 def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
-    """Write a dump durably in the format of its ending; `notice` is told what a picture cannot show."""
-    if path.suffix in _PICTURES:
+    """Write a dump durably in the format of its ending; `notice` receives what a picture cannot show."""
+    write_durably(path, [as_bytes(dump, format_of(path), notice)])
+
+
+def as_bytes(dump: AttentionDump, ending: str, notice: Callable[[str], object] = lambda _: None) -> bytes:
+    """A dump as the content of a file of that ending, one of FORMATS."""
+    if ending in PICTURES:
         from gpt_cli.inspecting.picture import draw  # loads matplotlib, which takes half a second
 
-        write_durably(path, [draw(dump, notice, kind=path.suffix[1:])])
-    else:
-        write_durably(path, [_WRITERS[path.suffix](dump)])
+        return draw(dump, notice, kind=ending[1:])
+    return _WRITERS[ending](dump)
 
 
 def _npz(dump: AttentionDump) -> bytes:
@@ -56,8 +50,8 @@ def _json(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """All arrays by name. `heads` are the numbers of the heads; where the stage of that name was asked for,
-    it is their output, and the numbers are `head_numbers`."""
+    """All arrays by name. `heads` contains the numbers of the heads; beside the stage of that name, which is their
+    output, the numbers are `head_numbers`."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -90,15 +84,3 @@ _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
     ".csv": _csv,
     ".html": build_page,
 }
-_PICTURES = (".png", ".svg")
-FORMATS = (*_WRITERS, *_PICTURES)
-# of a name's ending, bytes for each number: of memory while it is written, and of the file before it is compressed
-_MEMORY = {".npz": 16, ".safetensors": 16, ".json": 140, ".csv": 80, ".html": 16, ".png": 100, ".svg": 200}
-_DISK = {".npz": 4, ".safetensors": 4, ".json": 24, ".csv": 36, ".html": 2, ".png": 4, ".svg": 4}
-_MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png
-
-
-def writing_bytes(path: Path, num_numbers: int) -> tuple[int, int]:
-    """About what memory and what disk one head's share of a file takes, from how many numbers the head has."""
-    memory, disk = (table[path.suffix] * num_numbers for table in (_MEMORY, _DISK))
-    return (memory + _MAP_MEMORY, disk + _MAP_DISK) if path.suffix == ".png" else (memory, disk)

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-from matplotlib import font_manager
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.ft2font import FT2Font
 
-from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.canvas import (
+    Axes,
+    Figure,
+    FT2Font,
+    PowerNorm,
+    as_file,
+    font_manager,
+    new_figure,
+)
+from gpt_cli.inspecting.dump import AttentionDump, Origin
 from gpt_cli.inspecting.labels import label_of
 
-_READABLE_NUMBER = 0.28  # inches: the edge of a cell that has room for one
+_READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
+_FOOTER = 0.3  # inches, for two lines
+_FOOTER_LETTER = 0.05  # inches: about the width of one letter of it
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
 
 
 def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
     """A picture, png or svg, of all chosen heads, each with queries down and keys across.
 
-    Of many heads a grid, a row a layer, a column a head; of one head of many layers a strip, layer after layer; of one
-    head alone a large map, with its numbers where they can be read. The square root of the weight is shown, so
-    that small weights can be told from none; the colours of viridis grow lighter evenly, so that the picture can
-    be read in grey. `notice` is told when no installed font has a character of the labels.
+    Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
+    head makes a large map, with its numbers where they are readable. The colours show the square root of a weight, so
+    that small weights differ visibly from none; those of viridis grow lighter evenly, so that the picture is readable
+    in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font has a
+    character of the labels.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
     num_maps = num_layers * num_heads
@@ -44,15 +48,15 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     for (top, left), of_head in zip(corners, visible, strict=True):
         grid[top : top + num_tokens, left : left + num_tokens] = of_head
 
-    labels, fonts = _labels(dump, notice)
+    labels, fonts, missing = _labels(dump, notice)
     inches = _cell_inches(num_tokens, num_maps)
     margin = 0.25 + 0.075 * max(map(_width, labels))
-    width, height = num_columns * inches + margin + 0.9, num_rows * inches + margin + 0.5
+    foot = margin + (_FOOTER if dump.origin else 0)
+    width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
     # a dot for each weight where that is no wall of dots; a picture has fewer than 2^16 on each side
     dpi = min(max(110, min(num_tokens / inches, 300)), 60_000 / max(width, height))
-    figure = Figure(figsize=(max(width, 3.5), height), dpi=dpi)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((margin / width, margin / height, 1 - (margin + 0.9) / width, 1 - (margin + 0.5) / height))
+    figure = new_figure(width, height, dpi)
+    axes = figure.add_axes((margin / width, foot / height, 1 - (margin + 0.9) / width, 1 - (foot + 0.5) / height))
     image = axes.imshow(
         grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="none" if kind == "svg" else "nearest"
     )
@@ -61,25 +65,46 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     for (top, left), name in zip(corners, names, strict=True):
         axes.text(left + num_tokens - 1, top, name, ha="right", va="top", fontsize=7)
     if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
-        for query, row in enumerate(visible[0]):
-            for key, weight in enumerate(row[: query + 1]):
-                ink = "black" if weight > 0.2 else "white"
-                number = f"{weight:.2f}".removeprefix("0")
-                axes.text(key, query, number, ha="center", va="center", fontsize=6, color=ink)
+        _write_numbers(axes, visible[0])
     for side in axes.spines.values():
         side.set_visible(False)
-    bar = figure.add_axes((1 - 0.7 / width, margin / height, 0.12 / width, 1 - (margin + 0.5) / height))
+    bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
     axes.set_title("attention weights: rows look at columns", fontsize=8)
-    buffer = io.BytesIO()
-    # the same picture gives the same bytes: no date, and names of parts that are no random numbers
-    with matplotlib.rc_context({"svg.hashsalt": "gpt"}):
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()
+    if dump.origin:
+        _write_origin(figure, dump.origin, fonts, missing)
+    return as_file(figure, kind)
+
+
+def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
+    """Each weight of one head, [T, T], on its cell."""
+    for query, row in enumerate(weights):
+        for key, weight in enumerate(row[: query + 1]):
+            ink = "black" if weight > 0.2 else "white"
+            axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
+
+
+def _write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str]) -> None:
+    """Two lines at the foot: the checkpoint with its step, and the prompt."""
+    width, height = figure.get_size_inches()
+    num_letters = int((width - 0.2) / _FOOTER_LETTER)
+    step = f", step {origin.step:,}"
+    path = label_of(origin.checkpoint, None)
+    # of a path the end says more
+    path = path if len(path) <= num_letters - len(step) else "…" + path[len(path) - num_letters + len(step) + 1 :]
+    prompt = label_of(origin.prompt, None)
+    while _width(prompt) > num_letters - 2:
+        prompt = prompt[: -max(2, (_width(prompt) - num_letters) // 2)] + "…"
+    text = f"{path}{step}\n“{prompt}”"
+    text = "".join("□" if character in missing else character for character in text)
+    properties = font_manager.FontProperties(family=fonts, size=6)
+    figure.text(
+        0.1 / width, 0.06 / height, text, va="bottom", color="#555555", fontproperties=properties, parse_math=False
+    )
 
 
 def _strip(num_layers: int) -> int:
-    """How many maps stand beside each other in a strip of layers: few, so that it fits a page, and evenly many."""
+    """How many maps a row of a strip of layers has: few, so that it fits a page, and each row about as many."""
     num_rows = -(-num_layers // 6)
     return -(-num_layers // num_rows)
 
@@ -95,7 +120,7 @@ def _cell_inches(num_tokens: int, num_maps: int) -> float:
 def _label_axes(
     axes: Axes, labels: Sequence[str], fonts: list[str], grid: tuple[int, int], cell: int, inches: float
 ) -> None:
-    """Token labels along the left edge of every row and the foot of every column, as many as stay readable."""
+    """Write token labels at the left edge of every row and the foot of every column, as many as stay readable."""
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
     shown = range(0, num_tokens, every)
@@ -111,19 +136,26 @@ def _label_axes(
     axes.tick_params(length=0, pad=2)
 
 
-def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], list[str]]:
-    """The tokens as labels and the fonts to write them in; ids for those whose characters no installed font has."""
+def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[str], list[str], set[str]]:
+    """The tokens as labels, the fonts to write them in, and the characters that no installed font has.
+
+    A token with such a character is labelled by its id.
+    """
     labels = [label_of(token) for token in dump.tokens]
-    fonts, missing = find_fonts({character for label in labels for character in label})
+    written = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
+    fonts, missing = find_fonts(set(written))
     if missing:
-        told = "".join(sorted(missing)[:10])
-        notice(f"no installed font has {told}; such tokens are labelled by id (Debian: apt install fonts-noto-cjk)")
+        examples = "".join(sorted(missing)[:10])
+        notice(
+            f"no installed font has {examples}, so the picture shows ids instead of these tokens "
+            "(Debian: apt install fonts-noto-cjk)"
+        )
     pairs = zip(labels, dump.token_ids, strict=True)
-    return [str(token) if set(label) & missing else label for label, token in pairs], fonts
+    return [str(token) if set(label) & missing else label for label, token in pairs], fonts, missing
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Names of fonts that together have the characters, matplotlib's own first; and characters that none has."""
+    """The names of fonts that together have the characters, matplotlib's own first; and the characters none has."""
     fonts = ["DejaVu Sans"]
     missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
     if not missing:

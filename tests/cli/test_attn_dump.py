@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand
+from support.helpers import RunCommand, without_torch
 
 import gpt_cli
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -90,8 +92,7 @@ def test_a_full_disk_below_stderr_is_no_error(smoke_run: Path) -> None:
 def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("attn-dump", "--prompt", "a b c d " * 20)
     assert outcome.code == 3
-    assert outcome.err.splitlines()[0].startswith("error: prompt: has ")
-    assert outcome.err.splitlines()[0].endswith("tokens; this model sees 32")
+    assert re.fullmatch(r"error: prompt: it has \d+ tokens, but this model sees 32", outcome.err.splitlines()[0])
     assert outcome.err.splitlines()[1] == "hint: --truncate keeps the last ones"
     shortened = run("attn-dump", "--prompt", "a b c d " * 20, "--truncate", "--json")
     assert len(json.loads(shortened.out.splitlines()[-1])["tokens"]) == 32
@@ -130,11 +131,11 @@ def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
 @pytest.mark.parametrize(
     ("options", "code", "error"),
     [
-        (["--generate", "31"], 3, "error: prompt: has 2 tokens and 31 to generate; this model sees 32"),
+        (["--generate", "31"], 3, "error: prompt: it has 2 tokens and 31 to generate, but this model sees 32"),
         (
             ["--generate", "32"],
             2,
-            "error: --generate: 32 leaves no room for a prompt; this model sees 32, so use at most 31",
+            "error: --generate: this model sees 32 tokens, so 32 new ones leave no place for a prompt; use at most 31",
         ),
         (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65536'),
     ],
@@ -161,13 +162,13 @@ def test_what_does_not_fit_the_context_is_told(
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, hint: str
 ) -> None:
-    monkeypatch.setattr("gpt_cli.machine.available_memory", lambda: free)
+    monkeypatch.setattr("gpt_cli.cli.work.attention.available_memory", lambda: free)
     options = ["attn-dump", "--prompt", "0 1 2 3 4 5 6", "--out", tmp_path / "a.npz"]
     assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
     refused = run(*options)
     assert refused.code == 5
     assert refused.err.splitlines()[0].startswith(
-        "error: attn-dump: 4 heads on 13 tokens take about 16.2 kB of memory; "
+        "error: attn-dump: 4 heads on 13 tokens take about 16.2 kB of memory, and "
     )
     assert refused.err.splitlines()[1] == hint
     assert not (tmp_path / "a.npz").exists()
@@ -182,17 +183,77 @@ def test_a_dump_too_large_for_the_disk_is_refused(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
     refused = run("attn-dump", "--prompt", "The value", "--out", tmp_path / "a.json")
     assert refused.code == 5
-    assert "of disk; 100 bytes are free" in refused.err
+    assert "of disk, and 100 bytes are free" in refused.err
 
 
 @pytest.mark.parametrize("words", [["--stage", "scores"], ["--file-dtype", "float16"]])
 def test_what_only_a_file_can_hold_needs_one(smoke_run: Path, run: RunCommand, words: list[str]) -> None:
     outcome = run("attn-dump", "--prompt", "The", *words)
-    assert (outcome.code, outcome.err) == (2, f"error: {words[0]}: needs a file; use --out FILE.npz\n")
+    assert (outcome.code, outcome.err) == (
+        2,
+        f"error: {words[0]}: the drawing in the terminal shows weights only\nhint: --out FILE.npz\n",
+    )
 
 
 @pytest.mark.parametrize("flag", ["--temperature", "--seed"])
 def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunCommand, flag: str) -> None:
     outcome = run("attn-dump", "--prompt", "The", flag, "0")
     assert outcome.code == 2
-    assert outcome.err == f"error: {flag}: is for --generate; add --generate N\n"
+    wrong = "it changes what --generate adds, so it needs --generate"
+    assert outcome.err == f"error: {flag}: {wrong}\nhint: --generate 20\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["--layers", "7"], 2, '--layers: this model has layers 0 to 1, so "7" is out of range'),
+        (["--heads", "1-2"], 2, '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
+        (["--checkpoint", "first"], 2, '--checkpoint: use best, last or the number of a step instead of "first"'),
+        (["--checkpoint", "15"], 4, '"runs/smoke": this run has no checkpoint of step 15, only of 10, 20'),
+        (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
+        (["--out", "a.gif"], 2, '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg'),
+        (["--format", "csv"], 2, "--format: only --out - needs it; a file's ending names its format"),
+        (["--out", "a.csv", "--format", "csv"], 2, "--format: only --out - needs it; a file's ending names its format"),
+        (
+            ["--out", "-", "--json"],
+            2,
+            "--json: it would mix with what --out - writes to stdout; leave one of them out",
+        ),
+    ],
+)
+def test_wrong_input_is_refused_before_torch_is_loaded(
+    smoke_run: Path, words: list[str], code: int, error: str
+) -> None:
+    done = without_torch("attn-dump", "--prompt", "The", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[0] == f"error: {error}"
+
+
+def test_capitals_in_the_ending_of_a_file_are_the_same(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    for name in ("a.PNG", "a.Npz"):
+        assert run("attn-dump", "--prompt", "The", "--out", tmp_path / name).code == 0
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_numbers_go_to_stdout_as_json_or_csv(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    words = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0"]
+    for ending, flags in (("json", []), ("csv", ["--format", "csv"])):
+        outcome = run(*words, "--out", "-", *flags)
+        assert (outcome.code, outcome.err) == (0, "")
+        run(*words, "--out", tmp_path / f"a.{ending}")
+        assert outcome.out.rstrip("\n") == (tmp_path / f"a.{ending}").read_text().rstrip("\n")
+        assert not Path("-").exists()
+    assert run(*words, "--out", "-", "--format", "csv", "--stage", "scores").code == 2
+    assert "scores" in json.loads(run(*words, "--out", "-", "--stage", "scores").out)
+
+
+def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, run: RunCommand) -> None:
+    path = copied / "checkpoints" / "best.safetensors"
+    checkpoint = read_checkpoint(path)
+    checkpoint.weights["blocks.0.attention.heads.0.Wq.weight"].fill_(3e38)
+    save_checkpoint(path, checkpoint)
+    for words in (["attn-dump"], ["attn-dump", "--out", "a.npz"], ["attn-dump", "--generate", "3"]):
+        outcome = run(*words, "--prompt", "The value of")
+        assert (outcome.code, outcome.out) == (4, ""), words
+        assert "finite" in outcome.err
+    assert not Path("a.npz").exists()

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, without_torch
 
 import gpt_cli
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 
 
 def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -> None:
@@ -58,43 +60,64 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         assert (outcome.code, outcome.err) == (0, f"wrote {here / study}.png\n")
     outcome = run("explain", "--study", "scaling")
     assert outcome.code == 0
-    assert outcome.err.startswith("without a model of yours: ")
+    assert outcome.err.startswith("the study leaves out a trained model: ")
     assert run("explain", "--study", "scaling", "--run", "nowhere").code == 4
 
 
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["--layer", "2"], 2, "--layer: 2 is out of range; this model has 0 to 1"),
-        (["--head", "9"], 2, "--head: 9 is out of range; this model has 0 to 1"),
-        (["--query", "3"], 2, '--query: "3" is out of range; use 0 to 2, or all'),
-        (["--query", "-1"], 2, '--query: "-1" is out of range; use 0 to 2, or all'),
+        (["--layer", "2"], 2, '--layer: this model has layers 0 to 1, so "2" is out of range'),
+        (["--head", "9"], 2, '--head: this model has heads 0 to 1, so "9" is out of range'),
+        (["--query", "-1"], 2, '--query: use the position of a token, from 0, or all instead of "-1"'),
+        (["--checkpoint", "5"], 4, '"runs/smoke": this run has no checkpoint of step 5, only of 10, 20'),
         (["--example", "journy"], 2, '--example: "journy" is not allowed; use journey'),
-        (["--example", "journey"], 2, "--prompt: does not go with --example; leave one of them out"),
-        (["--study", "mask", "--example", "journey"], 2, "--study: does not go with --example; leave one of them out"),
-        (["--study", "mask"], 2, "--prompt: does not go with --study mask; leave one of them out"),
-        (["--json", "--format", "html"], 2, "--format: does not go with --json; leave one of them out"),
-        (["--out", "a.png"], 2, "--out: needs a study; use --study NAME, or --format html > FILE"),
+        (["--example", "journey"], 2, "--prompt: it does not go with --example; leave one of them out"),
+        (
+            ["--study", "mask", "--example", "journey"],
+            2,
+            "--study: it does not go with --example; leave one of them out",
+        ),
+        (["--study", "mask"], 2, "--prompt: it does not go with --study mask; leave one of them out"),
+        (["--json", "--format", "html"], 2, "--format: it does not go with --json; leave one of them out"),
+        (["--out", "a.png"], 2, "--out: only a study has a picture; redirect an explanation with --format html > FILE"),
         (["--format", "pdf"], 2, '--format: "pdf" is not allowed; use terminal | markdown | html'),
         (["--language", "de"], 2, '--language: "de" is not allowed; use en | zh'),
-        (["--run", "nowhere"], 4, '"nowhere": no such run or checkpoint'),
+        (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
     ],
 )
-def test_wrong_input_is_told_in_one_line(
-    smoke_run: Path, run: RunCommand, words: list[str], code: int, error: str
+def test_wrong_input_is_refused_before_torch_is_loaded(
+    smoke_run: Path, words: list[str], code: int, error: str
 ) -> None:
-    outcome = run("explain", "--prompt", "The value of", *words)
-    assert outcome.code == code
-    assert outcome.err.splitlines()[0].startswith(f"error: {error}")
+    done = without_torch("explain", "--prompt", "The value of", *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[0] == f"error: {error}"
+
+
+def test_a_position_that_the_prompt_does_not_have_is_refused(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("explain", "--prompt", "The value of", "--query", "3")
+    wrong = "the prompt has 3 tokens, so use a position from 0 to 2 instead of 3"
+    assert (outcome.code, outcome.err) == (2, f"error: --query: {wrong}\n")
+
+
+def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, run: RunCommand) -> None:
+    path = copied / "checkpoints" / "best.safetensors"
+    checkpoint = read_checkpoint(path)
+    # overflows in float32, where the model computes, and not in float64, where its explanation does
+    checkpoint.weights["blocks.1.attention.heads.0.Wq.weight"].fill_(3e38)
+    save_checkpoint(path, checkpoint)
+    outcome = run("explain", "--prompt", "The value of", "--layer", "1")
+    assert (outcome.code, outcome.out) == (4, "")
+    assert re.match(rf'error: "{path}": its model computes \w+ in layer 1 that are not finite', outcome.err)
 
 
 def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:
     for words, flag in ((["--layer", "3"], "--layer"), (["--run", "a"], "--run"), (["--truncate"], "--truncate")):
         assert run("explain", "--study", "mask", *words).err.startswith(
-            f"error: {flag}: does not go with --study mask;"
+            f"error: {flag}: it does not go with --study mask;"
         )
     outcome = run("explain", "--study", "mask", "--out", "a.gif")
-    assert (outcome.code, outcome.err) == (2, 'error: --out: "a.gif" has no known ending; use .png .svg\n')
+    assert (outcome.code, outcome.err) == (2, 'error: --out: "a.gif" ends in neither .png nor .svg\n')
 
 
 def test_a_long_prompt_is_refused_unless_it_may_be_cut(smoke_run: Path, run: RunCommand) -> None:

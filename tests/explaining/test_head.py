@@ -39,8 +39,8 @@ def model_of(form: str) -> GPT:
 def explained(form: str, queries: list[int], layer: int = 1) -> tuple[GPT, dict[str, Any]]:
     """A model, and the explanation of head 1 of a layer as a reader of the JSON sees it."""
     model = model_of(form)
-    report = explain_head(model, TOKENS, IDS, layer=layer, head=1, queries=queries)
-    return model, json.loads(json.dumps(report.to_json(), allow_nan=False))
+    explanation = explain_head(model, TOKENS, IDS, layer=layer, head=1, queries=queries)
+    return model, json.loads(json.dumps(explanation.to_json(), allow_nan=False))
 
 
 def numbers(content: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -165,8 +165,8 @@ def test_the_heads_side_by_side_are_what_each_is_explained_to_be() -> None:
 
 def test_the_three_largest_are_named_with_their_tokens() -> None:
     model = model_of("learned")
-    report = explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6])
-    of = {step.name: step for step in report.steps}
+    explanation = explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6])
+    of = {step.name: step for step in explanation.steps}
     weights = of["weights"].numbers[0]
     assert of["token_embedding"].notes[0].gaps == {"ids": "10 250 3 77 3 10 99"}
     first, second, third = np.argsort(-weights)[:3]
@@ -182,6 +182,6 @@ def test_the_three_largest_are_named_with_their_tokens() -> None:
 
 def test_one_token_looks_at_itself() -> None:
     model = model_of("learned")
-    report = explain_head(model, TOKENS[:1], IDS[:1], layer=0, head=0, queries=[0])
-    (weights,) = [step.numbers for step in report.steps if step.name == "weights"]
+    explanation = explain_head(model, TOKENS[:1], IDS[:1], layer=0, head=0, queries=[0])
+    (weights,) = [step.numbers for step in explanation.steps if step.name == "weights"]
     assert weights.tolist() == [[1.0]]

@@ -7,23 +7,26 @@ from gpt_cli.explaining.plots import plot
 from gpt_cli.inspecting import picture
 
 MAKERS = {
-    "scaling": lambda: studies.scaling(None), "mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding,
-}  # fmt: skip
+    "scaling": lambda: studies.scaling(None),
+    "mask": studies.mask,
+    "dropout": studies.dropout,
+    "padding": studies.padding,
+}
 
 
 @pytest.mark.parametrize("study", MAKERS)
 def test_a_study_is_drawn_with_its_numbers(study: str) -> None:
-    report = MAKERS[study]()
-    svg = plot(study, report, "en", kind="svg", notice=print).decode()
+    explanation = MAKERS[study]()
+    svg = plot(study, explanation, "en", kind="svg", notice=print).decode()
     if study == "scaling":
         assert "<!-- entropy /√K -->" in svg
-        for number in report.steps[-1].numbers.flat:
+        for number in explanation.steps[-1].numbers.flat:
             assert f"<!-- {number:.3g} -->" in svg
     else:
-        for step in report.steps:
+        for step in explanation.steps:
             for number in step.numbers.flat:
                 assert f"<!-- {number:.2f} -->" in svg or f"<!-- {number:.4f} -->" in svg
-    assert svg == plot(study, report, "en", kind="svg", notice=print).decode()
+    assert svg == plot(study, explanation, "en", kind="svg", notice=print).decode()
 
 
 def test_without_a_font_the_picture_is_in_english_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +34,8 @@ def test_without_a_font_the_picture_is_in_english_and_it_is_said(monkeypatch: py
     said: list[str] = []
     svg = plot("mask", studies.mask(), "zh", kind="svg", notice=said.append).decode()
     assert "<!-- renormalised -->" in svg
-    assert said == ["no installed font has Chinese; the picture is in English (Debian: apt install fonts-noto-cjk)"]
+    wrong = "no installed font has Chinese characters, so the picture is in English"
+    assert said == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]
 
 
 def test_png_is_png() -> None:

@@ -8,11 +8,11 @@ import torch
 
 import gpt_cli
 from gpt_cli.explaining import studies
-from gpt_cli.explaining.report import Report
+from gpt_cli.explaining.explanation import Explanation
 
 
-def numbers(report: Report) -> dict[str, np.ndarray]:
-    return {step.name: step.numbers for step in report.steps}
+def numbers(explanation: Explanation) -> dict[str, np.ndarray]:
+    return {step.name: step.numbers for step in explanation.steps}
 
 
 def test_facts_of_rows_that_can_be_worked_out_by_hand() -> None:
@@ -50,15 +50,15 @@ def test_normal_numbers_of_deviation_100_leave_one_weight_of_all() -> None:
 
 
 def test_scaling_looks_into_the_model_at_hand(smoke_run: Path) -> None:
-    report = studies.scaling(gpt_cli.load(smoke_run))
-    found = numbers(report)["model_scores"]
+    explanation = studies.scaling(gpt_cli.load(smoke_run))
+    found = numbers(explanation)["model_scores"]
     assert found.shape == (2, 6)
     assert (found[:, 1] >= found[:, 0]).all(), "divided scores are never sharper"
 
 
 def test_masking_before_and_renormalising_after_are_the_same_and_neither_leaks() -> None:
-    report = studies.mask()
-    found = numbers(report)
+    explanation = studies.mask()
+    found = numbers(explanation)
     np.testing.assert_allclose(found["masked_before_softmax"], found["renormalised"], atol=1e-15)
     np.testing.assert_allclose(found["row_sums"][0], 1)
     assert (found["row_sums"][1, :-1] < 0.9).all()

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from gpt_cli.explaining import studies
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import journey
-from gpt_cli.explaining.report import Note, Report, Step
 from gpt_cli.explaining.words import _WORDS, LANGUAGES, say
 from gpt_cli.explaining.writing import to_html, to_markdown, to_terminal
 
@@ -18,7 +18,9 @@ BESIDE = [
     Step("scores", "s", np.array([[1.0, -2.5]]), ["is"], ["今天", "is"], beside=True),
     Step("masked", "m", np.array([[1.0, -np.inf]]), ["is"], ["今天", "is"], beside=True),
 ]
-REPORT = Report(Note("mask_title"), [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])])
+REPORT = Explanation(
+    Note("mask_title"), [*BESIDE, Step("values", "v", np.arange(40.0).reshape(2, 20), ["今天", "<b>|x"])]
+)
 
 
 def test_steps_beside_each_other_become_columns() -> None:
@@ -50,15 +52,15 @@ def test_markdown_has_tables_that_keep_their_cells() -> None:
     assert row.startswith("| \\<b\\>\\|x | 20.0000 |")
     assert row.endswith("| 31.0000 | … |")
     note = Note("most_weight", {"query": "6 `", "list": "4 ` 0.5, 5 <script> 0.1"})
-    told = to_markdown(Report(Note("mask_title"), [replace(BESIDE[0], notes=[note])], source="a*b.txt"), "en")
+    told = to_markdown(Explanation(Note("mask_title"), [replace(BESIDE[0], notes=[note])], source="a*b.txt"), "en")
     assert "6 \\` looks most at: 4 \\` 0.5, 5 \\<script\\> 0.1" in told
     assert "a\\*b.txt" in told
 
 
 @pytest.mark.parametrize("write", [to_markdown, to_html])
-def test_no_column_of_tokens_is_left_out(write: Callable[[Report, str], str]) -> None:
+def test_no_column_of_tokens_is_left_out(write: Callable[[Explanation, str], str]) -> None:
     tokens = [f"token {number}" for number in range(30)]
-    text = write(Report(Note("mask_title"), [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)]), "en")
+    text = write(Explanation(Note("mask_title"), [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)]), "en")
     assert "token 29" in text
     assert "…" not in text.replace("… stands for more", "")
 
@@ -80,7 +82,9 @@ def test_every_word_is_there_in_both_languages_with_the_same_gaps() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("write", [lambda report, language: to_terminal(report, language, 100), to_markdown, to_html])
+@pytest.mark.parametrize(
+    "write", [lambda explanation, language: to_terminal(explanation, language, 100), to_markdown, to_html]
+)
 @pytest.mark.parametrize(
     "make", [journey, lambda: studies.scaling(None), studies.mask, studies.dropout, studies.padding]
 )

@@ -8,10 +8,10 @@ import torch
 from support.helpers import small_config
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpt_cli.cli.attn_dump import STAGES
 from gpt_cli.config import ModelConfig
-from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.dump import count_numbers, dump_attention, parse_selection
+from gpt_cli.errors import CheckpointError
+from gpt_cli.inspecting.dump import Origin, dump_attention
+from gpt_cli.inspecting.stages import STAGES, count_numbers
 from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.model.attention import Stages
 from gpt_cli.text.tokenizer import ByteTokenizer
@@ -46,31 +46,6 @@ def test_float16_is_close_enough_to_look_at() -> None:
     exact = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0,), heads=(0,))
     assert dump.weights.dtype == np.float16
     assert np.abs(dump.weights.astype(float) - exact.weights).max() < 2**-11
-
-
-@pytest.mark.parametrize(
-    ("text", "chosen"),
-    [(None, (0, 1, 2, 3)), ("0", (0,)), ("3,0-1", (0, 1, 3)), ("1-1, 2", (1, 2)), ("0,0", (0,))],
-)
-def test_selections_are_numbers_and_ranges(text: str | None, chosen: tuple[int, ...]) -> None:
-    assert parse_selection(text, 4, "--layers") == chosen
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("4", '--layers: "4" is out of range; this model has 0 to 3'),
-        ("2-1", '--layers: "2-1" is out of range; this model has 0 to 3'),
-        ("", '--layers: "" is not a number or a range; write for example 0,3-5'),
-        ("1-", '--layers: "1-" is not a number or a range; write for example 0,3-5'),
-        ("-1", '--layers: "-1" is not a number or a range; write for example 0,3-5'),
-        ("²", '--layers: "²" is not a number or a range; write for example 0,3-5'),
-    ],
-)
-def test_wrong_selections_are_told_as_typed(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        parse_selection(text, 4, "--layers")
-    assert raised.value.lines() == [f"error: {message}"]
 
 
 def test_half_precision_keeps_a_weight_as_finely_as_the_readme_says() -> None:
@@ -169,3 +144,15 @@ def test_numbers_are_counted_before_they_are_there(settings: list[str]) -> None:
     for stages in (("weights",), ("weights", "scores", "queries", "keys", "values", "heads")):
         dump = dump_attention(model, tokenizer, list(range(9)), layers=range(2), heads=range(2), stages=stages)
         assert sum(array.size for array in dump.stages.values()) == 4 * count_numbers(stages, 9, sizes)
+
+
+def test_a_model_that_computes_no_finite_attention_is_refused() -> None:
+    model = GPT(SIZES, 257, torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        # each is finite, their products are not
+        model.state_dict()["blocks.1.attention.heads.2.Wq.weight"].fill_(1e38)
+    wrong = r'^"runs/a/best.safetensors": its model computes \w+ in layer 1 that are not finite, so it cannot be used$'
+    origin = Origin("runs/a/best.safetensors", 5, "今ab")
+    with pytest.raises(CheckpointError, match=wrong):
+        dump_attention(model, ByteTokenizer(), IDS, layers=(0, 1), heads=(1, 2), origin=origin)
+    dump_attention(model, ByteTokenizer(), IDS, layers=(0,), heads=(0,))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from support.pages import dump_of, random_weights
 
-from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.export import FORMATS, check_format, write_dump, writing_bytes
+from gpt_cli.inspecting.export import write_dump
+from gpt_cli.inspecting.formats import FORMATS
 
 TOKENS = ("今", 'a,"b"', "\n")
 WEIGHTS = np.zeros((2, 1, 3, 3), np.float32)
@@ -24,29 +22,6 @@ DUMP = AttentionDump(
     TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS, "queries": np.ones((2, 1, 3, 4), np.float32)}
 )
 PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS})
-
-
-@pytest.mark.parametrize("ending", FORMATS)
-def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
-    """Never too little, and of memory at most ten times too much."""
-    dump = dump_of(["word"] * 64, random_weights(3, 3, 64))
-    path = tmp_path / f"a{ending}"
-    write_dump(path, dump)  # what is loaded once is no part of it
-    memory, disk = (9 * share for share in writing_bytes(path, 64 * 64))
-    tracemalloc.start()
-    write_dump(path, dump)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak <= memory + 200_000  # the page has its script too
-    assert memory <= 10 * peak
-    assert path.stat().st_size <= disk + 50_000
-
-
-@pytest.mark.parametrize("ending", [".json", ".csv", ".html", ".png", ".svg"])
-def test_half_precision_is_refused_where_a_file_has_none(ending: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        check_format(Path(f"a{ending}"), ("weights",), "float16")
-    assert str(raised.value) == f"--file-dtype: {ending} has no float16; use .npz or .safetensors"
 
 
 def test_npz_opens_without_pickle(tmp_path: Path) -> None:
@@ -110,14 +85,6 @@ def test_outputs_of_heads_and_numbers_of_heads_have_names_of_their_own(tmp_path:
     with np.load(tmp_path / "a.npz") as arrays:
         np.testing.assert_array_equal(arrays["heads"], outputs)
         assert arrays["head_numbers"].tolist() == [2]
-
-
-def test_endings_that_are_no_format_are_refused() -> None:
-    with pytest.raises(UsageError) as raised:
-        check_format(Path("x/a.txt"), ("weights",))
-    assert raised.value.lines() == [f'error: --out: "a.txt" has no known ending; use {" ".join(FORMATS)}']
-    with pytest.raises(UsageError, match=r"--stage: \.csv holds weights only"):
-        check_format(Path("a.csv"), ("weights", "keys"))
 
 
 @pytest.mark.parametrize("ending", FORMATS)

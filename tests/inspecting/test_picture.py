@@ -3,6 +3,8 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from gpt_cli.inspecting import picture
-from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.dump import AttentionDump, Origin
 from gpt_cli.inspecting.picture import draw, find_fonts
 
 
@@ -82,11 +84,28 @@ def test_a_text_that_looks_like_a_formula_is_not_one() -> None:
     assert len(draw(dump(["$x^", "$\\frac{", "}$"]))) > 1000
 
 
+def test_the_foot_names_checkpoint_step_and_prompt() -> None:
+    origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "$x^ The\nvalue")
+    svg = draw(replace(dump(["a", "b", "c"]), origin=origin), kind="svg").decode()
+    assert "<!-- runs/tiny/checkpoints/best.safetensors, step 1,200 -->" in svg
+    assert "<!-- “$x^ The↵value” -->" in svg
+
+
+def test_a_long_path_and_a_long_prompt_are_cut_to_the_width_of_the_picture() -> None:
+    origin = Origin("far/" * 100 + "best.safetensors", 7, "今天 " * 500)
+    svg = draw(replace(dump(["a", "b", "c"]), origin=origin), kind="svg").decode()
+    path, prompt = re.findall(r"<!-- (…far.*|“.*) -->", svg)
+    assert path.endswith("far/best.safetensors, step 7")
+    assert prompt.endswith("…”")
+    assert len(path) < 70 > 2 * prompt.count("今")
+
+
 def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(dump(["今", "a"]), said.append)
-    assert said == ["no installed font has 今; such tokens are labelled by id (Debian: apt install fonts-noto-cjk)"]
+    wrong = "no installed font has 今, so the picture shows ids instead of these tokens"
+    assert said == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]
 
 
 def test_fonts_that_together_have_the_characters_are_found() -> None:

@@ -1,4 +1,4 @@
-"""Attention to make pages and pictures of, and what a page holds."""
+"""Attention to make pages and pictures of, and the content of a page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.inspecting.dump import AttentionDump, Chance
+from gpt_cli.inspecting.dump import AttentionDump, Chance, Origin
 
 
-def dump_of(tokens: list[str], weights: np.ndarray, chances: tuple[Chance, ...] = ()) -> AttentionDump:
+def dump_of(
+    tokens: list[str], weights: np.ndarray, chances: tuple[Chance, ...] = (), origin: Origin | None = None
+) -> AttentionDump:
     layers, heads, count, _ = weights.shape
     return AttentionDump(
-        tuple(tokens), tuple(range(count)), tuple(range(layers)), tuple(range(heads)), {"weights": weights}, chances
+        tokens=tuple(tokens),
+        token_ids=tuple(range(count)),
+        layers=tuple(range(layers)),
+        heads=tuple(range(heads)),
+        stages={"weights": weights},
+        chances=chances,
+        origin=origin,
     )
 
 
@@ -34,7 +42,7 @@ def content_of(page: bytes) -> dict[str, Any]:
 
 
 def restored(page: bytes) -> np.ndarray:
-    """The weights [layers, heads, T (T + 1) / 2] that a page holds."""
+    """The weights of a page, [layers, heads, T (T + 1) / 2]."""
     content = content_of(page)
     numbers = np.frombuffer(
         zlib.decompress(base64.b64decode(content["weights"])), "<u2" if content["levels"] > 255 else "u1"

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
+from dataclasses import asdict
 from importlib import resources
 
 import numpy as np
@@ -16,22 +17,31 @@ from gpt_cli.inspecting.labels import label_of
 
 _SCRIPTS = ("words.js", "weights.js", "maps.js", "lines.js", "page.js")
 _FEW = 2**18  # so many numbers of two bytes still make a file below a megabyte
+_MAX_PROMPT = 80  # characters; the whole text is on the page below
 
 
 def build_page(dump: AttentionDump) -> bytes:
     """The page as HTML in UTF-8, with the weights of all chosen heads in it.
 
-    It may load nothing and run nothing but its own script, whose hash stands in its content security policy;
-    the text of tokens is data, which the script shows as text.
+    It may load nothing and run nothing but its own script, whose hash its content security policy names; the text of
+    tokens and of the prompt is data, which the script shows as text.
     """
     style = _part("page.css")
     script = "(() => {\n'use strict';\n" + "\n".join(map(_part, _SCRIPTS)) + "\n})();\n"
-    policy = "; ".join((
-        "default-src 'none'", f"script-src {hash_of_source(script)}", f"style-src {hash_of_source(style)}",
-        "base-uri 'none'", "form-action 'none'",
-    ))  # fmt: skip
+    rules = (
+        "default-src 'none'",
+        f"script-src {hash_of_source(script)}",
+        f"style-src {hash_of_source(style)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
     page = _part("page.html")
-    for name, value in {"policy": policy, "style": style, "script": script, "content": _content(dump)}.items():
+    for name, value in {
+        "policy": "; ".join(rules),
+        "style": style,
+        "script": script,
+        "content": _content(dump),
+    }.items():
         page = page.replace("{{" + name + "}}", value)
     return page.encode()
 
@@ -40,13 +50,13 @@ def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
     """Square roots of weights, 0 to 1, as whole numbers up to `levels`.
 
     The square of number / levels differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): small
-    weights, of which long texts have many, are held more finely than large ones.
+    weights, of which long texts have many, keep more digits than large ones.
     """
     return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")
 
 
 def _content(dump: AttentionDump) -> str:
-    """What the script reads: JSON, with nothing in it that HTML could take for markup."""
+    """The JSON that the script reads, with nothing in it that HTML could take for markup."""
     num_tokens = len(dump.tokens)
     triangles = dump.weights[..., *np.tril_indices(num_tokens)]  # [layers, heads, T (T + 1) / 2]
     levels = 65535 if triangles.size <= _FEW else 255
@@ -57,6 +67,7 @@ def _content(dump: AttentionDump) -> str:
         "heads": dump.heads,
         "generated": [{"probability": chance.probability, "rank": chance.rank} for chance in dump.chances],
         "colours": STEPS,
+        "origin": dump.origin and asdict(dump.origin) | {"prompt": label_of(dump.origin.prompt, limit=_MAX_PROMPT)},
         "levels": levels,
         "weights": base64.b64encode(zlib.compress(quantise(triangles, levels).tobytes(), 9)).decode(),
     }

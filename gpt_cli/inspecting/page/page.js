@@ -1,4 +1,4 @@
-// The page itself: what is chosen, and what follows from it. Token text reaches the document by textContent alone.
+// The page itself: what is chosen, and what follows from it. Text of the user reaches the document by textContent alone.
 
 const byId = (name) => document.getElementById(name);
 const root = document.documentElement;
@@ -29,7 +29,7 @@ class Page {
   get words() { return WORDS[this.language]; }
   get token() { return this.hovered ?? this.chosen; }
 
-  // --- what stands on the page once
+  // --- the parts of the page that never change
 
   buildHeads() {
     const { layers, heads } = this.weights;
@@ -175,20 +175,22 @@ class Page {
     if (inside) this.bringToView();
   }
 
-  // --- what follows
+  // --- the parts that follow from a choice
 
   weight(query, key) {
     return this.weights.of(this.layer, this.head)[query * this.weights.numTokens + key];
   }
 
-  // With its place, since words return; set apart, so that no direction of writing reaches the numbers beside it.
+  // With its position, since words return; isolated, so that a token's direction of writing leaves the numbers alone.
   quoted(token) { return `“\u2068${this.weights.labels[token].text}\u2069” (${token})`; }
 
   // All words of the page, in its language.
   speak() {
     const { words, weights } = this;
     root.lang = this.language === "zh" ? "zh-CN" : "en";
-    document.title = `${words.title} – gpt`;
+    const { origin } = weights;
+    document.title = `${words.title}${origin ? `: ${origin.prompt}` : ""} – gpt`;
+    byId("origin").textContent = origin ? words.origin(`\u2068${origin.prompt}\u2069`, origin.checkpoint, origin.step) : "";
     for (const element of document.querySelectorAll("[data-word]")) element.textContent = words[element.dataset.word];
     for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", words[element.dataset.label]);
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);

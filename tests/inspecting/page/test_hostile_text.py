@@ -1,4 +1,4 @@
-"""Nothing that the text of a token says happens."""
+"""No text of a token, a prompt or a path does anything on the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 from support.browsers import Opened
 from support.pages import dump_of, random_weights
 
-from gpt_cli.inspecting.dump import Chance
+from gpt_cli.inspecting.dump import Chance, Origin
 from gpt_cli.inspecting.page import build_page
 
 CALL = "fired(1)"
@@ -45,7 +45,9 @@ PAYLOADS = [
 def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     assert len(set(PAYLOADS)) >= 60
     path = tmp_path / "<img src=x onerror=fired(1)>.html"
-    path.write_bytes(build_page(dump_of(PAYLOADS, random_weights(1, 2, len(PAYLOADS)), (Chance(0.5, 1),) * 3)))
+    origin = Origin(f"<img src=x onerror={CALL}>", 5, f"</script><script>{CALL}</script>")
+    weights = random_weights(1, 2, len(PAYLOADS))
+    path.write_bytes(build_page(dump_of(PAYLOADS, weights, (Chance(0.5, 1),) * 3, origin)))
     opened = Opened(browser, path)
     page = opened.page
     for token, payload in enumerate(PAYLOADS):
@@ -55,6 +57,7 @@ def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
         assert span.evaluate("e => e.childElementCount") == 0
         if payload.isprintable():
             assert span.evaluate("e => e.textContent") == payload
+    assert page.inner_text("#origin") == f"“\u2068{origin.prompt}\u2069” · {origin.checkpoint}, step 5"
     page.click("#language")
     labels = page.evaluate("parseFloat(document.getElementById('map').style.width)") - len(PAYLOADS) * 2
     page.locator("#map").hover(position={"x": labels + 5, "y": labels + 60})

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 from support.browsers import Opened
 from support.pages import dump_of, random_weights, restored
 
-from gpt_cli.inspecting.dump import Chance
+from gpt_cli.inspecting.dump import Chance, Origin
 from gpt_cli.inspecting.page import build_page
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
@@ -24,7 +24,8 @@ ROW, COLUMN = np.tril_indices(8)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "attention.html"
-    path.write_bytes(build_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)))))
+    origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "The value of 今天\n is")
+    path.write_bytes(build_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)), origin)))
     return path
 
 
@@ -257,6 +258,16 @@ def test_a_written_token_tells_its_probability(opened: Opened) -> None:
     assert "probability 0.1250, rank 2" in opened.page.inner_text("#details")
     opened.page.locator(".token").nth(5).focus()
     assert "probability" not in opened.page.inner_text("#details")
+
+
+def test_the_page_names_prompt_checkpoint_and_step(opened: Opened) -> None:
+    page = opened.page
+    assert plain(page.inner_text("#origin")) == (
+        "“The value of 今天↵ is” · runs/tiny/checkpoints/best.safetensors, step 1200"
+    )
+    assert page.title() == "Attention: The value of 今天↵ is – gpt"
+    page.click("#language")
+    assert plain(page.inner_text("#origin")).endswith("best.safetensors，第 1200 步")
 
 
 def test_a_picture_is_copied_with_its_ground(opened: Opened) -> None:

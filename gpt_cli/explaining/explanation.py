@@ -11,28 +11,28 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence, or a name: a key of the words, and what stands in its gaps."""
+    """A sentence or a name: a key of the words, and the values of its gaps."""
 
     key: str
     gaps: Mapping[str, Any] = field(default_factory=dict)
 
 
-Label = str | Note  # a plain text stays as it is in every language
+Label = str | Note  # a plain text is the same in every language
 
 
 @dataclass(frozen=True)
 class Step:
     """One computation and its result.
 
-    `numbers` [rows, columns] in float64. A step that is `beside` others has one number for each of the same things (the
-    tokens looked at), so that its single row may be shown as a column beside theirs.
+    `numbers` is [rows, columns] in float64. A step that is `beside` others has one row, with a number for each of the
+    same columns as theirs (the tokens looked at), so that a writer can show these steps side by side.
     """
 
-    name: str  # also the key of its title in the words, where `title` is none
+    name: str  # also the key of its title in the words, where `title` is None
     formula: str
     numbers: np.ndarray
     rows: Sequence[Label]
-    columns: Sequence[Label] = ()  # none: they are counted
+    columns: Sequence[Label] = ()  # empty: they are numbered
     part: str = ""
     notes: Sequence[Note] = ()
     beside: bool = False
@@ -43,8 +43,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A title, steps in order, and the parameters that they take, by name."""
+class Explanation:
+    """A title, steps in order, and the parameters that the steps use, by name."""
 
     title: Note
     steps: Sequence[Step]
@@ -56,12 +56,17 @@ class Report:
         """Every digit of every number; minus infinity is null."""
         steps = [
             {
-                "part": step.part, "name": step.name, "formula": step.formula, "shape": list(step.numbers.shape),
-                "rows": _names(step.rows), "columns": _names(step.columns), "numbers": _listed(step.numbers),
+                "part": step.part,
+                "name": step.name,
+                "formula": step.formula,
+                "shape": list(step.numbers.shape),
+                "rows": _names(step.rows),
+                "columns": _names(step.columns),
+                "numbers": _listed(step.numbers),
                 "notes": [{"note": note.key, **note.gaps} for note in step.notes],
             }
             for step in self.steps
-        ]  # fmt: skip
+        ]
         parameters = {name: _listed(numbers) for name, numbers in self.parameters.items()}
         return {**self.facts, "steps": steps, **({"parameters": parameters} if parameters else {})}
 

@@ -1,0 +1,145 @@
+"""What `gpt attn-dump` does with the model: run it on the prompt, then write a file or draw in the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console as RichConsole
+
+from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.cli.prompts import encode_prompt
+from gpt_cli.cli.terminal import Console, colourful, size, table
+from gpt_cli.cli.work.attn_dump import STDOUT, Wanted
+from gpt_cli.errors import EnvironmentFailure, counted
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
+from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
+from gpt_cli.inspecting.export import as_bytes
+from gpt_cli.inspecting.formats import writing_bytes
+from gpt_cli.inspecting.labels import label_of
+from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
+from gpt_cli.machine import available_memory, choose_device
+from gpt_cli.model import GPT
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import continuations
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.text.tokenizer import Tokenizer
+
+
+def dump_and_show(wanted: Wanted, console: Console) -> None:
+    """Run the model on the prompt, write or draw its attention, and print what the flags ask for."""
+    device = choose_device(wanted.device)
+    loaded = load(wanted.run, wanted.checkpoint, console.warn)
+    sizes = loaded.config.model
+    layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
+    heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
+    ids = encode_prompt(
+        loaded.tokenizer, wanted.prompt, sizes.context_length, wanted.num_generated, truncate=wanted.truncate
+    )
+    _require_room(wanted, loaded, layers, heads, len(ids))
+    model = loaded.model.to(device)
+    added = _continuation(model, loaded.tokenizer, ids, wanted) if wanted.num_generated else []
+    dump = dump_attention(
+        model,
+        loaded.tokenizer,
+        ids + added,
+        layers=layers,
+        heads=heads,
+        stages=wanted.stages,
+        file_dtype=wanted.file_dtype,
+        num_generated=len(added),
+        origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
+    )
+    generated = [
+        {"text": text, "probability": chance.probability, "rank": chance.rank}
+        for text, chance in zip(dump.tokens[len(ids) :], dump.chances, strict=True)
+    ]
+    if generated:
+        rows = [("generated", "probability", "rank")]
+        rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
+        console.notice(table(rows))
+    _write(wanted, dump, console)
+    if wanted.json:
+        console.json(
+            {
+                "checkpoint": str(loaded.path),
+                "out": wanted.out and str(wanted.out),
+                "layers": dump.layers,
+                "heads": dump.heads,
+                "tokens": dump.tokens,
+                "stages": wanted.stages,
+                **({"generated": generated} if wanted.num_generated else {}),
+            }
+        )
+
+
+def _continuation(model: GPT, tokenizer: Tokenizer, ids: list[int], wanted: Wanted) -> list[int]:
+    """What the model writes after ids, until it ends the text."""
+    (tokens,) = continuations(
+        Decoder(model),
+        [ids],
+        SamplingParameters(temperature=wanted.temperature),
+        max_new_tokens=wanted.num_generated,
+        seed=wanted.seed,
+        end_of_text=tokenizer.end_of_text,
+    )
+    return tokens
+
+
+def _require_room(
+    wanted: Wanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int
+) -> None:
+    """Before the model runs, refuse what memory or disk cannot hold, and name flags that make it fit."""
+    num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
+    numbers = count_numbers(wanted.stages, num_tokens, loaded.config.model)
+    writing, written = (0, 0) if wanted.ending is None else writing_bytes(wanted.ending, numbers)
+    # the arrays of all layers, and once more while they are put together
+    needs = [(8 * numbers + writing, available_memory(), "memory")]
+    if wanted.out is not None and wanted.out != STDOUT:
+        folder = next(parent for parent in wanted.out.absolute().parents if parent.is_dir())
+        needs.append((written, shutil.disk_usage(folder).free, "disk"))
+    for per_head, free, what in needs:
+        if free is None or per_head * count <= free:
+            continue
+        shorter = "use a shorter prompt" + (" or a smaller --generate" if wanted.num_generated else "")
+        raise EnvironmentFailure(
+            "attn-dump",
+            f"{counted(count, 'head')} on {counted(num_tokens, 'token')} take about {size(per_head * count)} of {what}"
+            f", and {size(free)} are free",
+            hint=flags_that_fit(layers, heads, free // max(1, per_head)) or shorter,
+        )
+
+
+def _write(wanted: Wanted, dump: AttentionDump, console: Console) -> None:
+    """A file, or stdout, or a drawing on stdout."""
+    if wanted.out is None or wanted.ending is None:
+        _draw(console, dump)
+        return
+    content = as_bytes(dump, wanted.ending, console.notice)
+    if wanted.out == STDOUT:
+        console.result(content.decode().removesuffix("\n"))
+        return
+    write_durably(wanted.out, [content])
+    numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
+    console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
+
+
+def _draw(console: Console, dump: AttentionDump) -> None:
+    """Draw on stdout: in colour on a terminal, in shades elsewhere."""
+    width = shutil.get_terminal_size().columns
+    terminal = RichConsole(
+        file=sys.stdout, width=width, no_color=not colourful(sys.stdout), highlight=False, soft_wrap=True
+    )
+    # with sixteen colours, the shades of one scale cannot be told apart
+    colour = colourful(sys.stdout) and terminal.color_system in ("256", "truecolor")
+    for title, weights in maps_to_draw(dump).items():
+        drawing, num_shown = draw_map(dump.tokens, weights, width, colour=colour)
+        if num_shown < len(dump.tokens):
+            console.notice(f"the last {num_shown} of {len(dump.tokens)} tokens fit here; --out FILE.png shows all")
+        # captured, since rich would end the process by itself when the reader of stdout goes away
+        with terminal.capture() as capture:
+            terminal.print(title)
+            terminal.print(drawing)
+        console.result(capture.get().rstrip("\n"))

@@ -1,0 +1,119 @@
+"""What `gpt explain` does before it loads torch: it refuses what the flags and the checkpoint's header rule out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.cli.prompts import read_prompt
+from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.explaining.names import PICTURES
+from gpt_cli.inspecting.stages import out_of_range
+
+
+@dataclass(frozen=True)
+class HeadWanted:
+    """One head of a model on a prompt; `query` is a position, `all`, or None for the last."""
+
+    prompt: str
+    run: Path | None
+    checkpoint: str | None
+    layer: int
+    head: int
+    query: str | None
+    truncate: bool
+
+
+@dataclass(frozen=True)
+class StudyWanted:
+    """A study; `run` and `checkpoint` are for the one that looks into a model too."""
+
+    name: str
+    run: Path | None
+    checkpoint: str | None
+
+
+def explain(
+    *,
+    prompt: str | None,
+    prompt_file: Path | None,
+    run: Path | None,
+    checkpoint: str | None,
+    layer: int | None,
+    head: int | None,
+    query: str | None,
+    example: str | None,
+    study: str | None,
+    out: Path | None,
+    truncate: bool,
+    form: str | None,
+    language: str,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Explain one head of a model, or a published example, or work through a study."""
+    of_head = {
+        "--prompt": prompt,
+        "--prompt-file": prompt_file,
+        "--layer": layer,
+        "--head": head,
+        "--query": query,
+        "--truncate": truncate or None,
+    }
+    of_model = {"--run": run, "--checkpoint": checkpoint}
+    if example:
+        _refuse({"--study": study, **of_head, **of_model}, "--example")
+    elif study:
+        _refuse(of_head | ({} if study == "scaling" else of_model), f"--study {study}")
+    if json:
+        _refuse({"--format": form}, "--json")
+    if out is not None:
+        _check_picture(out, study)
+    wanted: HeadWanted | StudyWanted | None = None  # None: the example
+    if study:
+        wanted = StudyWanted(study, run, checkpoint)
+    elif not example:
+        wanted = _head(prompt, prompt_file, run, checkpoint, layer or 0, head or 0, query, truncate=truncate)
+    from gpt_cli.cli.work.explanations import explain_and_show  # only now torch
+
+    explain_and_show(wanted, Console(quiet), out=out, form=None if json else form or "terminal", language=language)
+
+
+def _refuse(given: dict[str, object], beside: str) -> None:
+    """Raises UsageError for the first flag that has a value although it does nothing here."""
+    for flag, value in given.items():
+        if value is not None:
+            raise UsageError(flag, f"it does not go with {beside}; leave one of them out")
+
+
+def _check_picture(out: Path, study: str | None) -> None:
+    if study is None:
+        wrong = "only a study has a picture; redirect an explanation with --format html > FILE"
+        raise UsageError("--out", wrong, hint="--study mask")
+    if out.suffix.lower() not in PICTURES:
+        raise UsageError("--out", f"{shown(out.name)} ends in neither {' nor '.join(PICTURES)}")
+    require_foreign(out)
+
+
+def _head(
+    prompt: str | None,
+    prompt_file: Path | None,
+    run: Path | None,
+    checkpoint: str | None,
+    layer: int,
+    head: int,
+    query: str | None,
+    *,
+    truncate: bool,
+) -> HeadWanted:
+    """The head that is wanted; raises UsageError for what the model of this header does not have."""
+    if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
+        raise UsageError("--query", f"use the position of a token, from 0, or all instead of {shown(query)}")
+    sizes = find_header(run, checkpoint).config.model
+    for flag, value, count in (("--layer", layer, sizes.num_blocks), ("--head", head, sizes.num_heads)):
+        if value >= count:
+            raise UsageError(flag, out_of_range(flag, value, count))
+    return HeadWanted(read_prompt(prompt, prompt_file), run, checkpoint, layer, head, query, truncate)

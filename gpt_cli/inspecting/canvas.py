@@ -1,0 +1,56 @@
+"""What pictures are drawn on: matplotlib's canvas of dots, always the same, whatever MPLBACKEND names.
+
+Everything of matplotlib that this program uses comes from here, because its import fails where the variable names a
+canvas that is not installed: a notebook passes its own on to the commands of its shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def _without_variable(name: str) -> Iterator[str | None]:
+    """Hide a variable of the environment, and give its value."""
+    value = os.environ.pop(name, None)
+    try:
+        yield value
+    finally:
+        if value is not None:
+            os.environ[name] = value
+
+
+_first = "matplotlib" not in sys.modules
+with _without_variable("MPLBACKEND") as _named:
+    import matplotlib
+    from matplotlib import font_manager, rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.ft2font import FT2Font
+
+if _first and _named:  # a caller of ours who draws too finds matplotlib as it would be without us
+    with contextlib.suppress(ValueError):
+        matplotlib.rcParams["backend"] = _named
+
+__all__ = ["Axes", "FT2Font", "Figure", "PowerNorm", "SubFigure", "as_file", "font_manager", "new_figure", "rc_context"]
+
+
+def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
+    """An empty figure, in inches and dots per inch."""
+    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def as_file(figure: Figure, kind: str) -> bytes:
+    """A figure as png or svg. The same figure gives the same bytes: no date, and no random names of parts."""
+    buffer = io.BytesIO()
+    with rc_context({"svg.hashsalt": "gpt"}):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()

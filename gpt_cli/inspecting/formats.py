@@ -1,0 +1,56 @@
+"""The formats of attention files: what each can hold, and what it costs. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gpt_cli.errors import UsageError, shown
+
+_MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png
+
+
+class _Costs(NamedTuple):
+    """Bytes for each number of a dump: of memory while the file is written, and of the file before compression."""
+
+    memory: int
+    disk: int
+
+
+_COSTS = {
+    ".npz": _Costs(memory=16, disk=4),
+    ".safetensors": _Costs(memory=16, disk=4),
+    ".json": _Costs(memory=140, disk=24),
+    ".csv": _Costs(memory=80, disk=36),
+    ".html": _Costs(memory=16, disk=2),
+    ".png": _Costs(memory=100, disk=4),
+    ".svg": _Costs(memory=200, disk=4),
+}
+FORMATS = tuple(_COSTS)
+PICTURES = (".png", ".svg")
+_WITH_STAGES = (".npz", ".safetensors", ".json")
+_WITH_HALVES = (".npz", ".safetensors")
+
+
+def format_of(path: Path) -> str:
+    """The format that the ending of a name means, in capitals or not, such as `.png`. Raises UsageError."""
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
+        raise UsageError("--out", f"{shown(path.name)} ends in none of {', '.join(FORMATS)}")
+    return ending
+
+
+def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
+    """Raises UsageError when a format cannot hold the stages or the type of number."""
+    if ending not in _WITH_STAGES and set(stages) != {"weights"}:
+        wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
+        raise UsageError("--stage", wrong)
+    if file_dtype != "float32" and ending not in _WITH_HALVES:
+        raise UsageError("--file-dtype", f"a {ending} file has no {file_dtype}; use {' or '.join(_WITH_HALVES)}")
+
+
+def writing_bytes(ending: str, num_numbers: int) -> tuple[int, int]:
+    """About what memory and what disk one head's share of a file takes, from how many numbers the head has."""
+    memory, disk = (cost * num_numbers for cost in _COSTS[ending])
+    return (memory + _MAP_MEMORY, disk + _MAP_DISK) if ending == ".png" else (memory, disk)

@@ -1,0 +1,49 @@
+"""What a user may ask for: stages of attention, layers and heads. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import UsageError, shown
+
+STAGES = ("weights", "scores", "queries", "keys", "values", "heads")
+
+
+def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:
+    """The numbers that `0,3-5` means, sorted; None means all of 0..count-1. Raises UsageError."""
+    if text is None:
+        return tuple(range(count))
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20:
+            raise UsageError(flag, f"{shown(part)} is neither a number nor a range", hint=f"{flag} 0,3-5")
+        low, high = int(first), int(last or first)
+        if low > high:
+            raise UsageError(flag, f"the range {shown(part)} runs backwards", hint=f"{flag} {high}-{low}")
+        if high >= count:
+            raise UsageError(flag, out_of_range(flag, part, count))
+        chosen.update(range(low, high + 1))
+    return tuple(sorted(chosen))
+
+
+def out_of_range(flag: str, value: object, count: int) -> str:
+    """The sentence for a layer or head that a model does not have: `flag` names which, `count` how many there are."""
+    noun = flag.strip("-").removesuffix("s")
+    return f"this model has {noun}s 0 to {count - 1}, so {shown(value)} is out of range"
+
+
+def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
+    """How many numbers the stages of one head contain."""
+    widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
+    return sum(num_tokens * widths.get(stage, sizes.head_size) for stage in stages)
+
+
+def flags_that_fit(layers: Sequence[int], heads: Sequence[int], num_fitting: int) -> str | None:
+    """The flags that select as many of these heads as fit: whole layers, else heads of the first one; None for none."""
+    if num_fitting >= len(heads):
+        return f"--layers {','.join(map(str, layers[: num_fitting // len(heads)]))}"
+    if num_fitting:
+        return f"--layers {layers[0]} --heads {','.join(map(str, heads[:num_fitting]))}"
+    return None

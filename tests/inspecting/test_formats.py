@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from support.pages import dump_of, random_weights
+
+from gpt_cli.errors import UsageError
+from gpt_cli.inspecting.export import write_dump
+from gpt_cli.inspecting.formats import FORMATS, check_format, format_of, writing_bytes
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
+    """Never too little, and of memory at most ten times too much."""
+    dump = dump_of(["word"] * 64, random_weights(3, 3, 64))
+    path = tmp_path / f"a{ending}"
+    write_dump(path, dump)  # imports and caches are no part of it
+    memory, disk = (9 * share for share in writing_bytes(ending, 64 * 64))
+    tracemalloc.start()
+    write_dump(path, dump)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= memory + 200_000  # the page has its script too
+    assert memory <= 10 * peak
+    assert path.stat().st_size <= disk + 50_000
+
+
+@pytest.mark.parametrize(("name", "ending"), [("a.PNG", ".png"), ("a.b.Npz", ".npz"), (".x.json", ".json")])
+def test_an_ending_may_be_in_capitals(name: str, ending: str) -> None:
+    assert format_of(Path(name)) == ending
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a", "png", ".png"])
+def test_a_name_with_another_ending_is_refused_with_those_that_work(name: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        format_of(Path(name))
+    endings = ".npz, .safetensors, .json, .csv, .html, .png, .svg"
+    assert raised.value.lines() == [f'error: --out: "{name}" ends in none of {endings}']
+
+
+@pytest.mark.parametrize("ending", [".json", ".csv", ".html", ".png", ".svg"])
+def test_half_precision_is_refused_where_a_file_has_none(ending: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        check_format(ending, ("weights",), "float16")
+    assert str(raised.value) == f"--file-dtype: a {ending} file has no float16; use .npz or .safetensors"
+    for holding in (".npz", ".safetensors"):
+        check_format(holding, ("weights", "scores"), "float16")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".html", ".png", ".svg"])
+def test_other_stages_are_refused_where_a_file_holds_weights_only(ending: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        check_format(ending, ("weights", "scores"))
+    assert str(raised.value) == f"--stage: a {ending} file holds weights only; use .npz, .safetensors or .json"
