@@ -12,7 +12,7 @@ from gpt_cli.config.schema import Config
 _NOUNS_BY_KEY = {
     "data.source": ["a source of text", "a list of sources"],
     "train.device": ["auto", "cpu", "cuda", "cuda:N"],
-    "train.max_time": ["a duration up to 10,000 hours, such as 90s or 1h30m,", "null"],
+    "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
 }
 _NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
 
@@ -66,6 +66,6 @@ def settings_table() -> str:
     lines = ["| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
     for key, details in known_keys().items():
         default = json.dumps(details["default"]).strip('"')
-        allowed = " or ".join(word.rstrip(",") for word in allowed_values(key, details))
+        allowed = " or ".join(allowed_values(key, details))
         lines.append(f"| `{key}` | {default} | {allowed} | {details['description']} |")
     return "\n".join(lines)

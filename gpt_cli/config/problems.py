@@ -78,12 +78,15 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
         return UsageError(source, sentence, hint=f"did you mean {nearest}?" if nearest else None)
     if len(place) == 1:
         return UsageError(source, f"{key} is a section, so its settings belong below it")
-    where = source if source.startswith("--") and source != "--set" else f"{source}: {key}"
+    is_flag = source.startswith("--") and source != "--set"
+    where = source if is_flag else f"{source}: {key}"
     as_written = content[place[0]][place[1]]
     if advice := str(details.get("ctx", {}).get("error", "")):
         return UsageError(where, f"{_shown(as_written)} {advice}")
     told = "an empty value" if as_written in (None, "") else _shown(as_written)
-    return UsageError(where, f"{told} {is_none_of(allowed_values(key, known_keys()[key]))}")
+    # a flag cannot be given null
+    allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
+    return UsageError(where, f"{told} {is_none_of(allowed)}")
 
 
 def _shown(value: Any) -> str:

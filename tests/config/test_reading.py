@@ -119,7 +119,7 @@ MISTAKES = {
     "train:\n  device: gpu": """
         error: c.yaml:2: train.device: "gpu" is not one of auto, cpu, cuda, cuda:N""",
     "train:\n  max_time: soon": """
-        error: c.yaml:2: train.max_time: "soon" is neither a duration up to 10,000 hours, such as 90s or 1h30m, nor null""",
+        error: c.yaml:2: train.max_time: "soon" is neither a duration, such as 90s or 1h30m, up to 10,000 hours nor null""",
     "data:\n  source: {a: b}": """
         error: c.yaml:2: data.source: {'a': 'b'} is neither a source of text nor a list of sources""",
     "model: 3": """

@@ -260,7 +260,7 @@ def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure) as raised:
         list(train(session))
     assert raised.value.lines() == [
-        f'error: writing "{folder}/metrics.jsonl": is a directory; nothing was saved yet',
+        f'error: writing "{folder}/metrics.jsonl": this is a directory; nothing was saved yet',
         f"hint: continue with gpt train --out '{folder}' --resume",
     ]
     (folder / "metrics.jsonl").rmdir()
