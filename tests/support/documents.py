@@ -26,8 +26,9 @@ def blocks(page: Path, kind: str) -> list[str]:
 
 def commands(page: Path) -> list[str]:
     """The lines `$ ...` of a page that call `gpt`, without the prompt sign."""
-    lines = [line.removeprefix("$ ") for block in blocks(page, "console") for line in block.splitlines()]
-    return [line for line in lines if line.startswith("gpt ") or "| gpt " in line]
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    typed = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return [line for line in typed if line.startswith("gpt ") or "| gpt " in line]
 
 
 def shown(page: str) -> list[tuple[str, list[str]]]:
