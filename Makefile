@@ -66,10 +66,10 @@ format: .venv/developing  ## format the code and fix what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-settings: .venv/installed  ## write the tables of docs/settings.md from the program
+settings: .venv/installed  ## write the table of docs/settings.md from the program
 	sed -i '/^<!-- `make settings`/q' docs/settings.md
 	echo >> docs/settings.md
-	$(GPT) config settings | sed -n '/^## /,$$p' >> docs/settings.md
+	$(GPT) config settings >> docs/settings.md
 
 .PHONY: help demo test test-long check smoke bench data settings format
 .DEFAULT_GOAL := help

@@ -80,6 +80,11 @@ class Shell:
         return self.outcomes[command]
 
 
+def reads_the_same_text(shell: Shell) -> bool:
+    """Whether this Python's language reference is the one that the pages were written with; each version has its own."""
+    return "464,970" in shell.run("gpt data stats python-docs").out
+
+
 def anchors(page: Path) -> set[str]:
     """What a link to a heading of a page may name, as GitHub does."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
