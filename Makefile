@@ -1,17 +1,21 @@
 # `make` lists the targets. Everything happens in .venv, which is made when it is missing.
 PYTHON ?= python3
 GPT := .venv/bin/gpt
+PIP := .venv/bin/python -m pip --disable-pip-version-check
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
 
+# pip shows the progress of its downloads; nothing else it says matters unless it fails
 .venv/installed: pyproject.toml
+	@echo "creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes"
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) install --editable .
 	@touch $@
 
 .venv/developing: .venv/installed
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing the development tools"
+	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
 demo: .venv/installed  ## install, train for less than a minute, sample, and draw attention
@@ -19,15 +23,19 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 	$(GPT) sample --run runs/demo --prompt 'The value of' --max-new-tokens 80 --seed 1
 	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --layers 1
 	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --out demo-attention.png
-	@echo "look at demo-attention.png, then train on your own text: $(GPT) train --config tiny --data my.txt"
+	@echo
+	@echo "Look at demo-attention.png. To go on, put gpt on the path of this shell, then train on your own text:"
+	@echo "  source .venv/bin/activate"
+	@echo "  gpt train --config tiny --data my.txt --out runs/mine"
+	@echo "  gpt sample --run runs/mine --prompt 'The value of'"
 
-test: .venv/developing  ## run the tests
+test: .venv/developing  ## run the tests (minutes)
 	.venv/bin/python -m pytest
 
 test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults (25 minutes)
 	GPT_TEST_SCALE=1 .venv/bin/python -m pytest
 
-check: .venv/developing smoke  ## format, lint, types, tests, and a run without the development tools
+check: .venv/developing smoke  ## check format, style and types, run the tests, and run gpt without the development tools
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
@@ -35,27 +43,33 @@ check: .venv/developing smoke  ## format, lint, types, tests, and a run without 
 
 smoke: .venv-smoke/installed  ## train, sample and dump in an environment with the runtime dependencies alone
 	.venv-smoke/bin/gpt train --config smoke --out runs/smoke --overwrite --quiet
-	.venv-smoke/bin/gpt sample --run runs/smoke --prompt 'The ' --max-new-tokens 20 --seed 1 --quiet
+	.venv-smoke/bin/gpt sample --run runs/smoke --prompt 'The value of' --max-new-tokens 20 --seed 1 --quiet
 	.venv-smoke/bin/gpt attn-dump --run runs/smoke --prompt 'The value' --out runs/smoke/attention.html --quiet
 
 .venv-smoke/installed: pyproject.toml $(shell find gpt_cli configs -name '*.py' -o -name '*.yaml')
+	@echo "installing gpt without the development tools into .venv-smoke"
 	test -d .venv-smoke || $(PYTHON) -m venv .venv-smoke
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time the default model beside its reference forms, its saving, its sampling, its attention, the forms of attention, and learning Shakespeare, as ratios in one run
+bench: .venv/installed  ## time training, saving, sampling, attention and its forms, and learning Shakespeare, beside reference forms
 	$(GPT) bench
 	$(GPT) bench --attention
 	.venv/bin/python -m benchmarks.saving
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.shakespeare
 
-data: .venv/installed  ## fetch the catalogue of corpora into data/
+data: .venv/installed  ## fetch the corpora of the catalogue into data/
 	$(GPT) data fetch all --out data
 
-format: .venv/developing  ## format the code and mend what the linter can
+format: .venv/developing  ## format the code and fix what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-.PHONY: help demo test test-long check smoke bench data format
+settings: .venv/installed  ## write the table of docs/settings.md from the program
+	sed -i '/^<!-- `make settings`/q' docs/settings.md
+	echo >> docs/settings.md
+	$(GPT) config settings >> docs/settings.md
+
+.PHONY: help demo test test-long check smoke bench data settings format
 .DEFAULT_GOAL := help

@@ -1,17 +1,38 @@
-"""Pages of docs/ and what their commands print."""
+"""The pages that a reader opens: README and docs, their commands, and what the commands print."""
 
 from __future__ import annotations
 
 import re
+import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-DOCS = Path(__file__).parents[2] / "docs"
+from support.helpers import Outcome, run_command
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+ENGLISH = sorted(page for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")] if ".zh-CN" not in page.name)
+CHINESE = sorted(page for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")] if ".zh-CN" in page.name)
+# their tests compare what the commands print, so they run them with the configs that they name
+WITH_OUTPUTS = ("lesson.md", "lesson.zh-CN.md", "forms.md", "forms.zh-CN.md")
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    """The fenced blocks of a kind: console, text, python."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> list[str]:
+    """The lines `$ ...` of a page that call `gpt`, without the prompt sign."""
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    typed = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return [line for line in typed if line.startswith("gpt ") or "| gpt " in line]
 
 
 def shown(page: str) -> list[tuple[str, list[str]]]:
-    """The commands of a page in order, and all lines of output that follow each."""
+    """The commands of a page of docs/ in order, and all lines of output that follow each."""
     found: list[tuple[str, list[str]]] = []
     for kind, block in re.findall(
         r"^```(console|text)\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
@@ -23,6 +44,54 @@ def shown(page: str) -> list[tuple[str, list[str]]]:
     return found
 
 
+def smaller(command: str) -> str:
+    """A command of a page that takes a moment: with the smoke config in the shape of `tiny`, and a few steps."""
+    command = command.split(" > ")[0]
+    before, pipe, command = command.rpartition("| ")
+    words = shlex.split(command)
+    config = next((word for word in words if word in ("small", "tiny", "configs/tiny.yaml")), None)
+    words = ["smoke" if word == config else word for word in words]
+    if words[1] == "train" and "--resume" not in words:
+        words += ["--max-steps", "4", "--overwrite"]
+        if "--max-time" in words:
+            words[-3:-1] = []
+            words[words.index("--max-time") + 1] = "1s"
+        if config:
+            words += ["--set", "model.num_heads=4", "--set", "model.num_blocks=4"]
+        if "--out" not in words and config:
+            words += ["--out", f"runs/{config}"]
+    if words[1] == "bench":
+        words += ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
+    return f"{before}{pipe}{shlex.join(words)}"
+
+
+@dataclass
+class Shell:
+    """A folder in which the commands of all pages run, equal ones once."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def run(self, command: str) -> Outcome:
+        """The outcome of `gpt ...`, or of `echo "..." | gpt ...`; the working folder is the shell's."""
+        if command not in self.outcomes:
+            before, _, command_itself = command.rpartition("| ")
+            stdin = "".join(f"{word}\n" for word in shlex.split(before)[1:]).encode()
+            self.outcomes[command] = run_command(*shlex.split(command_itself)[1:], stdin=stdin)
+        return self.outcomes[command]
+
+
+def reads_the_same_text(shell: Shell) -> bool:
+    """Whether this Python's language reference is the one that the pages were written with; each version has its own."""
+    return "464,970" in shell.run("gpt data stats python-docs").out
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of a page may name, as GitHub does."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def form(line: str) -> str:
     """A line without what another training would change: numbers, shades, and tokens listed by what was trained."""
     line = re.sub(r"((?:looks most at|最关注|largest parts.*|加权和中最长的部分)\s*[:：]).*", r"\1", line)
@@ -32,13 +101,13 @@ def form(line: str) -> str:
 
 
 def is_in_order(lines: list[str], all_lines: list[str]) -> bool:
-    """Whether the lines stand among all lines in the same order, others between them."""
+    """Whether the lines are among all lines in the same order, others between them."""
     rest = iter(all_lines)
     return all(line in rest for line in lines)
 
 
 def looking(lines: list[str], num_rows: int, size: int) -> np.ndarray:
-    """The table of a head's steps from scores to weights, each of which follows from those left of it to four decimals."""
+    """The table of a head's steps from scores to weights; each column follows from the one left of it to four decimals."""
     rows = [re.findall(r"-?\d+\.\d{4}", line) for line in lines]
     numbers = np.array([row for row in rows if len(row) == 4], dtype=float)
     assert numbers.shape == (num_rows, 4)

@@ -7,33 +7,28 @@ import contextlib
 import io
 import re
 import shlex
-from pathlib import Path
 
 import pytest
-from support.documents import DOCS, form, is_in_order, looking, shown
-from support.helpers import RunCommand
+from support.documents import DOCS, Shell, form, is_in_order, looking, reads_the_same_text, shown
 
 from gpt_cli.config.reading import read_config
 from gpt_cli.model import GPT
 
-PAGES = ("attention.md", "attention.zh-CN.md")
+PAGES = ("forms.md", "forms.zh-CN.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_print_what_the_page_shows(
-    page: str, here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, (_, stats), *_ = shown("lesson.md")
-    same_text = run("data", "stats", "python-docs").out.splitlines() == stats  # each Python has its own
+def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None:
+    same_text = reads_the_same_text(shell)
     found = shown(page)
     assert len(found) == 11
     for command, lines in found:
         words = shlex.split(command)[1:]
         if words[0] == "train":
-            words += ["--max-steps", "4"]
+            command += " --max-steps 4"
         if words[0] == "bench":
-            words += ["--rounds", "1", "--tokens", "3", "--set", "train.max_steps=2"]
-        outcome = run(*words)
+            command += " --rounds 1 --tokens 3 --set train.max_steps=2"
+        outcome = shell.run(command)
         assert outcome.code == 0, f"{command}\n{outcome.err}"
         printed = [line.rstrip() for line in (outcome.err + outcome.out).splitlines()]
         if same_text or words[:2] != ["explain", "--run"]:

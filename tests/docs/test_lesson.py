@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
-from support.documents import DOCS, form, is_in_order, looking, shown
-from support.helpers import RunCommand
+from support.documents import DOCS, Shell, form, is_in_order, looking, reads_the_same_text, shown
 
 PAGES = ("lesson.md", "lesson.zh-CN.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_print_what_the_page_shows(page: str, here: Path, run: RunCommand) -> None:
+def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None:
     found = shown(page)
     assert len(found) == 10
-    same_text = run("data", "stats", "python-docs").out.splitlines() == found[1][1]  # each Python has its own
+    same_text = reads_the_same_text(shell)
     for command, lines in found:
         words = shlex.split(command)[1:]
-        if words[0] == "train":
-            words += ["--max-steps", "4"]
-        outcome = run(*words)
+        outcome = shell.run(f"{command} --max-steps 4" if words[0] == "train" else command)
         assert outcome.code == 0, f"{command}\n{outcome.err}"
         printed = (outcome.err + outcome.out).splitlines()
         if words[0] == "sample":

@@ -1,0 +1,46 @@
+"""The folder in which the commands of the pages run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.documents import Shell, smaller
+
+TEXT = "今天天气很好。 The weather is fine today.\nThe value of the function is 3.\n\n" * 100
+# what pages take for granted
+BEFORE = (
+    "gpt train --config tiny",
+    "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/mine",
+)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reader")
+
+
+@pytest.fixture(scope="session")
+def _shell(folder: Path) -> Iterator[Shell]:
+    """A shell in a folder with a text and two trained runs, as the pages name them."""
+    (folder / "my.txt").write_text(TEXT)
+    shell, before = Shell(), Path.cwd()
+    os.chdir(folder)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gpt_cli.measuring.roof._SIZE", 64)
+            for command in BEFORE:
+                outcome = shell.run(smaller(command))
+                assert outcome.code == 0, outcome.err
+            yield shell
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture
+def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """That shell, in its folder."""
+    monkeypatch.chdir(folder)
+    return _shell

@@ -1,0 +1,80 @@
+"""Every command of every page runs, and its exit codes are those that the pages name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.documents import CHINESE, DOCS, ENGLISH, ROOT, WITH_OUTPUTS, Shell, commands, smaller
+from support.helpers import RunCommand
+
+PAGES = [page for page in (*ENGLISH, *CHINESE) if page.name not in WITH_OUTPUTS and commands(page)]
+
+
+def test_pages_have_commands() -> None:
+    assert len(PAGES) >= 7
+    assert sum(len(commands(page)) for page in PAGES) >= 40
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
+    """As typed, with the smoke config in place of larger ones."""
+    for command in commands(page):
+        if "data fetch" in command:  # which needs a network
+            continue
+        outcome = shell.run(smaller(command))
+        assert outcome.code == 0, f"{command}\n{outcome.err}"
+
+
+def test_the_examples_of_exit_codes_end_with_them(shell: Shell) -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| `(gpt .*)` \|$", (DOCS / "exit-codes.md").read_text(), re.MULTILINE)
+    assert [int(code) for code, _ in rows] == [0, 2, 3, 4, 5, 6]
+    for code, command in rows:
+        outcome = shell.run(command)
+        assert outcome.code == int(code), f"{command}\n{outcome.err}"
+        assert outcome.err.count("error: ") == (code != "0")
+
+
+def test_every_command_and_flag_is_in_the_pages(run: RunCommand) -> None:
+    text = "\n".join(page.read_text() for page in ENGLISH)
+    for command in all_commands(run):
+        assert f"gpt {' '.join(command)}" in text
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", run(*command, "--help").out):
+            assert flag in text or flag == "--help", f"{command} {flag}"
+
+
+def all_commands(run: RunCommand, *group: str) -> list[list[str]]:
+    """The commands that `gpt --help` lists, those of groups included."""
+    _, _, listed = run(*group, "--help").out.partition("Commands:\n")
+    found = []
+    for name in re.findall(r"^  ([a-z][a-z-]*)(?:  |$)", listed, re.MULTILINE):
+        below = all_commands(run, *group, name) if not group else []
+        found += below or [[*group, name]]
+    return found
+
+
+def test_the_list_of_commands_includes_groups(run: RunCommand) -> None:
+    found = all_commands(run)
+    assert ["train"] in found
+    assert ["config", "show"] in found
+    assert len(found) >= 13
+
+
+def test_a_command_is_made_smaller_as_it_was_typed() -> None:
+    assert smaller("gpt sample --prompt 'The value of' > out.txt") == "gpt sample --prompt 'The value of'"
+    assert smaller("gpt info small") == "gpt info smoke"
+    shape = "--set model.num_heads=4 --set model.num_blocks=4"
+    assert (
+        smaller("gpt train --config tiny")
+        == f"gpt train --config smoke --max-steps 4 --overwrite {shape} --out runs/tiny"
+    )
+    assert smaller("gpt train --config tiny --max-time 5m --out runs/a").startswith(
+        "gpt train --config smoke --max-time 1s --out runs/a --overwrite"
+    )
+    assert smaller('echo "The value of" | gpt sample') == 'echo "The value of" | gpt sample'
+
+
+def test_the_first_page_is_short() -> None:
+    for name in ("README.md", "README.zh-CN.md"):
+        assert len((ROOT / name).read_text().splitlines()) <= 150

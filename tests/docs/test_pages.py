@@ -1,0 +1,106 @@
+"""The pages fit together: links, languages, settings, the Python they show, and the targets of make."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gpt_cli.config.describing import settings_table
+from support.documents import CHINESE, DOCS, ENGLISH, ROOT, Shell, anchors, blocks
+from support.helpers import RunCommand
+
+LINKED = [*ENGLISH, *CHINESE, ROOT / "tests/support/README.md", ROOT / "data/README.md"]
+
+
+def links(page: Path) -> list[str]:
+    """The targets of links and pictures, those in code left out."""
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(ROOT / "README.md")}
+    assert {*ENGLISH, *CHINESE} - linked - {ROOT / "README.md"} == set()
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_both_languages_have_the_same_code_and_pictures(page: Path) -> None:
+    english = page.with_name(page.name.replace(".zh-CN", ""))
+    assert blocks(page, "python") == blocks(english, "python")
+    assert [link for link in links(page) if link.endswith(".png")] == [
+        link for link in links(english) if link.endswith(".png")
+    ]
+    if page.name == "README.zh-CN.md":
+        assert blocks(page, "console") == blocks(english, "console")
+
+
+def test_the_table_of_settings_is_that_of_the_program() -> None:
+    _, _, table = (DOCS / "settings.md").read_text().partition("<!-- `make settings` writes what follows -->\n\n")
+    assert table == f"{settings_table()}\n", "make settings"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_python_of_the_page_runs(page: str, shell: Shell) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks(ROOT / page, "python"):
+        exec(block.replace('train("tiny"', 'train("smoke"'), names)  # the page's own text
+    assert names["logits"].shape[-1] == names["run"].tokenizer.vocab_size
+    assert names["weights"].shape[:3] == (4, 1, 4)
+    assert type(names["report"]).__name__ == "Finished"
+
+
+def test_the_recipes_for_other_viewers_run(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for the viewers, which ask for what the real ones do in the versions that the page names."""
+    assert run("attn-dump", "--run", smoke_run, "--prompt", "The value", "--out", tmp_path / "attention.npz").code == 0
+    monkeypatch.chdir(tmp_path)
+    seen: list[str] = []
+
+    def head_view(attention: torch.Tensor, tokens: list[str]) -> None:
+        for of_layer in attention:
+            assert of_layer.shape == (1, 2, len(tokens), len(tokens))
+        seen.append("bertviz")
+
+    def attention_heads(attention: np.ndarray, tokens: list[str]) -> None:
+        assert attention.shape == (2, len(tokens), len(tokens))
+        seen.append("circuitsvis")
+
+    def activation_cache(cache: dict[str, torch.Tensor], model: None) -> None:
+        assert list(cache) == ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"]
+        assert {of_layer.shape[:2] for of_layer in cache.values()} == {(1, 2)}
+        seen.append("transformer_lens")
+
+    for name, content in {
+        "bertviz": {"head_view": head_view},
+        "circuitsvis": {"attention": SimpleNamespace(attention_heads=attention_heads)},
+        "transformer_lens": {"ActivationCache": activation_cache},
+    }.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+    (recipes,) = blocks(DOCS / "attention.md", "python")
+    exec(recipes, {})
+    assert seen == ["bertviz", "circuitsvis", "transformer_lens"]
+
+
+def test_bare_make_lists_the_targets() -> None:
+    done = subprocess.run(["make", "-s", "-C", str(ROOT)], capture_output=True, text=True)
+    targets = {line.split()[0] for line in done.stdout.splitlines()}
+    assert {"demo", "test", "check", "bench", "data"} <= targets
