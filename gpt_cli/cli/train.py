@@ -67,14 +67,14 @@ def train(
 ) -> int:
     """Train a model on text and save it, with its tokenizer, in a run directory."""
     console = Console(quiet)
-    flags: dict[str, Any] = {
-        "data.source": None if data is None else data[0] if len(data) == 1 else data,
-        "train.device": device,
-        "train.dtype": dtype,
-        "train.compile": compile,
-        "train.seed": seed,
-        "train.max_steps": max_steps,
-        "train.max_time": max_time,
+    flags: dict[str, tuple[str, Any]] = {
+        "data.source": ("--data", None if data is None else data[0] if len(data) == 1 else data),
+        "train.device": ("--device", device),
+        "train.dtype": ("--dtype", dtype),
+        "train.compile": ("--compile", compile),
+        "train.seed": ("--seed", seed),
+        "train.max_steps": ("--max-steps", max_steps),
+        "train.max_time": ("--max-time", max_time),
     }
     if max_steps is not None:
         if max_time is not None:

@@ -39,8 +39,8 @@ def find_config(name: str) -> Path:
     raise UsageError(shown(name), "no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")
 
 
-def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, Any] | None = None) -> Config:
-    """The config of a file with `--set` texts and flags (dotted key -> value) written over it, in this order.
+def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
+    """The config of a file with `--set` texts, then flags (dotted key -> flag as typed, value), written over it.
 
     Raises UsageError that tells every unknown key, wrong type and value out of range.
     """
@@ -49,7 +49,7 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, Any
 
 
 def build_config(
-    document: Document, where: str, settings: Sequence[str] = (), flags: Mapping[str, Any] | None = None
+    document: Document, where: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
 ) -> Config:
     """The config of a parsed document with settings and flags written over it."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
@@ -63,9 +63,9 @@ def build_config(
             _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
         except GptError as error:
             problems.append(error)
-    for key, value in (flags or {}).items():
+    for key, (flag, value) in (flags or {}).items():
         if value is not None:
-            _write(content, tuple(key.split(".")), value, f"--{key.split('.')[-1].replace('_', '-')}", sources)
+            _write(content, tuple(key.split(".")), value, flag, sources)
     try:
         config = validate(content, where, sources)
     except GptError as error:

@@ -59,7 +59,7 @@ TABLE = [
     (["sample", "--prompt", "x", "--checkpoint", "9" * 5000], 2, [
         'error: --checkpoint: "' + "9" * 200 + '…" is not allowed; use best | last | a step']),
     (["info", "runs/nothere"], 4, ['error: "runs/nothere": no such run or checkpoint', "hint: runs here: runs/smoke"]),
-    (["train", "--config", "smoke", "--data", "", "--out", "o"], 2, ['error: --source: "" is not allowed; use text or a list of texts']),
+    (["train", "--config", "smoke", "--data", "", "--out", "o"], 2, ['error: --data: "" is not allowed; use text or a list of texts']),
     (["info"], 2, ["error: gpt info: PATH is missing; see gpt info --help"]),
     (["config", "check", "typo.yaml"], 2, [
         'error: typo.yaml:2: unknown key "model.d_modle"; see `gpt config schema` for those of model',

@@ -21,7 +21,7 @@ from gpt_cli.errors import UsageError
 
 def read(text: str, *settings: str, **flags: object) -> Config:
     return build_config(
-        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): v for key, v in flags.items()}
+        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): ("--flag", v) for key, v in flags.items()}
     )
 
 
