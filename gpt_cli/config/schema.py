@@ -168,6 +168,9 @@ class DataConfig(Section):
     validation_fraction: Number = Field(
         default=0.1, gt=0, lt=1, description="share of the characters, at the end, that is kept for validation"
     )
+    validation_tokens: Count = Field(
+        default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
+    )
 
 
 class TokenizerConfig(Section):
@@ -222,6 +225,7 @@ class TrainConfig(Section):
     device: str = Field(
         default="auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$", description="auto, cpu, cuda or cuda:N"
     )
+    threads: Few | None = Field(default=None, description="CPU threads; null leaves their number to torch")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="of the products; weights stay float32; auto takes bfloat16 where it pays"
     )
