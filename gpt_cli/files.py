@@ -173,8 +173,8 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
 
 
-def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> bytes:
-    """A whole regular file, read once; `kind` is the error for a missing, special or changing one.
+def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None, limit: int | None = None) -> bytes:
+    """A whole regular file, or its first `limit` bytes; `kind` is the error for a missing, special or changing one.
 
     Never waits on a pipe or a device. Raises EnvironmentFailure where permission is missing.
     """
@@ -193,10 +193,11 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None) -> 
         raise kind(shown(path), "is not a regular file", hint=hint)
     with open(descriptor, "rb") as file:
         try:
-            content = file.read()
+            content = file.read(limit)
         except OSError as error:  # a broken disk
             raise kind(shown(path), reason(error), hint=hint) from error
-        if len(content) != before.st_size or os.fstat(descriptor).st_mtime_ns != before.st_mtime_ns:
+        whole = before.st_size if limit is None else min(limit, before.st_size)
+        if len(content) != whole or os.fstat(descriptor).st_mtime_ns != before.st_mtime_ns:
             raise kind(shown(path), "changed while it was read", hint="try again when nothing writes to it")
     return content
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
@@ -24,60 +24,14 @@ from gpt_cli.files import (
     write_durably,
 )
 
-_STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 _OWN = re.compile(r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|config\.yaml|probe")
 _SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class RunDirectory:
-    """The files of one run; nothing is touched before a method is called."""
+class RunDirectory(RunFiles):
+    """The files of one run, and what changes them; nothing changes before a method is called."""
 
     path: Path
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        return self.checkpoints / "best.safetensors"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples.txt"
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def resume_command(self) -> str:
-        """What to type to continue."""
-        return f"gpt train --out {shlex.quote(str(self.path))} --resume"
-
-    def exists(self) -> bool:
-        """Whether a run was begun here."""
-        return self.config.is_file() and self.checkpoints.is_dir()
-
-    def files(self) -> list[Path]:
-        """The existing files with the names of a run's own; in a directory that is no run, they are someone else's."""
-        own = (*self.steps().values(), self.best, self.metrics, self.samples, self.config)
-        return [path for path in own if path.exists()]
-
-    def steps(self) -> dict[int, Path]:
-        """The checkpoints by step, oldest first; files with other names are not ours."""
-        if not self.checkpoints.is_dir():
-            return {}
-        found = ((_STEP_FILE.fullmatch(path.name), path) for path in self.checkpoints.iterdir())
-        return dict(sorted((int(match[1]), path) for match, path in found if match))
-
-    def step_file(self, step: int) -> Path:
-        return self.checkpoints / f"step-{step:08}.safetensors"
 
     def open_for(self, config: Config, after: int | None = None) -> None:
         """Make the directory ready for a run that starts anew, or continues `after` a step, with its resolved config.

@@ -46,7 +46,7 @@ def info(
 def _of_run(path: Path, which: str | None, console: Console) -> dict[str, Any]:
     """The facts of a checkpoint, every byte of which is verified; of a run also which checkpoints are intact."""
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
-    from gpt_cli.checkpoints.discovery import find_checkpoint
+    from gpt_cli.checkpoints.finding import find_checkpoint
     from gpt_cli.checkpoints.run_directory import RunDirectory
 
     chosen = find_checkpoint(path, which)

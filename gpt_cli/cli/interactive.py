@@ -29,12 +29,12 @@ HELP = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class SamplingChoices:
     """What may be changed between answers, named as the flags; no seed means another one for each answer."""
 
     values: dict[str, Any] = field(default_factory=dict)
 
-    def changed(self, line: str) -> Settings:
+    def changed(self, line: str) -> SamplingChoices:
         """With the change that a line such as `/temperature 1.2` asks for; raises typer.BadParameter."""
         name, _, value = line.removeprefix("/").replace("_", "-").partition(" ")
         if name not in READERS:
@@ -46,18 +46,18 @@ class Settings:
         return secrets.randbelow(2**31) if seed is None else seed
 
 
-def converse(console: Console, settings: Settings, answer: Callable[[str, Settings], object]) -> None:
+def converse(console: Console, choices: SamplingChoices, answer: Callable[[str, SamplingChoices], object]) -> None:
     """Answer lines until the input ends; `answer` prints the continuation of one."""
     console.notice(HELP)
     for line in _lines():
         if not line.startswith("/"):
             try:
-                answer(line, settings)
+                answer(line, choices)
             except KeyboardInterrupt:
                 console.result("")
             continue
         try:
-            settings = settings.changed(line)
+            choices = choices.changed(line)
         except typer.BadParameter as error:
             console.warn(str(error.message))
 

@@ -1,7 +1,8 @@
-"""Flags that several commands share, and how their values are read."""
+"""The flags that several commands share, and the readers of flag values."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +13,17 @@ import typer
 from gpt_cli.errors import shown
 
 
-def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[object], int]:
-    """A reader of whole numbers from low to high."""
+def whole_number(low: int, high: int | None = None) -> Callable[[object], int]:
+    """A reader of whole numbers from low to high; None allows what 64 bits hold."""
 
     def read(value: object) -> int:
         text = str(value)  # typer hands over the default as it is
-        if not text.removeprefix("-").isdecimal() or len(text) > 20 or not low <= int(text) <= high:
-            limit = f"from {low}" if high == 2**63 - 1 else f"from {low} to {high}"
+        most = 2**63 - 1 if high is None else high
+        if not text.removeprefix("-").isdecimal() or len(text) > 20 or not low <= int(text) <= most:
+            limit = f"from {low}" if high is None else f"from {low} to {high}"
             raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
         return int(text)
 
-    read.__name__ = "N"
     return read
 
 
@@ -39,30 +40,39 @@ def number(low: float, high: float = float("inf"), *, above: bool = False) -> Ca
             raise typer.BadParameter(f"{shown(value)} is not allowed; use a number {limit}")
         return found
 
-    read.__name__ = "X"
     return read
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """A reader of one of some words."""
+    """A reader that accepts only these words."""
 
     def read(text: str) -> str:
         if text not in words:
             raise typer.BadParameter(f"{shown(text)} is not allowed; use {' | '.join(words)}")
         return text
 
-    read.__name__ = "WORD"
     return read
 
 
+def path(text: object) -> Path:
+    """A reader of paths: `~` is the home directory also where the shell leaves it, as in quotes."""
+    if not str(text).strip():
+        raise typer.BadParameter("the path is empty; name a file or a directory")
+    return Path(os.path.expanduser(str(text)))
+
+
+def source(text: str) -> str:
+    """A reader of SOURCEs of text; `~` as in `path`."""
+    if not text.strip():
+        raise typer.BadParameter("the name is empty; name a file, a directory, a glob, - or a name of `gpt data list`")
+    return os.path.expanduser(text)
+
+
 def device_name(value: object) -> str:
-    """A reader of device names; whether the device is there is found later."""
+    """A reader of device names; only the command finds out whether this machine has the device."""
     if not re.fullmatch(DEVICE_PATTERN, str(value)):
         raise typer.BadParameter(f"{shown(value)} is not allowed; use auto | cpu | cuda | cuda:N")
     return str(value)
-
-
-device_name.__name__ = "NAME"
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:
@@ -71,6 +81,7 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
 
 
 DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
+MAX_SEED = 2**63 - 1
 Config = Annotated[
     str | None,
     typer.Option(
@@ -80,7 +91,7 @@ Config = Annotated[
         "shakespeare, shakespeare-cpu, smoke.",
     ),
 ]
-Settings = Annotated[
+SetFlags = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
@@ -89,18 +100,29 @@ Run = Annotated[
     typer.Option(
         "--run",
         metavar="PATH",
+        parser=path,
         help="A run directory or one checkpoint file. Default: the newest run under runs/.",
     ),
 ]
-Checkpoint = Annotated[
+WhichCheckpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="WHICH", help="best, last or a step of a run directory. Default: the best intact one."
+        "--checkpoint", metavar="WHICH", help="best, last or a step of a run. Default: the best checkpoint intact."
     ),
 ]
 Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")]
 PromptFile = Annotated[
-    Path | None, typer.Option("--prompt-file", metavar="FILE", help="Read the prompt from a UTF-8 file.")
+    Path | None,
+    typer.Option("--prompt-file", metavar="FILE", parser=path, help="Read the prompt from a UTF-8 file."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        parser=whole_number(0, MAX_SEED),
+        help=f"Repeats the draws; from 0 to {MAX_SEED}. Default: another seed each time.",
+    ),
 ]
 Device = Annotated[
     str | None, typer.Option("--device", metavar="NAME", parser=device_name, help="auto, cpu, cuda or cuda:N.")
@@ -117,11 +139,26 @@ Dtype = Annotated[
 Quantize = Annotated[
     str | None,
     typer.Option(
-        "--quantize", metavar="NAME", parser=one_of("int8"), help="int8: weights of 8 bits, products in bfloat16."
+        "--quantize", metavar="NAME", parser=one_of("int8"), help="int8: weights in 8 bits, products in bfloat16."
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        parser=whole_number(1, 1024),
+        help="Processor threads to compute with. Default: as many as torch chooses.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no notices.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress and no notices.")]
 Debug = Annotated[
-    bool, typer.Option("--debug", callback=_set_debug, help="Show a traceback when something goes wrong.")
+    bool,
+    typer.Option(
+        "--debug", callback=_set_debug, expose_value=False, help="Print a traceback when something goes wrong."
+    ),
 ]
+# the former names, until the last command uses the new ones
+Settings = SetFlags
+Checkpoint = WhichCheckpoint

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt_cli.errors import DataError, UsageError
+from gpt_cli.errors import DataError, UsageError, counted
 from gpt_cli.files import read_bytes
+from gpt_cli.text.corpus import decode_utf8
 
 if TYPE_CHECKING:
     from gpt_cli.text.tokenizer import Tokenizer
@@ -20,55 +21,58 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
 
     One line break at the end of a file or of stdin is not part of the prompt.
     """
+    if prompt is not None and prompt_file is not None:
+        raise UsageError("--prompt-file", "a prompt comes from --prompt or from --prompt-file; leave one of them out")
+    if prompt_file is not None:
+        return _decoded(read_bytes(prompt_file, DataError), str(prompt_file))
     if prompt is not None and prompt != "-":
         return prompt
-    if prompt is None and prompt_file is not None:
-        return _decoded(read_bytes(prompt_file, DataError), str(prompt_file))
     if prompt is None and sys.stdin.isatty():
         raise UsageError(
             "--prompt",
-            "is missing",
-            "use --prompt TEXT, --prompt-file FILE or a pipe",
-            hint="--prompt 'The '",
+            "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
+            hint="--prompt 'The value of'",
         )
     return _decoded(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin")
 
 
 def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
-    """As `read_prompt`, but a file holds one prompt a line; empty lines are left out."""
+    """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
     text = read_prompt(prompt, prompt_file)
-    if prompt is not None or prompt_file is None:
+    if prompt_file is None:
         return [text]
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     if not any(lines):
-        raise DataError(str(prompt_file), "holds no prompt", "one prompt a line")
+        raise DataError(str(prompt_file), "the file contains no prompt; write one per line")
     return [line for line in lines if line]
 
 
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, truncate: bool
 ) -> list[int]:
-    """The tokens of a prompt that leave room for those to come; an empty one is the end-of-text token.
+    """The ids of a prompt that leave place for those to come; an empty one is the end-of-text token.
 
     Raises DataError where they do not fit, unless the first ones may be left out.
     """
     ids = tokenizer.encode(text) or [tokenizer.end_of_text]
     room = context_length - num_generated
     if room < 1:
-        wrong = f"{num_generated} leaves no room for a prompt"
-        raise UsageError("--generate", wrong, f"this model sees {context_length}, so use at most {context_length - 1}")
+        raise UsageError(
+            "--generate",
+            f"this model sees {context_length} tokens, so {num_generated} new ones leave no place for a prompt; "
+            f"use at most {context_length - 1}",
+        )
     if len(ids) > room and not truncate:
         of = f" and {num_generated} to generate" if num_generated else ""
         raise DataError(
-            "prompt", f"has {len(ids)} tokens{of}", f"this model sees {context_length}",
+            "prompt",
+            f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}",
             hint="--truncate keeps the last ones",
-        )  # fmt: skip
+        )
     return ids[-room:]
 
 
 def _decoded(content: bytes, where: str) -> str:
-    from gpt_cli.text.corpus import decode_utf8
-
     if len(content) > MAX_BYTES:
-        raise DataError(where, f"has more than {MAX_BYTES:,} bytes", "a prompt is shorter")
+        raise DataError(where, f"a prompt has at most {MAX_BYTES:,} bytes, and this one has more")
     return decode_utf8(content, where).removesuffix("\n").removesuffix("\r")

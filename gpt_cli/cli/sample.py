@@ -1,241 +1,98 @@
-"""`gpt sample`"""
+"""`gpt sample`: its flags."""
 
 from __future__ import annotations
 
-import secrets
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.cli.interactive import Settings, converse
-from gpt_cli.cli.prompts import read_prompts
-from gpt_cli.cli.terminal import Console, colourful, size
-from gpt_cli.errors import EnvironmentFailure, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpt_cli.sampling.decoder import Decoder
-    from gpt_cli.sampling.generate import Draw
-    from gpt_cli.sampling.streaming import TextStream
-    from gpt_cli.text.tokenizer import Tokenizer
 
 
 def sample(
     prompt: options.Prompt = None,
     prompt_file: Annotated[
-        Path | None, typer.Option("--prompt-file", metavar="FILE", help="A UTF-8 file with one prompt a line.")
+        Path | None,
+        typer.Option(
+            "--prompt-file", metavar="FILE", parser=options.path, help="A UTF-8 text file with one prompt per line."
+        ),
     ] = None,
     run: options.Run = None,
-    checkpoint: options.Checkpoint = None,
+    checkpoint: options.WhichCheckpoint = None,
     max_new_tokens: Annotated[
-        int, typer.Option(parser=options.whole_number(1, 1_000_000), help="How many tokens to add.")
+        int,
+        typer.Option(metavar="N", parser=options.whole_number(1, 1_000_000), help="How many tokens to add."),
     ] = 200,
     temperature: Annotated[
         float,
-        typer.Option(parser=options.number(0), help="Below 1 is more careful, above 1 more daring, 0 is --greedy."),
+        typer.Option(
+            metavar="X",
+            parser=options.number(0),
+            help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy.",
+        ),
     ] = 0.8,
     top_k: Annotated[
         int | None,
-        typer.Option(parser=options.whole_number(0), help="Choose among the N likeliest tokens only; 0 is all."),
+        typer.Option(
+            metavar="N",
+            parser=options.whole_number(0),
+            help="Choose among the N likeliest tokens only; 0 means all.",
+        ),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(parser=options.number(0, 1), help="Choose among the likeliest tokens that reach this chance."),
+        typer.Option(
+            metavar="X",
+            parser=options.number(0, 1),
+            help="Choose among the likeliest tokens whose probabilities add up to X.",
+        ),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(parser=options.number(0, 1), help="Only tokens with this share of the likeliest one's chance."),
+        typer.Option(
+            metavar="X",
+            parser=options.number(0, 1),
+            help="Choose among tokens at least X times as probable as the likeliest.",
+        ),
     ] = None,
     repetition_penalty: Annotated[
         float,
-        typer.Option(parser=options.number(0, above=True), help="Above 1 makes tokens seen before less likely."),
+        typer.Option(
+            metavar="X",
+            parser=options.number(0, above=True),
+            help="Above 1 makes tokens of the text so far less likely.",
+        ),
     ] = 1.0,
     stop: Annotated[
         list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End before this text, which is left out. Repeatable."),
+        typer.Option("--stop", metavar="TEXT", help="End before this text and leave it out. Repeatable."),
     ] = None,
     num_samples: Annotated[
-        int, typer.Option(parser=options.whole_number(1, 10_000), help="How many continuations of each prompt.")
+        int,
+        typer.Option(
+            metavar="N", parser=options.whole_number(1, 10_000), help="How many continuations of each prompt."
+        ),
     ] = 1,
-    seed: Annotated[
-        int | None,
-        typer.Option(parser=options.whole_number(0), help="Makes the draws repeatable. Default: another each time."),
-    ] = None,
+    seed: options.Seed = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
     stream: Annotated[
-        bool, typer.Option("--stream/--no-stream", help="Show text while it comes, for one sample.")
+        bool, typer.Option("--stream/--no-stream", help="Print a single sample token by token as the model writes it.")
     ] = True,
     device: options.Device = None,
     dtype: options.Dtype = None,
     quantize: options.Quantize = None,
+    threads: options.Threads = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
-    debug: options.Debug = False,
 ) -> None:
-    """Continue prompts. stdout gets the continuations alone; several are separated by lines of ---.
+    """Continue prompts.
 
-    An empty prompt starts a new document. On a terminal without a prompt lines are read and continued.
+    stdout contains the continuations alone; a line with --- separates several. An empty prompt starts a new
+    document. On a terminal, without a prompt, gpt sample reads lines and continues each. End a prompt with a whole
+    word, not with a space: a byte-pair model learned its words with the space in front.
     """
-    console = Console(quiet)
-    if not all(stop or []):
-        raise UsageError("--stop", "is empty", "name the text before which to end")
-    unasked = prompt is None and prompt_file is None and not json
-    interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
-    prompts = [] if interactive else read_prompts(prompt, prompt_file)
+    given = locals()
+    from gpt_cli.cli.work.sample import sample as work
 
-    from gpt_cli.checkpoints.discovery import load
-    from gpt_cli.machine import choose_device, choose_dtype, product_dtype, reuse_memory
-    from gpt_cli.sampling.decoder import Decoder
-
-    reuse_memory()
-
-    where = choose_device(device or "auto")
-    if quantize and where.type != "cpu":
-        raise UsageError("--quantize", f"{quantize} is for processors, not for {where}", hint="--device cpu")
-    loaded = load(run, checkpoint, console.warn)
-    if seed is None and not greedy and not interactive:
-        seed = secrets.randbelow(2**31)
-        console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
-    settings = Settings({
-        "seed": seed, "temperature": 0.0 if greedy else temperature, "top-k": top_k, "top-p": top_p, "min-p": min_p,
-        "repetition-penalty": repetition_penalty, "max-new-tokens": max_new_tokens,
-    })  # fmt: skip
-    chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
-    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
-    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples)
-    if interactive:
-        converse(console, settings, lambda line, settings: sampling.show([line], settings))
-    elif len(prompts) * num_samples == 1 and stream and not json:
-        _echo_prompt(prompts[0], quiet)
-        sampling.show(prompts, settings)
-    else:
-        with console.counting("sampling", max_new_tokens, "tokens") as count:
-            rows = sampling.rows(prompts, settings, count=count)
-        if json:
-            samples = [row.as_dict() for row in rows]
-            for number, found in enumerate(samples if len(prompts) > 1 else []):
-                found["prompt"] = prompts[number // num_samples]
-            about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
-            console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
-        else:
-            console.result(_together(rows))
-
-
-@dataclass(frozen=True)
-class _Sampling:
-    """What stays the same from answer to answer."""
-
-    console: Console
-    tokenizer: Tokenizer
-    decoder: Decoder
-    stops: tuple[str, ...]
-    num_samples: int
-
-    def rows(
-        self,
-        prompts: list[str],
-        settings: Settings,
-        *,
-        show: Callable[[str], object] = lambda _: None,
-        count: Callable[[int], object] = lambda _: None,
-    ) -> list[_Row]:
-        """Draw the samples of all prompts in one batch; `show` is told the text as it comes, `count` each step."""
-        from gpt_cli.sampling.generate import generate
-        from gpt_cli.sampling.next_token import SamplingParameters
-        from gpt_cli.sampling.streaming import TextStream
-
-        rows = [_Row(TextStream(self.tokenizer, self.stops)) for _ in range(len(prompts) * self.num_samples)]
-        values = settings.values
-        encoded = [self._encoded(text) for text in prompts]
-        self._require_memory(max(map(len, encoded)) + values["max-new-tokens"], len(prompts))
-        steps = generate(
-            self.decoder,
-            encoded,
-            SamplingParameters(
-                values["temperature"], values["top-k"], values["top-p"], values["min-p"], values["repetition-penalty"]
-            ),
-            max_new_tokens=values["max-new-tokens"],
-            num_samples=self.num_samples,
-            seed=settings.seed(),
-            end_of_text=self.tokenizer.end_of_text,
-            done=lambda number: rows[number].stream.stopped,
-        )
-        for draws in steps:
-            count(1)
-            for row, draw in zip(rows, draws, strict=True):
-                if draw is not None:
-                    row.draws.append(draw)
-                    show(row.add(row.stream.feed(draw.token)))
-        for row in rows:
-            show(row.add(row.stream.finish()))
-        return rows
-
-    def show(self, prompts: list[str], settings: Settings) -> None:
-        """Print continuations: one while it comes, several when they are complete."""
-        if self.num_samples == 1:
-            self.rows(prompts, settings, show=lambda text: print(_for_stdout(text), end="", flush=True))
-            print(flush=True)
-        else:
-            self.console.result(_together(self.rows(prompts, settings)))
-
-    def _require_memory(self, num_tokens: int, num_prompts: int) -> None:
-        """Refuse a batch whose keys and values the machine cannot hold."""
-        from gpt_cli.machine import available_memory
-
-        of_row, free = self.decoder.cache_bytes(num_tokens), available_memory()
-        num_rows = num_prompts * self.num_samples
-        if self.decoder.device.type == "cpu" and free is not None and of_row * num_rows > free:
-            fits = free // of_row // num_prompts
-            raise EnvironmentFailure(
-                "--num-samples",
-                f"{num_rows:,} sequences of {num_tokens:,} tokens take about {size(of_row * num_rows)} of memory",
-                f"{size(free)} are free",
-                hint=f"--num-samples {fits}" if fits else "give fewer prompts at once",
-            )
-
-    def _encoded(self, text: str) -> list[int]:
-        """The ids that the model sees of a prompt; those of an empty one start a document."""
-        ids, context_length = self.tokenizer.encode(text), self.decoder.config.context_length
-        if len(ids) > context_length:
-            self.console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
-        return ids[-context_length:] or [self.tokenizer.end_of_text]
-
-
-@dataclass
-class _Row:
-    """A sample in the making."""
-
-    stream: TextStream
-    text: str = ""
-    draws: list[Draw] = field(default_factory=list)
-
-    def add(self, text: str) -> str:
-        self.text += text
-        return text
-
-    def as_dict(self) -> dict[str, Any]:
-        tokens = [draw.token for draw in self.draws]
-        return {"text": self.text, "tokens": tokens, "log_probabilities": [draw.log_probability for draw in self.draws]}
-
-
-def _together(rows: list[_Row]) -> str:
-    return "\n---\n".join(_for_stdout(row.text) for row in rows)
-
-
-def _echo_prompt(text: str, quiet: bool) -> None:
-    """On a terminal the continuation reads on from its prompt, which goes to stderr."""
-    if sys.stdout.isatty() and sys.stderr.isatty() and not quiet:
-        bold, plain = ("\033[1m", "\033[0m") if colourful(sys.stderr) else ("", "")
-        print(f"{bold}{_for_stdout(text)}{plain}", end="", file=sys.stderr, flush=True)
-
-
-def _for_stdout(text: str) -> str:
-    """Text as it is for a file or a pipe, with control characters escaped for a terminal."""
-    from gpt_cli.sampling.streaming import printable
-
-    return printable(text) if sys.stdout.isatty() else text
+    return work(**given)

@@ -13,6 +13,7 @@ import torch
 from support.helpers import small_config
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.header import read_header
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import CharTokenizer
@@ -89,15 +90,15 @@ def test_a_reader_of_weights_notices_damage_in_all_it_uses_and_only_there(saved:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a checkpoint of this program"),
-        (b"model: {}", "not a checkpoint of this program"),
-        (b"PK\x03\x04" + b"x" * 50, "a PyTorch pickle file; this program never loads pickles"),
-        (b"\x80\x02}q\x00.", "a PyTorch pickle file; this program never loads pickles"),
-        (struct.pack("<Q", 2**60) + b"x" * 50, "not a checkpoint of this program"),
-        (struct.pack("<Q", 20) + b"{" * 20, "not a checkpoint of this program"),
-        (struct.pack("<Q", 2) + b"{}", "not a checkpoint of this program"),
-        (struct.pack("<Q", 2) + b"[]", "not a checkpoint of this program"),
-        (struct.pack("<Q", 100_000) + b"[" * 100_000, "not a checkpoint of this program"),
+        (b"", "this is not a checkpoint of gpt"),
+        (b"model: {}", "this is not a checkpoint of gpt"),
+        (b"PK\x03\x04" + b"x" * 50, "this is a PyTorch pickle, which gpt never loads because a pickle can run code"),
+        (b"\x80\x02}q\x00.", "this is a PyTorch pickle, which gpt never loads because a pickle can run code"),
+        (struct.pack("<Q", 2**60) + b"x" * 50, "this is not a checkpoint of gpt"),
+        (struct.pack("<Q", 20) + b"{" * 20, "this is not a checkpoint of gpt"),
+        (struct.pack("<Q", 2) + b"{}", "this is not a checkpoint of gpt"),
+        (struct.pack("<Q", 2) + b"[]", "this is not a checkpoint of gpt"),
+        (struct.pack("<Q", 100_000) + b"[" * 100_000, "this is not a checkpoint of gpt"),
     ],
 )
 def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:
@@ -109,7 +110,7 @@ def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: byte
 
 def test_a_safetensors_file_of_another_program_is_foreign(tmp_path: Path) -> None:
     safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "c.safetensors")
-    with pytest.raises(CheckpointError, match="not a checkpoint of this program"):
+    with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
         read_checkpoint(tmp_path / "c.safetensors")
 
 
@@ -126,16 +127,59 @@ def test_numbers_that_are_not_finite_are_no_json_of_ours(saved: Path, number: st
     (length,) = struct.unpack("<Q", content[:8])
     header = content[8 : 8 + length].replace(b'"data_offsets":[0,', f'"data_offsets":[{number},'.encode(), 1)
     saved.write_bytes(struct.pack("<Q", len(header)) + header + content[8 + length :])
-    with pytest.raises(CheckpointError, match="not a checkpoint"):
+    with pytest.raises(CheckpointError, match="this is not a checkpoint"):
         read_checkpoint(saved)
 
 
-def test_a_newer_format_is_told_with_its_writer(saved: Path) -> None:
+def test_a_newer_format_is_refused_with_its_writer_and_the_command_that_updates(saved: Path) -> None:
     edit_header(saved, format_version="2", written_by="gpt-cli 9.0")
-    with pytest.raises(
-        CheckpointError, match=r'written by "gpt-cli 9.0" in format 2; this gpt-cli .* reads up to format 1'
-    ):
+    wrong = r'"gpt-cli 9.0" wrote this file in format 2, and gpt [0-9.]+ reads formats 1 to 1$'
+    with pytest.raises(CheckpointError, match=wrong) as raised:
         read_checkpoint(saved)
+    assert raised.value.hint == "pip install --upgrade small-gpt"
+
+
+@pytest.mark.parametrize("metadata", [{"format_version": "0"}, {"format_version": "-1"}, {"step": "-7"}])
+def test_formats_and_steps_that_never_were_are_refused(saved: Path, metadata: dict[str, str]) -> None:
+    edit_header(saved, **metadata)
+    for read in (read_checkpoint, read_header):
+        with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
+            read(saved)
+
+
+def test_a_file_is_truncated_only_where_bytes_are_missing(saved: Path) -> None:
+    content = saved.read_bytes()
+    for size, wrong in (
+        (-1, f"the file is truncated: it has {len(content) - 1:,} of {len(content):,} bytes"),
+        (1, f"the file is damaged: it has {len(content) + 1:,} bytes, and its header describes {len(content):,}"),
+    ):
+        saved.write_bytes(content[:size] if size < 0 else content + b"x")
+        for read in (read_checkpoint, read_header):
+            with pytest.raises(CheckpointError, match=f"{wrong}$"):
+                read(saved)
+
+
+def test_the_header_alone_names_step_config_and_shapes(saved: Path) -> None:
+    header, whole = read_header(saved), make()
+    assert (header.step, header.config) == (7, whole.config)
+    assert {name: shape for name, shape in header.shapes.items() if not name.startswith("optimizer.")} == {
+        name: tuple(tensor.shape) for name, tensor in whole.weights.items()
+    }
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_with_the_file(tmp_path: Path, number: float) -> None:
+    checkpoint = make()
+    checkpoint.weights["final_norm.weight"][0] = number
+    save_checkpoint(tmp_path / "c.safetensors", checkpoint)
+    with pytest.raises(CheckpointError, match=r'c\.safetensors": its weights are not finite'):
+        read_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_file(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "c.safetensors", make(config=small_config("model.d_model=8", "model.num_blocks=1")))
+    with pytest.raises(CheckpointError, match=r'c\.safetensors": its weights do not fit its config'):
+        read_checkpoint(tmp_path / "c.safetensors").build_model()
 
 
 def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
@@ -164,6 +208,8 @@ def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
         {"tokenizer": "{}"},
         {"progress": '{"step": 3}'},
         {"progress": '{"__class__": "x"}'},
+        {"progress": PROGRESS.replace('"step": 7', '"step": -7')},
+        {"progress": PROGRESS.replace('"step": 7', '"step": 8')},
         {"progress": PROGRESS.replace("1000", '"x"')},
         {"progress": PROGRESS.replace("}", ', "more": 1}', 1)},
     ],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,8 @@ from support.helpers import RunCommand, damage
 
 import gpt_cli
 from gpt_cli.checkpoints import discovery
-from gpt_cli.checkpoints.discovery import find_checkpoint, load
+from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.finding import find_checkpoint, find_header
 from gpt_cli.errors import CheckpointError, UsageError
 
 
@@ -20,9 +23,9 @@ def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
 
 
 def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
-    with pytest.raises(CheckpointError, match="has no checkpoint of step 5; its steps are 10, 20"):
+    with pytest.raises(CheckpointError, match=r"this run has no checkpoint of step 5, only of 10, 20$"):
         find_checkpoint(smoke_run, "5")
-    with pytest.raises(UsageError, match=r'"first" is not allowed; use best \| last \| a step'):
+    with pytest.raises(UsageError, match=r'use best, last or the number of a step instead of "first"'):
         find_checkpoint(smoke_run, "first")
     with pytest.raises(CheckpointError, match="no such run") as raised:
         find_checkpoint("runs/other")
@@ -35,7 +38,7 @@ def test_without_a_best_one_the_last_is_taken(copied: Path) -> None:
 
 
 def test_an_empty_folder_has_no_runs(here: Path) -> None:
-    with pytest.raises(CheckpointError, match="no trained model there"):
+    with pytest.raises(CheckpointError, match="there is no trained model in this folder"):
         find_checkpoint(None)
 
 
@@ -61,8 +64,8 @@ def test_a_damaged_best_is_said_and_the_last_one_taken(copied: Path, run: RunCom
     said: list[str] = []
     assert load(copied, warn=said.append).path.name == "step-00000020.safetensors"
     assert said == [
-        '"runs/smoke/checkpoints/best.safetensors": damaged: its content does not match its digest; '
-        "trying another one of the run"
+        '"runs/smoke/checkpoints/best.safetensors": the file is damaged: its content does not match its digest; '
+        "trying another checkpoint of the run"
     ]
     outcome = run("sample", "--prompt", "The ", "--greedy", "--max-new-tokens", "3", "--quiet")
     assert (outcome.code, outcome.err) == (0, f"warning: {said[0]}\n")
@@ -80,3 +83,22 @@ def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path, monkeypa
 
     monkeypatch.setattr(discovery, "read_checkpoint", prune_first)
     assert load(copied, "last").path.name == "step-00000010.safetensors"
+
+
+def test_the_header_is_found_without_torch_and_says_what_the_model_has(smoke_run: Path) -> None:
+    script = (
+        "import sys\nfrom gpt_cli.checkpoints.finding import find_header\n"
+        "header = find_header(None)\n"
+        "print(header.step, header.config.model.num_blocks, header.shapes['blocks.0.attention.heads.0.Wq.weight'])\n"
+        "sys.exit(f'loaded {heavy}' if (heavy := {'torch', 'numpy', 'safetensors'} & set(sys.modules)) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    loaded = load(smoke_run)
+    assert (done.returncode, done.stdout) == (0, f"{loaded.step} 2 (16, 32)\n"), done.stderr
+
+
+def test_the_header_of_a_run_whose_best_is_damaged_is_that_of_another_checkpoint(copied: Path) -> None:
+    (copied / "checkpoints" / "best.safetensors").write_bytes(b"")
+    assert find_header(copied).step == 20
+    with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
+        find_header(copied, "best")

@@ -11,7 +11,8 @@ import pytest
 from golden.make import FOLDER, greedy
 from support.helpers import RunCommand
 
-from gpt_cli.checkpoints.checkpoint import FORMAT_VERSION, read_checkpoint
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.header import FORMAT_VERSION
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())

@@ -8,7 +8,7 @@ import pytest
 from support.helpers import Outcome, RunCommand
 
 import gpt_cli.cli.app as app
-from gpt_cli.cli import sample as sample_module
+from gpt_cli.cli.work import sample as sample_module
 
 TABLE = [
     (["trian"], 2, ["error: gpt: no such command 'trian'; see gpt --help", "hint: did you mean train?"]),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from gpt_cli.cli.interactive import Settings
+from gpt_cli.cli.interactive import SamplingChoices
 
 TIMEOUT = 60.0  # seconds
 
@@ -73,7 +73,7 @@ def test_lines_are_continued_settings_change_and_ctrl_c_ends_the_answer_alone(sm
 
 
 def test_settings_are_read_as_the_flags_are() -> None:
-    settings = Settings({"temperature": 0.8}).changed("/top_p 0.5").changed("/temperature 1.5")
+    settings = SamplingChoices({"temperature": 0.8}).changed("/top_p 0.5").changed("/temperature 1.5")
     assert settings.values == {"temperature": 1.5, "top-p": 0.5}
     assert settings.changed("/seed 0").seed() == 0
     with pytest.raises(typer.BadParameter, match=re.escape('"-1" is not allowed; use a number from 0')):

@@ -38,7 +38,7 @@ def test_info_verifies_every_byte(smoke_run: Path, run: RunCommand, tmp_path: Pa
     path.write_bytes(content)
     outcome = run("info", path)
     assert outcome.code == 4
-    assert outcome.err.startswith(f'error: "{path}": damaged: its content does not match its digest')
+    assert outcome.err.startswith(f'error: "{path}": the file is damaged: its content does not match its digest')
 
 
 def test_info_tells_what_each_form_of_attention_caches(run: RunCommand) -> None:

@@ -77,7 +77,10 @@ def test_a_file_holds_one_prompt_a_line_and_all_share_a_batch(smoke_run: Path, r
         assert [sample["tokens"] for sample in together] == [sample["tokens"] for sample in alone]
     (tmp_path / "prompts.txt").write_text("\n\n")
     refused = run("sample", "--prompt-file", tmp_path / "prompts.txt")
-    assert (refused.code, refused.err) == (3, f"error: {tmp_path}/prompts.txt: holds no prompt; one prompt a line\n")
+    assert (refused.code, refused.err) == (
+        3,
+        f"error: {tmp_path}/prompts.txt: the file contains no prompt; write one per line\n",
+    )
 
 
 def test_weights_of_8_bits_sample_too(smoke_run: Path, run: RunCommand) -> None:
@@ -110,7 +113,7 @@ def test_a_stop_ends_the_text_before_it_streamed_or_not(smoke_run: Path, run: Ru
         (["--temperature", "nan"], '--temperature: "nan" is not allowed; use a number from 0'),
         (["--temperature", "inf"], '--temperature: "inf" is not allowed; use a number from 0'),
         (["--top-k", "-1"], '--top-k: "-1" is not allowed; use a whole number from 0'),
-        (["--stop", ""], "--stop: is empty; name the text before which to end"),
+        (["--stop", ""], "--stop: the text is empty; name the text before which a sample ends"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(smoke_run: Path, run: RunCommand, flags: list[str], error: str) -> None:
@@ -195,7 +198,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
     sizes = gpt_cli.load(smoke_run).config.model
     # keys and values in float32 of 5 tokens: one is the prompt
     of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5
-    monkeypatch.setattr("gpt_cli.machine.available_memory", lambda: 7 * of_row)
+    monkeypatch.setattr("gpt_cli.cli.work.sample.available_memory", lambda: 7 * of_row)
     options = ["sample", "--prompt", "T", "--max-new-tokens", "4", "--seed", "1"]
     refused = run(*options, "--num-samples", "8")
     assert refused.code == 5

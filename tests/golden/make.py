@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from gpt_cli.checkpoints.checkpoint import FORMAT_VERSION, read_checkpoint
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.header import FORMAT_VERSION
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.app import main
 

@@ -1,0 +1,145 @@
+"""The header of a checkpoint: format, step, config and shapes, read from the first bytes and without torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.config import Config
+from gpt_cli.config.reading import validate
+from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.files import read_bytes
+from gpt_cli.version import __version__
+
+FORMAT = "gpt-cli checkpoint"
+FORMAT_VERSION = 1
+OPTIMIZER_PREFIX = "optimizer."
+METADATA = (
+    "format",
+    "format_version",
+    "written_by",
+    "step",
+    "config",
+    "tokenizer",
+    "progress",
+    "digest_rest",
+    "digest_weights",
+)
+MAX_HEADER = 64_000_000  # bytes; a published vocabulary takes a few million
+_PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a checkpoint says about itself. Nothing of it is verified: the digests cover the weights too."""
+
+    where: str  # the file, as errors name it
+    content: bytes  # of the header, its length included
+    metadata: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]  # of each tensor, optimizer moments included
+    step: int
+    num_weight_bytes: int
+    num_data_bytes: int  # of all tensors
+
+    @property
+    def config(self) -> Config:
+        """The settings that made the model; raises CheckpointError where they are not valid."""
+        try:
+            return validate(strict_json(self.metadata["config"]), self.where)
+        except (ValueError, RecursionError, GptError) as error:
+            raise CheckpointError(self.where, f"its config is not valid, {shown(error)}") from error
+
+
+def read_header(path: Path) -> Header:
+    """The header of a file, of which nothing else is read.
+
+    Raises CheckpointError for a file that is missing, foreign, newer, or shorter or longer than its header says.
+    """
+    content = read_bytes(path, CheckpointError, limit=8)
+    if len(content) == 8:
+        (length,) = struct.unpack("<Q", content)
+        content = read_bytes(path, CheckpointError, limit=8 + min(length, MAX_HEADER))
+    header = parse_header(content, shown(path))
+    check_size(header, path.stat().st_size)
+    return header
+
+
+def parse_header(content: bytes, where: str) -> Header:
+    """The header at the beginning of a file's content; `where` names the file in errors. Raises CheckpointError."""
+    if content[:2] in _PICKLES:
+        sentence = "this is a PyTorch pickle, which gpt never loads because a pickle can run code"
+        raise CheckpointError(where, sentence)
+    foreign = CheckpointError(where, "this is not a checkpoint of gpt", hint="gpt train writes checkpoints")
+    if len(content) < 8:
+        raise foreign
+    (length,) = struct.unpack("<Q", content[:8])
+    if length > MAX_HEADER:
+        raise foreign
+    if len(content) < 8 + length:
+        raise CheckpointError(where, f"the file is truncated: it ends inside its header, after {len(content):,} bytes")
+    content = content[: 8 + length]
+    try:
+        entries = strict_json(content[8:].decode("utf-8"))
+        metadata = entries.pop("__metadata__")
+        if metadata["format"] != FORMAT:
+            raise foreign
+        version, step = int(metadata["format_version"]), int(metadata["step"])
+        ends = {name: int(entry["data_offsets"][1]) for name, entry in entries.items()}
+        shapes = {name: tuple(map(int, entry["shape"])) for name, entry in entries.items()}
+        for name in ("digest_weights", "digest_rest"):
+            if len(bytes.fromhex(metadata[name])) != 32:
+                raise foreign
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+        raise foreign from None
+    if version > FORMAT_VERSION:
+        writer = shown(metadata.get("written_by"))
+        sentence = (
+            f"{writer} wrote this file in format {version}, and gpt {__version__} reads formats 1 to {FORMAT_VERSION}"
+        )
+        raise CheckpointError(where, sentence, hint="pip install --upgrade small-gpt")
+    if version < 1 or step < 0 or set(metadata) != set(METADATA):
+        raise foreign
+    num_weight_bytes = max((end for name, end in ends.items() if not name.startswith(OPTIMIZER_PREFIX)), default=0)
+    return Header(where, content, metadata, shapes, step, num_weight_bytes, max(ends.values(), default=0))
+
+
+def check_size(header: Header, num_bytes: int) -> None:
+    """Raises CheckpointError where a file of `num_bytes` is shorter or longer than its header says."""
+    expected = len(header.content) + header.num_data_bytes
+    if num_bytes < expected:
+        raise CheckpointError(header.where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
+    if num_bytes > expected:
+        extra = f"the file is damaged: it has {num_bytes:,} bytes, and its header describes {expected:,}"
+        raise CheckpointError(header.where, extra)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file begins as ours do; nothing is verified."""
+    beginning = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()
+    with open(path, "rb") as file:
+        return file.read(8 + len(beginning))[8:] == beginning
+
+
+def strict_json(text: str) -> Any:
+    """JSON without repeated keys and with finite numbers alone; raises ValueError."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            raise ValueError("a key is repeated")
+        return content
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    def finite(number: str) -> float:
+        if math.isinf(float(number)):
+            refuse(number)
+        return float(number)
+
+    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
