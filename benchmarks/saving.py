@@ -13,11 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpt_cli.training.session import begin, resolve
+
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
 from gpt_cli.text.corpus import read_corpus
-from gpt_cli.training.session import begin, resolve
 from gpt_cli.training.step import take_step
 
 

@@ -38,7 +38,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Cal
 
         def require_held() -> None:
             if not _is_at(held, path):
-                raise EnvironmentFailure(shown(directory), "the directory was moved away or replaced during the training")
+                raise EnvironmentFailure(shown(directory), "it was moved away or replaced during the training")
 
         yield require_held
     finally:

@@ -85,7 +85,7 @@ class RunDirectory(RunFiles):
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
                 sentence = (
-                    f"the run was trained to step {lost}, but its checkpoints are gone; the first was due at step {every}"
+                    f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
                 )
                 hint = "put one back, or replace the run with --overwrite"
                 raise CheckpointError(shown(self.path), sentence, hint=hint)

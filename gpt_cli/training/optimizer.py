@@ -99,11 +99,11 @@ class Optimizer:
         """What a run needs to continue: running averages, named after their parameters."""
         return self.adamw.moments() | (self.muon.moments() if self.muon is not None else {})
 
-    def restore(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `moments` returned after a step; raises CheckpointError when it does not fit the model."""
+    def restore(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
+        """Put back what `moments` returned after a step; raises CheckpointError about `where` when it does not fit."""
         expected = {name: tensor.shape for name, tensor in self.moments().items()}
         if {name: tensor.shape for name, tensor in stored.items()} != expected:
-            raise CheckpointError("checkpoint", "it contains no optimizer state that fits its weights")
+            raise CheckpointError(where, "no run continues from it: its optimizer state does not fit its weights")
         self.adamw.restore(stored, step)
         if self.muon is not None:
             self.muon.restore(stored)

@@ -69,7 +69,7 @@ def prepare(request: Request, *, notice: Say, warn: Say, counting: Counting = un
     if continued is None:
         state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size, text.digest)
     else:
-        state = _continue(config, text, continued, directory)
+        state = TrainingState.continued(config, text.ids, continued)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
     if config.train.compile == "on":
         notice("compiling, which may take half a minute")
@@ -148,15 +148,6 @@ def _encode(
         raise CheckpointError("--resume", f"{OTHER_CORPUS}: {error}", hint=RESTORE_CORPUS) from error
     require_same_text(continued, text.digest)
     return text
-
-
-def _continue(config: Config, text: EncodedText, continued: Checkpoint, directory: RunDirectory) -> TrainingState:
-    """The state of a checkpoint; raises CheckpointError that names its file."""
-    try:
-        return TrainingState.continued(config, text.ids, continued)
-    except CheckpointError as error:
-        file = shown(directory.step_file(continued.progress.step))
-        raise CheckpointError(file, error.sentence, hint=error.hint) from error
 
 
 def _time_step(state: TrainingState, warn: Say, *, must_compile: bool) -> float:

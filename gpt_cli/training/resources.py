@@ -7,6 +7,7 @@ from gpt_cli.errors import EnvironmentFailure, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.training.run import Run
 
+
 def require_memory(config: Config, free: int | None) -> None:
     """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
 

@@ -34,7 +34,7 @@ RESTORE_CORPUS = "restore the text, or start anew with another --out"
 
 
 def config_to_resume(stored: Config, asked: Config) -> Config:
-    """The asked config, in which `auto` means what the run chose; raises CheckpointError listing every fixed setting."""
+    """The asked config, in which `auto` means what the run chose; raises CheckpointError for every fixed setting."""
     chosen = {
         key: getattr(stored.train, key) for key in ("device", "dtype", "compile") if getattr(asked.train, key) == "auto"
     }

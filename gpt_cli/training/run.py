@@ -36,7 +36,7 @@ class Run:
         return self.state.progress
 
     def open_directory(self) -> None:
-        """Make the directory ready: empty for a new run, and without what is later than the state for a continued one."""
+        """Make the directory ready: empty for a new run, without files of later steps for a continued one."""
         self.directory.open_for(self.config, after=None if self.saved is None else self.saved.observed_step)
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:

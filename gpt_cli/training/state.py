@@ -54,7 +54,7 @@ class TrainingState:
         elapsed = max(before.elapsed, before.seconds)
         progress = replace(before, environment=environment(config), elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress)
-        state.optimizer.restore(checkpoint.moments, before.step)
+        state.optimizer.restore(checkpoint.moments, before.step, checkpoint.where)
         return state
 
     @classmethod

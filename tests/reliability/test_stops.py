@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpt_cli.training.session import Session, begin
 from support.faults import START, fingerprint, in_parallel, new_folder, scaled, some_of, weights
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, small_config
@@ -18,7 +19,6 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.training.loop import train
-from gpt_cli.training.session import Session, begin
 
 # 40 steps of 16 windows: 6,740 tokens make 421 windows of 16, so the second epoch begins at step 27
 STEPS = (

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import torch
+from gpt_cli.training.session import Session, begin
 from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.training.session import Session, begin
 from support.helpers import CORPUS_TEXT
 
 CORPUS = Corpus((CORPUS_TEXT,))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpt_cli.training.session import begin, config_to_resume, environment_changes, resolve
 from support.helpers import CORPUS_TEXT, small_config
 from support.sessions import assert_same, metrics, start, state
 
@@ -26,7 +27,6 @@ from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
 from gpt_cli.training.schedule import rate_share
-from gpt_cli.training.session import begin, config_to_resume, environment_changes, resolve
 from gpt_cli.training.step import compute_gradient, time_step
 from gpt_cli.training.stopping import lower
 

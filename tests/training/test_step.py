@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpt_cli.training.session import Session
 from support.helpers import small_config
 from support.sessions import assert_same, metrics, start, state
 from torch import Tensor, nn
@@ -18,7 +19,6 @@ from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.reports import Saved, Stepped
-from gpt_cli.training.session import Session
 from gpt_cli.training.step import read_outcomes, take_step
 
 
