@@ -48,16 +48,17 @@ class Signals:
         if number == signal.SIGUSR1:
             self._save_asked = True
         elif not self.saving:
-            self._leave(number, "before the first step")
+            self._leave(number, f"stopped by {signal_name(number)} before the first step")
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
         elif time.monotonic() - self._received_at > ONE_WISH_SECONDS:
-            self._leave(number, f"a second time, without saving the last steps{self.advice}")
+            again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
+            self._leave(number, again + self.advice)
 
-    def _leave(self, number: int, how: str) -> None:
+    def _leave(self, number: int, line: str) -> None:
         try:
             with contextlib.suppress(OSError):  # the terminal may have gone away
-                os.write(2, f"warning: stopped by {signal_name(number)} {how}\n".encode())
+                os.write(2, f"warning: {line}\n".encode())
             self.before_leaving()
         finally:
             os._exit(128 + number)

@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "the digest of the weights is not checked", "checkpoints/checkpoint.py",
-        'if _digest([blank, data[:num_weight_bytes]]) != metadata["digest_weights"]:', "if not blank:", DAMAGE,
+        'if _digest([blank, data[: header.num_weight_bytes]]) != metadata["digest_weights"]:', "if not blank:", DAMAGE,
     ),
     Mutant(
         "the digest of the rest is not checked", "checkpoints/checkpoint.py",

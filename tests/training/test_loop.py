@@ -381,3 +381,17 @@ def test_a_run_of_before_there_was_a_clock_has_spent_the_seconds_of_its_steps(tm
     stored = run.checkpoint(with_moments=True)
     old = replace(stored, progress=replace(stored.progress, elapsed=0.0, seconds=3600.0))
     assert start(tmp_path, stored.config, old).progress.elapsed == 3600
+
+
+def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
+    counted: list[int] = []
+    *_, finished = train(run, count=counted.append)
+    assert isinstance(finished, Finished)
+    assert counted == [0, 64]  # all at once
+    windows = validation_windows(len(run.validation_ids), 16, 64)
+    assert len(windows) == 4
+    best = read_checkpoint(run.directory.best).build_model()
+    found = evaluate(best, run.tokenizer, run.validation_ids, windows, batch_size=4, dtype="float32")
+    assert finished.summary["validation_loss"] == pytest.approx(found.loss, rel=1e-6)
+    assert finished.best_step == 1

@@ -95,14 +95,15 @@ class _Way:
 
 def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
     done_before, done = way.done, way.at(report.step, report.elapsed)
-    bar.update(done - done_before)
     if report.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
         way.done = done_before if bar.disable else done
+        bar.update(done - done_before)
         return
     way.done = done
     figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
     at = f"step {report.step}, " if way.by_clock else ""
     bar.set_postfix_str(f"{at}loss {report.loss:.3f}, {figures}", refresh=False)
+    bar.update(done - done_before)
     part = max(1, way.length // NUM_LINES)
     if bar.disable and done // part > done_before // part:
         of = "" if way.by_clock else f"/{way.length}"
