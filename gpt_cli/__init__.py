@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpt_cli.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from gpt_cli.checkpoints.discovery import Loaded
@@ -44,7 +44,7 @@ def train(
     overwrite: bool = False,
     notice: Callable[[str], object] = lambda _: None,
     warn: Callable[[str], object] = _to_stderr,
-) -> Iterator[Report]:
+) -> Generator[Report, None, None]:
     """Train a model as `gpt train` does: a generator of reports, of which the last is Finished.
 
         from gpt_cli import load, train

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -23,7 +23,7 @@ def start(
     counting: Counting = uncounted,
     stop: Stop = lambda: None,
     save_asked: Callable[[], bool] = lambda: False,
-) -> Iterator[Report]:
+) -> Generator[Report, None, None]:
     """Prepare and train; the caller holds the lock of the run directory, which is written after the first report."""
     reuse_memory()
     run, prepared = prepare(request, notice=notice, warn=warn, counting=counting)
@@ -44,7 +44,7 @@ def train(
     overwrite: bool,
     notice: Say,
     warn: Say,
-) -> Iterator[Report]:
+) -> Generator[Report, None, None]:
     """See `gpt_cli.train`."""
     flags = {"data.source": ("data", data if data is None or isinstance(data, str) else list(data))}
     request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
