@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
-from gpt_cli.text.corpus import read_corpus
+from gpt_cli.text.corpus import read_data
 from gpt_cli.training.encoding import encode_corpus
 from gpt_cli.training.preparing import resolve
 from gpt_cli.training.run import Run
@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = resolve(read_config(arguments.config), print)
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
-        text = encode_corpus(read_corpus(config.data.source), config)
+        text = encode_corpus(read_data(config.data), config)
         state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size)
         run = Run(state, RunDirectory(Path(folder)), text.tokenizer, text.validation_ids)
         run.open_directory()

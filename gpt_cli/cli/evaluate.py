@@ -119,9 +119,9 @@ def evaluate(
 
 
 def _validation_text(loaded: Loaded) -> Corpus:
-    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.text.corpus import read_split
 
-    return read_corpus(loaded.config.data.source).split(loaded.config.data.validation_fraction)[1]
+    return read_split(loaded.config.data)[1]
 
 
 def _memorised(loaded: Loaded, num_samples: int, max_new_tokens: int, seed: int) -> dict[str, Any]:
@@ -130,10 +130,10 @@ def _memorised(loaded: Loaded, num_samples: int, max_new_tokens: int, seed: int)
     from gpt_cli.sampling.generate import continuations
     from gpt_cli.sampling.memorised import copied_share, longest_shared_run
     from gpt_cli.sampling.next_token import SamplingParameters
-    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.text.corpus import read_split
     from gpt_cli.text.tokens import encode_documents
 
-    training, _ = read_corpus(loaded.config.data.source).split(loaded.config.data.validation_fraction)
+    training, _ = read_split(loaded.config.data)
     tokenizer = loaded.tokenizer
     samples = continuations(
         Decoder(loaded.model), [[tokenizer.end_of_text]], SamplingParameters(temperature=1.0), seed=seed,

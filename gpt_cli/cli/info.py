@@ -75,11 +75,11 @@ def _state(file: Path) -> str:
 
 def _of_config(config: Config, console: Console) -> dict[str, Any]:
     """The facts of a config; its corpus is read for the vocabulary and the number of tokens."""
-    from gpt_cli.text.corpus import read_corpus
+    from gpt_cli.text.corpus import read_split
     from gpt_cli.text.tokenizer import make_tokenizer
     from gpt_cli.text.tokens import encode_documents
 
-    training, validation = read_corpus(config.data.source).split(config.data.validation_fraction)
+    training, validation = read_split(config.data)
     tokenizer = make_tokenizer(config.tokenizer, training.documents, validation.documents)
     with console.counting("tokenizing", training.num_characters, "characters") as count:
         num_tokens = len(encode_documents(training.documents, tokenizer, count))

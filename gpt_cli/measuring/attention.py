@@ -73,8 +73,8 @@ def with_forms(config: Config) -> dict[str, Config]:
     for form in FORMS:
         changed = with_form(config.model, form)
         for misfit in changed.misfits():
-            sentence = f"{misfit.wrong} (with model.attention {form}); {misfit.allowed}"
-            raise UsageError(f"model.{misfit.keys[0]}", sentence)
+            sentence = f"{misfit.sentence} (with model.attention {form})"
+            raise UsageError(f"model.{misfit.keys[0]}", sentence, hint=misfit.hint)
         if (too_many := _num_parameters(changed) - _num_parameters(plain)) > changed.d_model * changed.num_blocks * 2:
             sentence = f"it has {too_many:,} parameters more than the feed-forward part can give back"
             raise UsageError(f"model.attention {form}", sentence, hint="choose smaller sizes for this form")

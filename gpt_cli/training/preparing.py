@@ -13,10 +13,10 @@ import torch
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, counted, shown
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.machine import available_memory, choose_compile, choose_device, choose_dtype
 from gpt_cli.model.costs import estimate
-from gpt_cli.text.corpus import Corpus, read_corpus
+from gpt_cli.text.corpus import Corpus, read_data
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.encoding import EncodedText, encode_corpus
 from gpt_cli.training.reports import Prepared
@@ -62,7 +62,7 @@ def prepare(request: Request, *, notice: Say, warn: Say, counting: Counting = un
         notice(f"no checkpoint in {directory.path} yet; starting at step 0")
     config = _config_to_train(request.config, continued, notice, warn)
     require_memory(config, free)
-    corpus = read_corpus(config.data.source)
+    corpus = read_data(config.data)
     _remark_on(corpus, notice)
     with counting("tokenizing", corpus.num_characters, "characters") as count:
         text = _encode(corpus, config, continued, count)
@@ -127,8 +127,8 @@ def _is_long(settings: TrainConfig) -> bool:
 
 
 def _remark_on(corpus: Corpus, notice: Say) -> None:
-    if corpus.num_skipped:
-        notice(f"left out {counted(corpus.num_skipped, 'file')} that no text is in")
+    for line in corpus.notices():
+        notice(line)
     if len(corpus.documents) == 1:
         notice(
             "the text is a single document, so the model never sees how one begins, and an empty prompt starts in the "

@@ -342,7 +342,7 @@ def test_a_full_device_as_stdout_is_told(corpus: Path) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json", "--quiet"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (5, "error: output: no space left on the filesystem\n")
+    assert (done.returncode, done.stderr) == (5, "error: output: there is no space left on the filesystem\n")
 
 
 def test_under_nohup_a_hang_up_is_ignored(corpus: Path) -> None:

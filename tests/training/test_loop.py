@@ -271,7 +271,7 @@ def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure) as raised:
         list(train(run))
     assert raised.value.lines() == [
-        f'error: writing "{folder}/metrics.jsonl": no such directory; the checkpoint of step 4 is gone with its directory',
+        f'error: writing "{folder}/metrics.jsonl": there is no such directory; the checkpoint of step 4 is gone with its directory',
         f"hint: put the directory back; then continue with gpt train --out '{folder}' --resume",
     ]
     assert not folder.exists()

@@ -17,7 +17,7 @@ from gpt_cli.machine import choose_device, choose_dtype, processor, reuse_memory
 from gpt_cli.measuring.attention import NUM_LAYERS, Layer, Model, compare_layers, compare_models, with_forms
 from gpt_cli.measuring.bench import Timing, sampling_forms, sampling_roof, take_turns, training_forms, training_roof
 from gpt_cli.measuring.roof import measure_roof
-from gpt_cli.text.corpus import read_corpus
+from gpt_cli.text.corpus import read_data
 from gpt_cli.training.preparing import Counting
 
 Print = Callable[[str], object]
@@ -101,7 +101,7 @@ def _compare_attention(
     asked = asked.changed(train={"device": str(where), "dtype": dtype, "compile": "off"})
     settings, rounds, counting = asked.train, about["rounds"], _announcing(console)
     configs = with_forms(asked)
-    corpus = read_corpus(asked.data.source)
+    corpus = read_data(asked.data)
     if settings.max_time is not None:
         console.notice(f"train.max_time is not used: each form is trained for {counted(settings.max_steps, 'step')}")
     with counting("layers", NUM_LAYERS * (rounds + 1), "runs") as count:
