@@ -1,4 +1,4 @@
-"""The errors a user can mend: one kind for each exit code, and one way to write them."""
+"""The errors that a user can mend: one kind for each exit code, and one way to print them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class DataError(GptError):
 
 
 class CheckpointError(GptError):
-    """A checkpoint or run is missing, damaged, foreign, newer or does not fit."""
+    """A checkpoint or run is missing, damaged, foreign, too new or does not fit."""
 
     exit_code = 4
 
 
 class EnvironmentFailure(GptError):  # noqa: N818 - EnvironmentError is a name of Python
-    """The machine refuses: disk full, no permission, no such device, out of memory, no network."""
+    """The machine refuses: a full disk, no permission, a missing device, too little memory, no network."""
 
     exit_code = 5
 
@@ -71,12 +71,12 @@ def together(errors: Sequence[GptError]) -> GptError:
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of something: 1 head, 1,000 heads."""
+    """A number of things: 1 head, 1,000 heads."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shown(text: object, limit: int = 200) -> str:
-    """A value as it may stand in a message: quoted, control characters escaped, at most `limit` long."""
+    """A value as a message contains it: quoted, control characters escaped, at most `limit` characters."""
     visible = "".join(
         c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text)
     )

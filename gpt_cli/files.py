@@ -1,4 +1,4 @@
-"""Reading and writing files so that nobody ever sees half of one."""
+"""Reads and writes files so that nobody ever sees half of one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Buffer = bytes | bytearray | memoryview
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp")
 _REASONS = {
-    errno.ENOSPC: "no space left on the filesystem",
+    errno.ENOSPC: "there is no space left on the filesystem",
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "the file would be larger than this process may write",
-    errno.EACCES: "no permission",
-    errno.EPERM: "no permission",
+    errno.EACCES: "permission is denied",
+    errno.EPERM: "permission is denied",
     errno.EROFS: "the filesystem is read-only",
-    errno.ENOENT: "no such directory",
+    errno.ENOENT: "there is no such directory",
     errno.ENOTDIR: "a part of the path is not a directory",
-    errno.EISDIR: "is a directory",
+    errno.EISDIR: "this is a directory",
     errno.ENAMETOOLONG: "the name is too long",
 }
 
 
 def reason(error: OSError) -> str:
-    """What the operating system refused, in words."""
+    """What the operating system refused, as a sentence."""
     return _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())
 
 
@@ -44,7 +44,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     Raises EnvironmentFailure when the system refuses, and then leaves no temporary file.
     """
     if path.exists() and not path.is_file():
-        raise EnvironmentFailure(shown(path), "is not a regular file", "name a new or a regular file")
+        raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -72,7 +72,7 @@ def append(path: Path, text: str) -> None:
 
 
 def make_durable(*paths: Path) -> None:
-    """Let what was appended to files, or changed in the names of directories, survive a power cut.
+    """Make appended text, or changed names in directories, survive a power cut.
 
     Raises EnvironmentFailure.
     """
@@ -91,17 +91,17 @@ def remove(path: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise EnvironmentFailure(f"removing {shown(path)}", _told(path, error)) from error
+        raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """What writers of files with such names are writing now, or left when they were killed."""
+    """The temporary files of writers that are at work or were killed, for files with such names."""
     found = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in found if match and names.fullmatch(match["name"])]
 
 
 def require_writable(directory: Path) -> None:
-    """Try what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure when the system refuses."""
+    """Do what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure when the system refuses."""
     path = directory / f".probe.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
         with _opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
@@ -115,7 +115,7 @@ def require_writable(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory and its parents durably; gives the new ones, outermost first. Raises EnvironmentFailure."""
+    """Make a directory and its parents durably; returns the new ones, outermost first. Raises EnvironmentFailure."""
     made: list[Path] = []
     path = directory
     try:
@@ -129,7 +129,7 @@ def make_directory(directory: Path) -> list[Path]:
                         raise
                 _sync(path.parent)
     except OSError as error:
-        raise EnvironmentFailure(f"making {shown(directory)}", _told(path, error)) from error
+        raise EnvironmentFailure(f"making {shown(directory)}", _refused(path, error)) from error
     return made
 
 
@@ -137,18 +137,20 @@ def write_failure(path: Path, error: OSError) -> EnvironmentFailure:
     """The error to raise for an OSError met while writing `path`."""
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and path.parent.is_dir():
-        hint = f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB are free there; make room or choose another place"
+        hint = (
+            f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB are free there; delete files or choose another place"
+        )
     elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"
-    return EnvironmentFailure(f"writing {shown(path)}", _told(path, error), hint=hint)
+    return EnvironmentFailure(f"writing {shown(path)}", _refused(path, error), hint=hint)
 
 
-def _told(path: Path, error: OSError) -> str:
-    """What was refused; where it is a matter of permission, whose the place is and who asks."""
+def _refused(path: Path, error: OSError) -> str:
+    """What the system refused; where permission is missing, also who owns the place and who asks."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
     place = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
-    owner = f", {shown(place)} belongs to user {place.stat().st_uid} and this is user {os.geteuid()}" if place else ""
+    owner = f"; {shown(place)} belongs to user {place.stat().st_uid}, and you are user {os.geteuid()}" if place else ""
     return reason(error) + owner
 
 
@@ -162,7 +164,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, content: Buffer) -> None:
-    """The system may take less than it is given."""
+    """Write all of the content; one call of the system may write less."""
     left = memoryview(content)
     while left:
         left = left[os.write(descriptor, left) :]
@@ -181,16 +183,16 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None, lim
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise kind(shown(path), "no such file", hint=hint) from None
+        raise kind(shown(path), "there is no such file", hint=hint) from None
     except PermissionError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        told = reason(error) if isinstance(error, OSError) else "no such file"
+        told = reason(error) if isinstance(error, OSError) else "there is no such file"
         raise kind(shown(path), told, hint=hint) from error
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):
         os.close(descriptor)
-        raise kind(shown(path), "is not a regular file", hint=hint)
+        raise kind(shown(path), "this is not a regular file", hint=hint)
     with open(descriptor, "rb") as file:
         try:
             content = file.read(limit)
@@ -198,17 +200,23 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None, lim
             raise kind(shown(path), reason(error), hint=hint) from error
         whole = before.st_size if limit is None else min(limit, before.st_size)
         if len(content) != whole or os.fstat(descriptor).st_mtime_ns != before.st_mtime_ns:
-            raise kind(shown(path), "changed while it was read", hint="try again when nothing writes to it")
+            raise kind(
+                shown(path), "this file changed while gpt read it", hint="try again when no other program writes to it"
+            )
     return content
 
 
 def cache_directory(name: str) -> Path:
-    """The per-user cache folder `name`: below XDG_CACHE_HOME, else ~/.cache; not yet made.
+    """The per-user cache folder `name`: on Linux below XDG_CACHE_HOME, else ~/.cache; not yet made.
 
-    Raises EnvironmentFailure where there is neither that variable nor a home.
+    Raises EnvironmentFailure for a user without a home directory.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
+    import platformdirs
+
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "gpt-cli" / name
-    except RuntimeError as error:
-        raise EnvironmentFailure("cache", "there is no home directory", "set XDG_CACHE_HOME to a folder") from error
+        folder = platformdirs.user_cache_path("gpt-cli")
+    except RuntimeError:
+        folder = Path()
+    if not folder.is_absolute():
+        raise EnvironmentFailure("cache", "this user has no home directory", hint="set XDG_CACHE_HOME to a folder")
+    return folder / name

@@ -1,14 +1,14 @@
 from gpt_cli.errors import DataError, UsageError, shown, together
 
 
-def test_a_message_says_where_what_and_what_is_allowed() -> None:
-    assert UsageError("a.yaml:3", "5 is odd", "use an even number", hint="try 4").lines() == [
-        "error: a.yaml:3: 5 is odd; use an even number",
+def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:
+    assert UsageError("a.yaml:3", "5 is odd, but an even number is needed", hint="try 4").lines() == [
+        "error: a.yaml:3: 5 is odd, but an even number is needed",
         "hint: try 4",
     ]
 
 
-def test_several_problems_are_told_together_and_each_hint_once() -> None:
+def test_several_problems_are_one_error_that_prints_each_hint_once() -> None:
     problems = [DataError("a", "wrong", hint="look"), DataError("b", "wrong too", hint="look")]
     assert together(problems).lines() == ["error: a: wrong", "error: b: wrong too", "hint: look"]
 

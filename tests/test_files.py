@@ -5,10 +5,11 @@ import os
 import time
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.files import read_bytes, write_durably
+from gpt_cli.files import cache_directory, read_bytes, write_durably
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -54,3 +55,21 @@ def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path: P
     with pytest.raises(EnvironmentFailure, match="no such directory") as raised:
         write_durably(tmp_path / "b" / "a", [b"x"])
     assert raised.value.hint == f"mkdir -p {tmp_path}/b"
+
+
+def test_caches_are_below_the_folder_that_the_user_chose_or_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_directory("tokens") == Path("/somewhere/gpt-cli/tokens")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/reader")
+    assert cache_directory("tokens") == Path("/home/reader/.cache/gpt-cli/tokens")
+
+
+def test_a_user_without_a_home_is_told_how_to_name_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(platformdirs, "user_cache_path", refuse)
+    with pytest.raises(EnvironmentFailure, match="no home directory") as raised:
+        cache_directory("tokens")
+    assert raised.value.hint == "set XDG_CACHE_HOME to a folder"

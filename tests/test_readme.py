@@ -16,7 +16,7 @@ import pytest
 import torch
 from support.helpers import RunCommand
 
-from gpt_cli.config.reading import known_keys
+from gpt_cli.config.describing import known_keys
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "README.zh-CN.md")

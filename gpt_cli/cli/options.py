@@ -157,6 +157,3 @@ Debug = Annotated[
         "--debug", callback=_set_debug, expose_value=False, help="Print a traceback when something goes wrong."
     ),
 ]
-# the former names, until the last command uses the new ones
-Settings = SetFlags
-Checkpoint = WhichCheckpoint

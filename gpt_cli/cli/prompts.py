@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpt_cli.errors import DataError, UsageError, counted
 from gpt_cli.files import read_bytes
-from gpt_cli.text.corpus import decode_utf8
+from gpt_cli.text.decoding import decode_utf8
 
 if TYPE_CHECKING:
     from gpt_cli.text.tokenizer import Tokenizer

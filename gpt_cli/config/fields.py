@@ -1,4 +1,4 @@
-"""What settings are made of: kinds of values, read from the text of a file or a flag, and sections of them."""
+"""What settings consist of: kinds of values, read from the text of a file or a flag, and sections of them."""
 
 from __future__ import annotations
 
@@ -6,58 +6,83 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-_DURATION = r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)"
+_AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_DURATION = rf"(?:{_AMOUNT}|(?=\d){''.join(f'(?:{_AMOUNT}{unit})?' for unit in _UNITS)})"
 _LONGEST = 36_000_000.0  # seconds, 10,000 hours
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+class UnreadableError(ValueError):
+    """Text that is not of the declared kind; the sentence about it is made from the kind, or is `advice`."""
+
+    def __init__(self, advice: str = ""):
+        super().__init__(advice)
 
 
 def _read_whole(value: Any) -> Any:
-    """Text such as `12` or `100_000` as an int; other text as a ValueError that says how to write it."""
+    """Text such as `12` or `100_000` as an int; raises UnreadableError for other text."""
     if isinstance(value, bool):
-        raise ValueError("is not a whole number")
+        raise UnreadableError
     if not isinstance(value, str):
         return value
     if re.fullmatch(r"[+-]?\d{1,19}(_\d{1,19})*", value):
         return int(value)
     if re.fullmatch(r"[+-]?\d{1,9}(\.\d{0,9})?([eE][+-]?\d{1,2})?", value) and float(value).is_integer():
-        raise ValueError(f"is not written as a whole number, which would be {int(float(value))}")
-    raise ValueError("is not a whole number")
+        raise UnreadableError(f"must be written as a whole number, {int(float(value))}")
+    raise UnreadableError
 
 
 def read_number(value: Any) -> Any:
-    """Text such as `3e-4` as a float; anything else as a ValueError."""
+    """Text such as `3e-4` as a float; raises UnreadableError for other text."""
     if isinstance(value, bool):
-        raise ValueError("is not a number")
+        raise UnreadableError
     if not isinstance(value, str):
         return value
     if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value):
-        raise ValueError("is not a number")
+        raise UnreadableError
     return float(value)
 
 
 def _read_switch(value: Any) -> Any:
-    """The words of YAML for true and false as a bool; anything else as a ValueError."""
+    """YAML's words for true and false as a bool; raises UnreadableError for anything else."""
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
         return value.lower() in _TRUE
     if isinstance(value, bool):
         return value
-    raise ValueError("is neither true nor false")
+    raise UnreadableError
 
 
 def _read_duration(value: Any) -> Any:
-    """Seconds, or text such as `90s`, `5m` and `2h`, as seconds; anything else as a ValueError."""
+    """Seconds, or text such as `90s`, `5m`, `1h30m` and `1d`, as seconds; raises UnreadableError for other text."""
     if isinstance(value, bool):
-        raise ValueError("is not a duration")
+        raise UnreadableError
     if not isinstance(value, str):
         return value
-    if not (found := re.fullmatch(_DURATION, value)):
-        raise ValueError("is not a duration")
-    seconds = round(float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]], 3)
+    if not re.fullmatch(_DURATION, value):
+        raise UnreadableError
+    amounts = re.findall(rf"({_AMOUNT})([dhms]?)", value)
+    seconds = round(sum(float(amount) * _UNITS[unit or "s"] for amount, unit in amounts), 3)
     if not 0 < seconds <= _LONGEST:
-        raise ValueError("is not above 0 and at most 10,000 hours")
+        raise UnreadableError
     return seconds
+
+
+def _read_separator(value: Any) -> Any:
+    """Text in which a shell's escapes, such as a backslash and an n for a newline, become the characters they mean."""
+    for character, escape in _ESCAPES.items() if isinstance(value, str) else ():
+        value = value.replace(escape, character)
+    return value
+
+
+def _write_separator(value: str) -> str:
+    """The same text on one line, as a config file or a message shows it."""
+    for character, escape in _ESCAPES.items():
+        value = value.replace(character, escape)
+    return value
 
 
 Whole = BeforeValidator(_read_whole)
@@ -80,23 +105,24 @@ Count = Annotated[int, Field(ge=1, le=2**31 - 1), Whole]
 Size = Annotated[int, Field(ge=1, le=2**16), Whole]
 Few = Annotated[int, Field(ge=1, le=1024), Whole]
 Source = Annotated[str, Field(min_length=1)]
+Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator), PlainSerializer(_write_separator)]
 
 
 class Misfit(NamedTuple):
-    """Keys of a section whose values do not fit together; the first is the one to name."""
+    """Keys of a section whose values do not fit together, and a sentence about the first of them."""
 
     keys: tuple[str, ...]
-    wrong: str
-    allowed: str
+    sentence: str
+    hint: str | None = None
 
 
 class Section(BaseModel):
-    """What all parts of a config share: unknown keys are errors, and nothing changes after reading."""
+    """A part of a config: unknown keys are errors, and a section is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values, which are not checked; those of a section within are given as a mapping."""
+        """A copy with other values, unchecked; a mapping changes values of a section within."""
         parts = {name: getattr(self, name) for name in values}
         return self.model_copy(
             update={
@@ -106,11 +132,11 @@ class Section(BaseModel):
         )
 
     def misfits(self) -> Iterator[Misfit]:
-        """How values that are valid by themselves do not fit together; `reading.validate` refuses them."""
+        """Values that are valid by themselves but do not fit together; `reading.validate` refuses them."""
         return iter(())
 
     def unused_keys(self) -> list[tuple[str, str]]:
-        """Keys that were changed although others leave them without use, and which."""
+        """Changed keys that have no effect, each with the setting that makes it so."""
         return []
 
     def _idle(self, key: str, used: object) -> bool:

@@ -1,12 +1,11 @@
 """YAML as this program understands it: mappings, lists and text, and nothing that surprises.
 
-Every scalar stays text (null excepted) until the declared type reads it, so `no`, `010`, `3e-4` and `12:30`
-mean what they say. Tags, anchors, aliases, merges and repeated keys are errors with their line.
+Every scalar except null stays text until the declared type reads it, so `no`, `010`, `3e-4` and `12:30` mean what
+they say. Tags, anchors, aliases, merge keys and repeated keys are errors that name their line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,96 +31,99 @@ class Document:
 
 
 def read_text(path: Path) -> str:
-    """The text of a small UTF-8 file; raises UsageError for a missing, large or otherwise encoded one."""
+    """The text of a small UTF-8 file; raises UsageError for a file that is missing, too large or not UTF-8."""
     content = read_bytes(path, UsageError)
     if len(content) > MAX_BYTES:
-        raise UsageError(shown(path), f"has {len(content):,} bytes", f"a config has at most {MAX_BYTES:,}")
+        raise UsageError(shown(path), f"a config has at most {MAX_BYTES:,} bytes, but this file has {len(content):,}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        wrong = f"byte 0x{content[error.start]:02x} at offset {error.start} is not UTF-8"
-        raise UsageError(shown(path), wrong, "a config is UTF-8 text") from error
+        byte = f"byte 0x{content[error.start]:02x} at offset {error.start}"
+        raise UsageError(shown(path), f"a config must be UTF-8 text, but {byte} is not") from error
 
 
 def parse(text: str, where: str) -> Document:
     """Mappings and lists of text from YAML; raises UsageError with the line of what is not allowed."""
-    reader = _Reader(text, where)
     try:
-        return reader.document()
+        return _read(text, where)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{where}:{line}", f"not YAML, {error.problem}") from error
-    except (OverflowError, ValueError) as error:  # numbers in escapes and directives that no text holds
-        raise UsageError(where, f"not YAML, {shown(error)}") from error
+        raise UsageError(_at(where, line), f"this is not YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
-        wrong = f"character U+{error.character:04X} at position {error.position}"
-        raise UsageError(where, wrong, "YAML does not allow it") from error
+        character = f"the character U+{error.character:04X} at position {error.position}"
+        raise UsageError(where, f"YAML does not allow {character}") from error
+    except (OverflowError, ValueError) as error:  # numbers in escapes and directives that no text contains
+        raise UsageError(where, f"this is not YAML: {shown(error)}") from error
 
 
-class _Reader:
-    """Walks the parser's events; never recurses deeper than MAX_DEPTH."""
+def _read(text: str, where: str) -> Document:
+    """One loop over the parser's events, which refuses before it builds and never recurses."""
+    documents: list[Any] = []
+    enclosing: list[tuple[Place, Any]] = [((), documents)]  # the mappings and lists whose end has not come
+    place: Place | None = None  # of the key whose value comes next
+    lines: dict[Place, int] = {}
+    repeated: list[GptError] = []
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        outer, content = enclosing[-1]
+        line = event.start_mark.line + 1
+        wants_key = isinstance(content, dict) and place is None
+        if refused := _refusal(event, len(enclosing), wants_key=wants_key, seen=len(documents)):
+            raise UsageError(_at(where, line), refused)
+        if isinstance(event, yaml.CollectionEndEvent):
+            enclosing.pop()
+        elif isinstance(event, yaml.ScalarEvent) and wants_key:
+            place = (*outer, event.value)
+            if place in lines and event.value in content:
+                name = shown(".".join(place))
+                repeated.append(UsageError(_at(where, line), f"{name} is already set on line {lines[place]}"))
+            lines[place] = line
+        elif isinstance(event, yaml.NodeEvent):
+            value = _empty(event) if isinstance(event, yaml.CollectionStartEvent) else _scalar(event)
+            if isinstance(content, dict):
+                assert place is not None, "a key comes before its value"
+                content[place[-1]] = value
+            else:
+                content.append(value)
+            if isinstance(event, yaml.CollectionStartEvent):
+                enclosing.append((place or outer, value))
+            place = None
+    if repeated:
+        raise together(repeated)
+    return Document(documents[0] or {} if documents else {}, lines)
 
-    def __init__(self, text: str, where: str):
-        self.events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
-        self.where = where
-        self.lines: dict[Place, int] = {}
-        self.repeated: list[GptError] = []
 
-    def document(self) -> Document:
-        content: Any = None
-        seen = 0
-        for event in self.events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                seen += 1
-                if seen > 1:
-                    raise self.refusal(event, "a second document", "a config is one document")
-            elif isinstance(event, yaml.NodeEvent):
-                content = self.node(event, ())
-                if content is not None and not isinstance(content, dict):
-                    raise self.refusal(event, "not a mapping", "write sections such as `model:` with keys below them")
-        if self.repeated:
-            raise together(self.repeated)
-        return Document(content or {}, self.lines)
+def _empty(event: Any) -> dict[str, Any] | list[Any]:
+    return {} if isinstance(event, yaml.MappingStartEvent) else []
 
-    def node(self, event: Any, place: Place) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            raise self.refusal(event, f"alias *{event.anchor}", "aliases are not allowed; write the value out")
-        if getattr(event, "anchor", None):
-            raise self.refusal(event, f"anchor &{event.anchor}", "anchors are not allowed; write the value out")
-        if getattr(event, "tag", None):
-            raise self.refusal(event, f"tag {shown(event.tag)}", "tags are not allowed")
-        if isinstance(event, yaml.ScalarEvent):
-            return None if event.style is None and event.value in _NULLS else event.value
-        if len(place) >= MAX_DEPTH:
-            raise self.refusal(event, "nested too deeply", f"at most {MAX_DEPTH} levels")
-        if isinstance(event, yaml.SequenceStartEvent):
-            items = []
-            while not isinstance(item := next(self.events), yaml.SequenceEndEvent):
-                items.append(self.node(item, (*place, str(len(items)))))
-            return items
-        return self.mapping(place)
 
-    def mapping(self, place: Place) -> dict[str, Any]:
-        content: dict[str, Any] = {}
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent) or event.tag or event.anchor:
-                raise self.refusal(event, "a key that is not plain text", "keys are names")
-            if event.value == "<<":
-                raise self.refusal(event, "merge key <<", "merges are not allowed; write the values out")
-            key = (*place, event.value)
-            line = event.start_mark.line + 1
-            if event.value in content:
-                name = ".".join(key)
-                self.repeated.append(
-                    UsageError(
-                        f"{self.where}:{line}",
-                        f"{shown(name)} stands a second time",
-                        f"first on line {self.lines[key]}",
-                    )
-                )
-            self.lines[key] = line
-            content[event.value] = self.node(next(self.events), key)
-        return content
+def _scalar(event: Any) -> str | None:
+    return None if event.style is None and event.value in _NULLS else event.value
 
-    def refusal(self, event: Any, wrong: str, allowed: str) -> UsageError:
-        return UsageError(f"{self.where}:{event.start_mark.line + 1}", wrong, allowed)
+
+def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:
+    """Why a config may not contain what an event announces, or None; `seen` counts the documents before it."""
+    if isinstance(event, yaml.DocumentStartEvent) and seen:
+        return "a second document starts here, but a config is one document"
+    if not isinstance(event, yaml.NodeEvent):
+        return None
+    if isinstance(event, yaml.AliasEvent):
+        return f"aliases such as *{event.anchor} are not allowed; write the value out"
+    if event.anchor:
+        return f"anchors such as &{event.anchor} are not allowed; write the value out"
+    if tag := getattr(event, "tag", None):
+        return f"tags such as {shown(tag)} are not allowed"
+    scalar = isinstance(event, yaml.ScalarEvent)
+    if wants_key and not scalar:
+        return "a key must be plain text"
+    if wants_key and getattr(event, "value", None) == "<<":
+        return "merge keys (<<) are not allowed; write the values out"
+    if depth == 1 and not (isinstance(event, yaml.MappingStartEvent) or (scalar and _scalar(event) is None)):
+        return "a config consists of sections such as `model:`, with settings below them"
+    if depth > MAX_DEPTH and not scalar:
+        return f"this is nested too deeply; a config has at most {MAX_DEPTH} levels"
+    return None
+
+
+def _at(where: str, line: int) -> str:
+    """A line of a file; a flag has one line only."""
+    return where if where.startswith("--") else f"{where}:{line}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
-import http.client
+import io
 import json
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ MAX_BYTES = 200_000_000
 
 @dataclass(frozen=True)
 class Entry:
-    """One corpus of the catalogue; `url` None stands for one that needs no network."""
+    """One corpus of the catalogue; one without a `url` needs no network."""
 
     name: str
     description: str
@@ -33,17 +32,17 @@ class Entry:
 
     @property
     def cached(self) -> Path:
-        """Where the download is kept; named by its digest, so that it can never be another text."""
+        """Where the download is kept: the name contains the digest, so that it can never be another text."""
         return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
 
 
 def read_entry(entry: Entry) -> list[str]:
-    """The documents of an entry, fetched on first use."""
+    """The documents of an entry; the first use fetches them."""
     return entry.to_documents(b"" if entry.url is None else fetch(entry))
 
 
 def fetch(entry: Entry) -> bytes:
-    """The bytes of an entry's download: from the cache, else over the network, always checked by digest.
+    """The bytes of an entry: from the cache, else over the network, always checked by digest.
 
     Raises EnvironmentFailure without network, DataError when the digest differs.
     """
@@ -54,8 +53,8 @@ def fetch(entry: Entry) -> bytes:
     content = _download(entry)
     found = hashlib.sha256(content).hexdigest()
     if found != entry.sha256:
-        raise DataError(entry.name, f"the download has sha256 {found}", f"expected is {entry.sha256}")
-    with contextlib.suppress(EnvironmentFailure):  # without a cache it is fetched again next time
+        raise DataError(entry.name, f"the download has sha256 {found}, but the catalogue expects {entry.sha256}")
+    with contextlib.suppress(EnvironmentFailure):  # without a cache the next use fetches it again
         make_directory(entry.cached.parent)
         write_durably(entry.cached, [content])
     return content
@@ -68,8 +67,7 @@ def find(name: str) -> Entry:
     close = nearest(name)
     raise UsageError(
         shown(name),
-        "not in the catalogue",
-        f"known are {', '.join(ENTRIES)}",
+        f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}",
         hint=close and f"did you mean {close}?",
     )
 
@@ -79,22 +77,38 @@ def nearest(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(name, ENTRIES, n=1)), None)
 
 
+class _Bounded(io.BytesIO):
+    """Memory that refuses a download which is too large."""
+
+    def write(self, chunk: Any) -> int:
+        if self.tell() + len(chunk) > MAX_BYTES:
+            raise OverflowError
+        return super().write(chunk)
+
+
 def _download(entry: Entry) -> bytes:
-    assert entry.url is not None
+    """The bytes behind an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
+    import pooch  # and with it requests: half a second that only a download costs
+
+    content = _Bounded()
     try:
-        with urllib.request.urlopen(entry.url, timeout=TIMEOUT) as response:
-            content = response.read(MAX_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
-        cause = getattr(error, "reason", error)
+        pooch.HTTPDownloader(timeout=TIMEOUT)(entry.url, content, None)
+    except OverflowError:
+        raise DataError(entry.name, f"the download is larger than {MAX_BYTES:,} bytes") from None
+    except OSError as error:  # all exceptions of requests are
         raise EnvironmentFailure(
             entry.name,
-            f"no answer from the network, {cause}",
-            f"needed once, from {entry.url}",
+            f"the download failed: {_cause(error)}; this text is needed once, from {entry.url}",
             hint=f"use python-docs, which needs no network, or save that file as {entry.cached}",
         ) from error
-    if len(content) > MAX_BYTES:
-        raise DataError(entry.name, f"the download is larger than {MAX_BYTES:,} bytes")
-    return content
+    return content.getvalue()
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason of a failed download, without the objects that requests and urllib3 put around it."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _python_docs(_: bytes) -> list[str]:

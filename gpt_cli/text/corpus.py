@@ -6,26 +6,29 @@ import glob
 import gzip
 import json
 import os
+import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, shown
-from gpt_cli.files import read_bytes
+from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
+from gpt_cli.files import read_bytes, reason
 from gpt_cli.text import catalogue
+from gpt_cli.text.decoding import decode_utf8, is_binary
 
 _HINT = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in order, and what was left out on the way."""
+    """Documents in order, and how many files were left out: those without text, and those named twice."""
 
     documents: tuple[str, ...]
     num_skipped: int = 0
+    num_repeated: int = 0
 
     @property
     def num_characters(self) -> int:
@@ -43,90 +46,113 @@ class Corpus:
             remaining -= len(document)
         return Corpus(tuple(training)), Corpus(tuple(validation))
 
+    def notices(self) -> Iterator[str]:
+        """A line for each kind of file that was left out."""
+        if self.num_skipped:
+            yield f"left out {counted(self.num_skipped, 'file')} without text"
+        if self.num_repeated:
+            yield f"left out {counted(self.num_repeated, 'repeated source')}: each text is read once"
 
-def read_corpus(sources: str | Sequence[str]) -> Corpus:
-    """The documents of one or more SOURCEs; raises DataError for missing, empty or non-UTF-8 ones."""
-    documents: list[str] = []
-    num_skipped = 0
-    for source in [sources] if isinstance(sources, str) else sources:
-        found, skipped = _read_source(source)
-        documents += found
-        num_skipped += skipped
-    documents = [document for document in documents if document]
+
+def read_corpus(sources: str | Sequence[str], separator: str | None = None) -> Corpus:
+    """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
+
+    Raises DataError for a source that is missing, contains no text or is not UTF-8, and EnvironmentFailure for one
+    that the user may not read.
+    """
+    names = [sources] if isinstance(sources, str) else sources
+    reading = _Reading()
+    documents = [part for name in names for document in reading.source(name) for part in _split(document, separator)]
     if not documents:
-        where = ", ".join([sources] if isinstance(sources, str) else sources)
-        raise DataError(shown(where), "holds no text", hint=_HINT)
-    return Corpus(tuple(documents), num_skipped)
+        raise DataError(shown(", ".join(names)), "this source contains no text", hint=_HINT)
+    return Corpus(tuple(documents), reading.num_skipped, reading.num_repeated)
+
+
+def read_data(config: DataConfig) -> Corpus:
+    """The text that a config names; raises errors as `read_corpus` does."""
+    return read_corpus(config.source, config.separator)
 
 
 def read_split(config: DataConfig) -> tuple[Corpus, Corpus]:
-    """The training and the validation part of the text that a config names; raises DataError as `read_corpus` does."""
-    return read_corpus(config.source).split(config.validation_fraction)
+    """The training and the validation part of the text that a config names; raises errors as `read_corpus` does."""
+    return read_data(config).split(config.validation_fraction)
 
 
-def decode_utf8(content: bytes, where: str) -> str:
-    """Text from UTF-8 with or without a byte order mark; raises DataError that names byte and line."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        start = error.start + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
-        line = content.count(b"\n", 0, start) + 1
-        wrong = f"byte 0x{content[start]:02x} at offset {start:,} is not UTF-8"
-        hint = f"if it is {_likely_encoding(content)}: iconv -f {_likely_encoding(content)} -t utf-8 OLD > NEW"
-        raise DataError(f"{where}: line {line:,}", wrong, "text is UTF-8", hint=hint) from None
+def _split(document: str, separator: str | None) -> list[str]:
+    """The parts of a document that are not empty; a newline of the separator matches that of Windows too."""
+    if separator is None:
+        return [document] if document else []
+    pattern = re.escape(separator).replace("\\\n", "\r?\n")
+    return [part for part in re.split(pattern, document) if part.strip()]
 
 
-def _likely_encoding(content: bytes) -> str:
-    """A guess for a hint: a byte order mark tells, else Chinese text has mostly high bytes, and Latin-1 few."""
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "UTF-16"
-    sample = content[:65536]
-    return "GB18030" if sum(byte > 0x7F for byte in sample) > 0.3 * len(sample) else "LATIN1"
+class _Reading:
+    """Reads sources one after another, and each file once, whatever names and links lead to it."""
 
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.num_skipped = self.num_repeated = 0
 
-def _read_source(source: str) -> tuple[list[str], int]:
-    if source == "-":
-        return [decode_utf8(sys.stdin.buffer.read(), "stdin")], 0
-    if source in catalogue.ENTRIES:
-        return catalogue.read_entry(catalogue.ENTRIES[source]), 0
-    path = Path(source)
-    if os.path.isdir(source):  # false, not an error, for a name that is too long
-        return _read_files(_files_below(path))
-    if not os.path.exists(source) and (matches := sorted(glob.glob(source, recursive=True))):
-        return _read_files(Path(match) for match in matches if Path(match).is_file())
-    hint = _HINT
-    if close := catalogue.nearest(source):
-        hint = f"did you mean {close}? else {_HINT}"
-    content = read_bytes(path, DataError, hint=hint)
-    return list(_documents(path, _unpacked(path, content))), 0
+    def source(self, name: str) -> list[str]:
+        """The documents of one SOURCE."""
+        if name == "-" or name in catalogue.ENTRIES:
+            return self._named(name) if self._once(name) else []
+        name = os.path.expanduser(name)
+        if os.path.isdir(name):  # false, not an error, for a name that is too long
+            return self._files(_files_below(Path(name)))
+        if not os.path.exists(name) and (matches := glob.glob(name, recursive=True)):
+            return self._files(Path(match) for match in matches if os.path.isfile(match))
+        close = catalogue.nearest(name)
+        path = Path(name)
+        content = read_bytes(path, DataError, hint=f"did you mean {close}? else {_HINT}" if close else _HINT)
+        return list(_documents(path, _unpacked(path, content))) if self._once(os.path.realpath(path)) else []
+
+    def _named(self, name: str) -> list[str]:
+        if name == "-":
+            return [decode_utf8(sys.stdin.buffer.read(), "stdin")]
+        return catalogue.read_entry(catalogue.ENTRIES[name])
+
+    def _files(self, paths: Iterable[Path]) -> list[str]:
+        """The documents of all text files, in sorted order of their paths; other files are counted."""
+        documents: list[str] = []
+        for path in sorted(paths):
+            if not path.is_file():  # a broken link, a pipe, a socket
+                self.num_skipped += 1
+            elif self._once(os.path.realpath(path)):
+                content = _unpacked(path, read_bytes(path, DataError))
+                if is_binary(content):
+                    self.num_skipped += 1
+                else:
+                    documents += _documents(path, content)
+        return documents
+
+    def _once(self, identity: str) -> bool:
+        """Whether this is the first time; every other time is counted."""
+        if identity in self.seen:
+            self.num_repeated += 1
+            return False
+        self.seen.add(identity)
+        return True
 
 
 def _files_below(directory: Path) -> Iterator[Path]:
-    """Every file below a directory that is neither hidden nor a run's, in sorted order of its path."""
-    for folder, subfolders, names in os.walk(directory):
-        if "checkpoints" in subfolders and "config.yaml" in names:  # a run of ours, whose files are no corpus
+    """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
+
+    Raises EnvironmentFailure for a directory that the user may not read.
+    """
+
+    def refuse(error: OSError) -> None:
+        where = f"reading {shown(error.filename or directory)}"
+        raise EnvironmentFailure(where, reason(error), hint="make it readable, or name the files to read") from error
+
+    for folder, subfolders, names in os.walk(directory, onerror=refuse):
+        if "checkpoints" in subfolders and "config.yaml" in names:  # one of our runs, whose files are not a corpus
             subfolders.clear()
             continue
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in sorted(names):
+        subfolders[:] = (name for name in subfolders if not name.startswith("."))
+        for name in names:
             if not name.startswith("."):
                 yield Path(folder, name)
-
-
-def _read_files(paths: Iterator[Path] | Sequence[Path]) -> tuple[list[str], int]:
-    """The documents of all text files, and how many other files (with a NUL byte at the start) there were."""
-    documents: list[str] = []
-    num_skipped = 0
-    for path in sorted(paths):
-        if not path.is_file():  # a broken link, a pipe, a socket
-            num_skipped += 1
-            continue
-        content = _unpacked(path, read_bytes(path, DataError))
-        if b"\0" in content[:8192]:
-            num_skipped += 1
-        else:
-            documents += _documents(path, content)
-    return documents, num_skipped
 
 
 def _unpacked(path: Path, content: bytes) -> bytes:
@@ -136,17 +162,17 @@ def _unpacked(path: Path, content: bytes) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(shown(path), f"damaged gzip data, {error}") from error
+        raise DataError(shown(path), f"the gzip data is damaged: {error}") from error
 
 
 def _documents(path: Path, content: bytes) -> Iterator[str]:
-    """The documents of one file: a .jsonl file has one a line, any other is one."""
+    """The documents of one file: one per line in a .jsonl file, one in any other."""
     where, name = str(path), path.name.removesuffix(".gz")
     text = decode_utf8(content, where)
     if not name.endswith(".jsonl"):
         yield text
         return
-    # split at newlines alone: JSON text may hold U+2028, where splitlines would cut
+    # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _text_field(line, f"{where}:{number}")
@@ -156,13 +182,11 @@ def _text_field(line: str, where: str) -> str:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(where, "not a JSON object", 'each line is one, such as {"text": "..."}') from error
+        raise DataError(where, 'this is not JSON; each line is an object such as {"text": "..."}') from error
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise DataError(where, 'has no field "text" with text in it', 'each line is like {"text": "..."}')
+        raise DataError(where, 'this line has no field "text" that contains text, as {"text": "..."} has')
     try:
         record["text"].encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(
-            where, f"half a character in its text at position {error.start}", "text is whole characters"
-        ) from None
+        raise DataError(where, f"the text has half a character at position {error.start}") from None
     return record["text"]

@@ -1,7 +1,7 @@
 """Text to token ids and back: trained byte pairs, published ones, bytes, or characters.
 
 Every vocabulary ends with one end-of-text token, which joins documents and starts an empty prompt.
-It never comes out of text: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
+No text encodes to it: the literal `<|endoftext|>` in a corpus or prompt is encoded as plain text.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ def pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-class Tokenizer:
+class Tokenizer(ABC):
     """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text."""
 
     kind: str
@@ -56,27 +57,27 @@ class Tokenizer:
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the whole tokenizer: equal digests encode alike."""
+        """The sha256 of the whole tokenizer: tokenizers with equal digests encode alike."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
+    @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; raises DataError where the vocabulary has no such character."""
-        raise AssertionError("each kind encodes in its own way")
+        """The ids of a text; raises DataError for a character that the vocabulary lacks."""
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Plain data from which `from_dict` makes an equal tokenizer."""
-        raise AssertionError("each kind is stored in its own way")
+        """Plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of some ids; they may end in the middle of a character. End-of-text has none."""
+        """The bytes of some ids, which may end in the middle of a character; end-of-text has none."""
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids; bytes that are no whole character become U+FFFD."""
+        """The text of some ids; bytes that are not a whole character become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def token_text(self, token_id: int) -> str:
-        """One token as a person may read it: its text, or its bytes as <0xE4> where they are no character."""
+        """One token for a reader: its text, or its bytes as <0xE4> where they are not a character."""
         if token_id == self.end_of_text:
             return END_OF_TEXT
         content = self.token_bytes[token_id]
@@ -116,12 +117,11 @@ class CharTokenizer(Tokenizer):
             return [self.ids[character] for character in text]
         except KeyError:
             unknown = [(i, c) for i, c in enumerate(text) if c not in self.ids]
-            told = ", ".join(f"{shown(c)} U+{ord(c):04X} at position {i}" for i, c in unknown[:5])
+            named = ", ".join(f"{shown(c)} U+{ord(c):04X} at position {i}" for i, c in unknown[:5])
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             raise DataError(
                 "text",
-                f"has characters that the model has never seen: {told}{more}",
-                f"its vocabulary has {len(self.characters)} characters",
+                f"the model's vocabulary of {len(self.characters)} characters lacks {named}{more}",
                 hint="leave them out, or train with tokenizer.kind=bpe or byte, which know every character",
             ) from None
 
@@ -130,7 +130,7 @@ class CharTokenizer(Tokenizer):
 
 
 class BytePairTokenizer(Tokenizer):
-    """Byte pairs merged by rank: trained here (bpe) or published (tiktoken); tiktoken encodes both."""
+    """Byte pairs merged by rank: trained here (bpe) or published (tiktoken); the library tiktoken encodes with both."""
 
     def __init__(self, kind: str, pattern: str, token_bytes: Sequence[bytes]):
         self.kind = kind
@@ -154,10 +154,10 @@ class BytePairTokenizer(Tokenizer):
 
 
 def make_tokenizer(config: TokenizerConfig, training: Sequence[str], validation: Sequence[str]) -> Tokenizer:
-    """The tokenizer that a config asks for, made from the text where its kind needs that.
+    """The tokenizer that a config asks for; the kinds bpe and char are made from the text.
 
-    Byte pairs are learned from the training part alone; characters are collected from both parts, so that
-    the validation part can be read. Raises EnvironmentFailure when a published vocabulary cannot be had.
+    Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
+    can be encoded. Raises EnvironmentFailure when a published vocabulary is neither in the cache nor downloadable.
     """
     if config.kind == "byte":
         return ByteTokenizer()
@@ -195,7 +195,7 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
     except (KeyError, TypeError, ValueError, AttributeError):
         tokenizer = None
     if tokenizer is None or tokenizer.to_dict() != stored:
-        raise CheckpointError("tokenizer", "is not one that this program writes")
+        raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
     return tokenizer
 
 
@@ -203,8 +203,8 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        wrong = f"half a character, U+{ord(text[error.start]):04X} at position {error.start}"
-        raise DataError("text", wrong, "text is whole Unicode characters") from None
+        half = f"U+{ord(text[error.start]):04X} at position {error.start}"
+        raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None
 
 
 def _published(name: str) -> BytePairTokenizer:
@@ -214,16 +214,15 @@ def _published(name: str) -> BytePairTokenizer:
     if name not in ENCODING_CONSTRUCTORS:
         raise UsageError(
             "tokenizer.name",
-            f"{shown(name)} is no vocabulary of tiktoken",
-            f"use {' | '.join(ENCODING_CONSTRUCTORS)}",
+            f"tiktoken has no vocabulary {shown(name)}; use one of {', '.join(ENCODING_CONSTRUCTORS)}",
         )
-    # tiktoken downloads without a timeout, so it works in a thread that we need not wait for
+    # tiktoken downloads without a timeout, so a thread does it that we can stop waiting for
     result: dict[str, Any] = {}
 
     def construct() -> None:
         try:
             result["vocabulary"] = ENCODING_CONSTRUCTORS[name]()
-        except Exception as error:  # whatever the download raises is told as one line below
+        except Exception as error:  # whatever the download raises becomes one line below
             result["error"] = error
 
     thread = threading.Thread(target=construct, daemon=True)
@@ -231,12 +230,12 @@ def _published(name: str) -> BytePairTokenizer:
     thread.join(NETWORK_TIMEOUT)
     if "vocabulary" not in result:
         cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
-        folder = os.environ.get("TIKTOKEN_CACHE_DIR") or "not set"
+        folder = os.environ.get("TIKTOKEN_CACHE_DIR")
+        cache = f"the cache TIKTOKEN_CACHE_DIR={folder}" if folder else "a cache, as TIKTOKEN_CACHE_DIR is not set,"
         raise EnvironmentFailure(
             f"tokenizer.name: {name}",
-            f"the vocabulary is not in the cache and cannot be downloaded ({cause})",
-            f"TIKTOKEN_CACHE_DIR names the cache and is {folder}",
-            hint="use --set tokenizer.kind=bpe, which needs no network, or fill the cache where there is one",
+            f"the vocabulary is not in {cache} and cannot be downloaded ({cause})",
+            hint="use --set tokenizer.kind=bpe, which needs no network, or fill that cache on a machine with network",
         )
     vocabulary = result["vocabulary"]
     ranks = vocabulary["mergeable_ranks"]

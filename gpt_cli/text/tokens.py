@@ -1,4 +1,4 @@
-"""Token ids of documents: encoded once, cached by content, and the windows of a validation text."""
+"""Token ids of documents, encoded once and cached by content, and the windows of a validation text."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gpt_cli.errors import DataError, EnvironmentFailure, counted
 from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
 from gpt_cli.text.tokenizer import Tokenizer, pieces
 
-# texts below this are encoded faster than a cache is looked up
+# encoding a shorter text is faster than looking in the cache
 CACHE_FROM = 2_000_000  # characters
 
 
 def encode_documents(
-    documents: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int], object] = lambda _: None
+    documents: Sequence[str], tokenizer: Tokenizer, count: Callable[[int], object] = lambda _: None
 ) -> np.ndarray:
     """The ids of documents joined by end-of-text: uint16 or uint32 [tokens], from the cache for large texts.
 
-    `progress` is told the characters encoded since it was last told.
+    `count` receives the number of characters encoded since its last call.
     """
     if sum(map(len, documents)) < CACHE_FROM:
-        return _encode(documents, tokenizer, progress)
+        return _encode(documents, tokenizer, count)
     path = cache_directory("tokens") / _cache_key(documents, tokenizer)
     if (cached := _read_cache(path, tokenizer)) is not None:
         return cached
-    ids = _encode(documents, tokenizer, progress)
+    ids = _encode(documents, tokenizer, count)
     try:
         make_directory(path.parent)
         write_durably(path, [safetensors.numpy.save({"ids": ids}, {"sha256": _digest(ids)})])
@@ -39,7 +39,7 @@ def encode_documents(
     return ids
 
 
-def _encode(documents: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int], object]) -> np.ndarray:
+def _encode(documents: Sequence[str], tokenizer: Tokenizer, count: Callable[[int], object]) -> np.ndarray:
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32
     parts = [np.empty(0, dtype)]
     for i, document in enumerate(documents):
@@ -47,7 +47,7 @@ def _encode(documents: Sequence[str], tokenizer: Tokenizer, progress: Callable[[
             parts.append(np.array([tokenizer.end_of_text], dtype))
         for piece in pieces(document):
             parts.append(np.array(tokenizer.encode(piece), dtype))
-            progress(len(piece))
+            count(len(piece))
     return np.concatenate(parts)
 
 
@@ -66,7 +66,7 @@ def _read_cache(path: Path, tokenizer: Tokenizer) -> np.ndarray | None:
         ids = safetensors.numpy.load(content)["ids"]
     except (DataError, EnvironmentFailure, SafetensorError, KeyError, ValueError):
         return None
-    # the digest stands in the header, which is JSON in the first bytes
+    # the header, JSON in the first bytes, contains the digest
     intact = _digest(ids).encode() in content[:1024] and int(ids.max(initial=0)) < tokenizer.vocab_size
     return ids if intact else None
 
@@ -76,7 +76,7 @@ def _digest(ids: np.ndarray) -> str:
 
 
 def data_digest(*parts: np.ndarray) -> str:
-    """The sha256 of the ids of a text's training and validation part, by which a run knows its text again."""
+    """The sha256 of the ids of a text's training and validation part, by which a run recognises its text."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part.astype(np.uint32).tobytes())
@@ -84,19 +84,18 @@ def data_digest(*parts: np.ndarray) -> str:
 
 
 def check_length(ids: np.ndarray, validation_ids: np.ndarray, context_length: int) -> None:
-    """Raises DataError when there is too little text for one training window or one validation token."""
+    """Raises DataError for too little text: less than one training window or one validation target."""
     if len(ids) < context_length + 1:
         raise DataError(
             "corpus",
-            f"its training part has {counted(len(ids), 'token')}",
-            f"context_length {context_length} needs at least {context_length + 1:,}",
+            f"its training part has {counted(len(ids), 'token')}, but context_length {context_length} needs at least "
+            f"{context_length + 1:,}",
             hint="add text with --data, or lower --set model.context_length",
         )
     if len(validation_ids) < 2:
         raise DataError(
             "corpus",
-            f"its validation part has {counted(len(validation_ids), 'token')}",
-            "at least 2 are needed",
+            f"its validation part has {counted(len(validation_ids), 'token')}, but an evaluation needs at least 2",
             hint="raise --set data.validation_fraction, or add text with --data",
         )
 
@@ -104,11 +103,11 @@ def check_length(ids: np.ndarray, validation_ids: np.ndarray, context_length: in
 def validation_windows(num_ids: int, context_length: int, eval_tokens: int | None = None) -> list[tuple[int, int]]:
     """Windows of validation ids as (start, end): inputs are start..end-1, targets one further.
 
-    All of them, without overlap, so that each id but the first is a target once; with `eval_tokens` only
-    as many, evenly spaced.
+    Without `eval_tokens` they cover all ids without overlap, so that each id but the first is a target once; with it,
+    they are evenly spaced and cover about `eval_tokens` ids.
     """
     windows = [(i, min(i + context_length, num_ids - 1)) for i in range(0, num_ids - 1, context_length)]
     if eval_tokens is None or eval_tokens >= num_ids - 1:
         return windows
-    count = max(1, eval_tokens // context_length)
-    return [windows[i * len(windows) // count] for i in range(min(count, len(windows)))]
+    num_windows = max(1, eval_tokens // context_length)
+    return [windows[i * len(windows) // num_windows] for i in range(min(num_windows, len(windows)))]

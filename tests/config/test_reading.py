@@ -1,27 +1,28 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from gpt_cli.config import Config
+from gpt_cli.config.describing import known_keys
 from gpt_cli.config.reading import (
     build_config,
     differences,
-    known_keys,
     read_config,
     shipped_configs,
     validate,
     write_config,
-)  # fmt: skip
-from gpt_cli.config.yaml_subset import parse
+)
+from gpt_cli.config.yaml_subset import Document, parse
 from gpt_cli.errors import UsageError
 
 
 def read(text: str, *settings: str, **flags: object) -> Config:
     return build_config(
-        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): v for key, v in flags.items()}
+        parse(text, "c.yaml"), "c.yaml", settings, {key.replace("__", "."): ("--flag", v) for key, v in flags.items()}
     )
 
 
@@ -67,45 +68,68 @@ def test_empty_files_and_sections_mean_the_defaults() -> None:
     assert read("") == read("model:\ntrain:\n") == Config()
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("train:\n  learning_rat: 1", [
-            'error: c.yaml:2: unknown key "train.learning_rat"; see `gpt config schema` for those of train',
-            "hint: did you mean train.learning_rate?"]),
-        ("d_model: 5", [
-            'error: c.yaml:1: unknown key "d_model"; sections are model, data, tokenizer, train',
-            "hint: did you mean model.d_model?"]),
-        ("modle: {}", [
-            'error: c.yaml:1: unknown section "modle"; sections are model, data, tokenizer, train',
-            "hint: did you mean model?"]),
-        ("train:\n  max_steps: many", ['error: c.yaml:2: train.max_steps: "many" is not a whole number; use a whole number from 1']),
-        ("train:\n  max_steps: 1e3", [
-            'error: c.yaml:2: train.max_steps: "1e3" is not written as a whole number, which would be 1000; use a whole number from 1']),
-        ("train:\n  max_steps: true", ['error: c.yaml:2: train.max_steps: "true" is not a whole number; use a whole number from 1']),
-        ("train:\n  max_steps: 0", ["error: c.yaml:2: train.max_steps: 0 is out of range; use a whole number from 1"]),
-        ("train:\n  max_steps: [1]", ["error: c.yaml:2: train.max_steps: ['1'] is not allowed; use a whole number from 1"]),
-        ("train:\n  max_steps:", ["error: c.yaml:2: train.max_steps: is empty; use a whole number from 1"]),
-        ("train:\n  seed: -1", ["error: c.yaml:2: train.seed: -1 is out of range; use a whole number from 0"]),
-        ("train:\n  learning_rate: .inf", ['error: c.yaml:2: train.learning_rate: ".inf" is not a number; use a number above 0 and at most 100']),
-        ("train:\n  learning_rate: nan", ['error: c.yaml:2: train.learning_rate: "nan" is not a number; use a number above 0 and at most 100']),
-        ("model:\n  dropout: 1", ["error: c.yaml:2: model.dropout: 1.0 is out of range; use a number from 0 and below 1"]),
-        ("model:\n  bias: maybe", ['error: c.yaml:2: model.bias: "maybe" is neither true nor false; use true or false']),
-        ("model:\n  norm: batch", ['error: c.yaml:2: model.norm: "batch" is not allowed; use layernorm | rmsnorm']),
-        ("model:\n  d_model: 100", [
-            "error: c.yaml:2: model.d_model: 100 is not a multiple of num_heads 8; the nearest are 96 or 104"]),
-        ("model: {d_model: 6, num_heads: 2, positions: rope}", [
-            "error: c.yaml:1: model.positions: rope needs an even head size, and d_model 6 / num_heads 2 is 3; "
-            "change d_model or num_heads, or use learned or sinusoidal"]),
-        ("train:\n  micro_batch_size: 5", [
-            "error: c.yaml:2: train.micro_batch_size: 5 does not divide batch_size 16; use one of 1, 2, 4, 8, 16"]),
-        ("train:\n  device: gpu", ['error: c.yaml:2: train.device: "gpu" is not allowed; use auto | cpu | cuda | cuda:N']),
-        ("data:\n  source: {a: b}", ["error: c.yaml:2: data.source: {'a': 'b'} is not allowed; use text or a list of texts"]),
-        ("model: 3", ["error: c.yaml:1: model is not a section; write keys below `model:`"]),
-    ],
-)  # fmt: skip
-def test_mistakes_are_told_with_line_value_and_what_is_allowed(text: str, lines: list[str]) -> None:
-    assert problems(text) == lines
+MISTAKES = {
+    "train:\n  learning_rat: 1": """
+        error: c.yaml:2: there is no setting "train.learning_rat"
+        hint: did you mean train.learning_rate?""",
+    "d_model: 5": """
+        error: c.yaml:1: there is no section "d_model"; the sections are model, data, tokenizer, train
+        hint: did you mean model.d_model?""",
+    "modle: {}": """
+        error: c.yaml:1: there is no section "modle"; the sections are model, data, tokenizer, train
+        hint: did you mean model?""",
+    "train: {model: 3}": """
+        error: c.yaml:1: "model" is a section; a setting is one of its keys, such as model.context_length
+        hint: `gpt config settings` lists every setting""",
+    "train:\n  max_steps: many": """
+        error: c.yaml:2: train.max_steps: "many" is not a whole number from 1 to 2,147,483,647""",
+    "train:\n  max_steps: 1e3": """
+        error: c.yaml:2: train.max_steps: 1e3 must be written as a whole number, 1000""",
+    "train:\n  max_steps: true": """
+        error: c.yaml:2: train.max_steps: "true" is not a whole number from 1 to 2,147,483,647""",
+    "train:\n  max_steps: 0": """
+        error: c.yaml:2: train.max_steps: 0 is not a whole number from 1 to 2,147,483,647""",
+    "train:\n  max_steps: [1]": """
+        error: c.yaml:2: train.max_steps: ['1'] is not a whole number from 1 to 2,147,483,647""",
+    "train:\n  max_steps:": """
+        error: c.yaml:2: train.max_steps: an empty value is not a whole number from 1 to 2,147,483,647""",
+    "train:\n  seed: -1": """
+        error: c.yaml:2: train.seed: -1 is not a whole number from 0 to 9,223,372,036,854,775,807""",
+    "model:\n  ngram_rows: 0": """
+        error: c.yaml:2: model.ngram_rows: 0 is not a whole number from 1 to 2,147,483,647""",
+    "model:\n  rotary_size: 0": """
+        error: c.yaml:2: model.rotary_size: 0 is neither a whole number from 1 to 65,536 nor null""",
+    "train:\n  learning_rate: .inf": """
+        error: c.yaml:2: train.learning_rate: ".inf" is not a number above 0 and at most 100""",
+    "train:\n  learning_rate: nan": """
+        error: c.yaml:2: train.learning_rate: "nan" is not a number above 0 and at most 100""",
+    "model:\n  dropout: 1": """
+        error: c.yaml:2: model.dropout: 1 is not a number of at least 0 and below 1""",
+    "model:\n  bias: maybe": """
+        error: c.yaml:2: model.bias: "maybe" is neither true nor false""",
+    "model:\n  norm: batch": """
+        error: c.yaml:2: model.norm: "batch" is neither layernorm nor rmsnorm""",
+    "model:\n  d_model: 100": """
+        error: c.yaml:2: model.d_model: 100 is not a multiple of num_heads 8; use 96 or 104""",
+    "model: {d_model: 6, num_heads: 2, positions: rope}": """
+        error: c.yaml:1: model.positions: rope needs an even head size, but d_model 6 / num_heads 2 is 3
+        hint: change model.d_model or model.num_heads, or use model.positions=learned""",
+    "train:\n  micro_batch_size: 5": """
+        error: c.yaml:2: train.micro_batch_size: 5 does not divide batch_size 16; use 1, 2, 4, 8 or 16""",
+    "train:\n  device: gpu": """
+        error: c.yaml:2: train.device: "gpu" is not one of auto, cpu, cuda, cuda:N""",
+    "train:\n  max_time: soon": """
+        error: c.yaml:2: train.max_time: "soon" is neither a duration up to 10,000 hours, such as 90s or 1h30m, nor null""",
+    "data:\n  source: {a: b}": """
+        error: c.yaml:2: data.source: {'a': 'b'} is neither a source of text nor a list of sources""",
+    "model: 3": """
+        error: c.yaml:1: model is a section, so its settings belong below it""",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_names_its_line_the_value_and_what_is_allowed(text: str) -> None:
+    assert problems(text) == textwrap.dedent(MISTAKES[text]).strip().splitlines()
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
@@ -121,10 +145,10 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
 def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
     text = "model:\n  d_model: 100\n  num_heads: 4"
     assert problems(text, "model.num_heads=3") == [
-        "error: --set: model.d_model: 100 is not a multiple of num_heads 3; the nearest are 99 or 102"
+        "error: --set: model.d_model: 100 is not a multiple of num_heads 3; use 99 or 102"
     ]
     assert problems("model: {d_model: 2, num_heads: 4}") == [
-        "error: c.yaml:1: model.d_model: 2 is not a multiple of num_heads 4; the nearest is 4"
+        "error: c.yaml:1: model.d_model: 2 is not a multiple of num_heads 4; use 4"
     ]
 
 
@@ -144,7 +168,7 @@ def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     assert read("", "model.attention=grouped_query", "model.num_key_value_heads=4").model.key_value_heads == 4
     assert read("", "model.num_heads=4").model.key_value_heads == 4
     lines = problems("", "model.attention=grouped_query", "model.num_key_value_heads=3")
-    assert lines == ["error: --set: model.num_key_value_heads: 3 does not divide num_heads 8; use 1, 2, 4, 8"]
+    assert lines == ["error: --set: model.num_key_value_heads: 3 does not divide num_heads 8; use 1, 2, 4 or 8"]
     (unused,) = read("", "model.num_key_value_heads=2").unused()
     assert "model.num_key_value_heads" in unused
     assert "model.attention multi_head" in unused
@@ -152,11 +176,11 @@ def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
 
 def test_all_wrong_settings_are_told_at_once() -> None:
     lines = problems("train:\n  seed: x", "train.foo=1", "seed=3", "model.bar")
-    assert [line.split(";")[0] for line in lines if line.startswith("error")] == [
-        'error: c.yaml:2: train.seed: "x" is not a whole number',
-        'error: --set: unknown key "train.foo"',
-        'error: --set: unknown key "seed"',
-        'error: --set: "model.bar" has no value',
+    assert [line for line in lines if line.startswith("error")] == [
+        'error: c.yaml:2: train.seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807',
+        'error: --set: there is no setting "train.foo"',
+        'error: --set: "seed" is not a setting; its name is written section.key',
+        'error: --set: "model.bar" is not written section.key=value',
     ]
 
 
@@ -167,14 +191,38 @@ def test_the_largest_seed_is_a_seed() -> None:
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ("train.seed", 'error: --set: "train.seed" has no value; write section.key=value'),
-        ("seed=3", 'error: --set: unknown key "seed"; a key is section.key'),
-        ("train.seed=x", 'error: --set: train.seed: "x" is not a whole number; use a whole number from 0'),
-        ("foo.bar=1", 'error: --set: unknown section "foo"; sections are model, data, tokenizer, train'),
+        ("train.seed", 'error: --set: "train.seed" is not written section.key=value'),
+        ("seed=3", 'error: --set: "seed" is not a setting; its name is written section.key'),
+        ("train.seed=x", 'error: --set: train.seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807'),
+        ("foo.bar=1", 'error: --set: there is no section "foo"; the sections are model, data, tokenizer, train'),
+        ("model=3", 'error: --set: "model" is a section; a setting is one of its keys, such as model.context_length'),
     ],
 )
-def test_wrong_settings_are_told_as_typed(setting: str, line: str) -> None:
+def test_wrong_settings_are_reported_as_typed(setting: str, line: str) -> None:
     assert problems("", setting)[0] == line
+
+
+def test_the_value_of_a_flag_is_reported_under_the_flag_that_was_typed() -> None:
+    with pytest.raises(UsageError) as raised:
+        build_config(Document({}), "c.yaml", flags={"data.source": ("--data", "")})
+    assert raised.value.lines() == ["error: --data: an empty value is neither a source of text nor a list of sources"]
+
+
+@pytest.mark.parametrize("setting", [r"\n\n", "\n\n"], ids=["as a shell passes it on", "as it is"])
+def test_a_separator_is_read_with_its_escapes(setting: str) -> None:
+    config = read("", f"data.separator={setting}")
+    assert config.data.separator == "\n\n"
+    assert r"  separator: \n\n" in write_config(config).splitlines()
+    assert read(write_config(config)) == config
+    assert list(differences(Config(), config)) == [("data.separator", "null", r"\n\n")]
+    assert read('data: {separator: "\\n\\n"}').data.separator == "\n\n"
+    assert read("data: {separator: '---'}", "data.separator=null").data.separator is None
+
+
+def test_a_config_in_the_home_folder_may_be_named_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("train: {seed: 7}")
+    assert read_config("~/mine.yaml").train.seed == 7
 
 
 def test_a_mistyped_key_of_every_kind_is_answered_with_the_right_one() -> None:
@@ -188,8 +236,8 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
     with pytest.raises(UsageError) as raised:
         read_config("smal")
     assert raised.value.lines() == [
-        'error: "smal": no such config file',
-        "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
+        'error: "smal": there is no such config file',
+        "hint: did you mean small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
     ]
 
 
@@ -213,9 +261,9 @@ def test_sizes_of_latent_attention_come_from_the_others() -> None:
 def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
     latent = ["model.attention=latent", "model.positions=rope"]
     lines = problems("", *latent, "model.rotary_size=7")
-    assert lines == ["error: --set: model.rotary_size: 7 is odd, and rope turns pairs; the nearest are 6 or 8"]
+    assert lines == ["error: --set: model.rotary_size: rope rotates pairs, so 7 must be even; use 6 or 8"]
     lines = problems("", *latent, "model.rotary_size=1")
-    assert lines == ["error: --set: model.rotary_size: 1 is odd, and rope turns pairs; the nearest is 2"]
+    assert lines == ["error: --set: model.rotary_size: rope rotates pairs, so 1 must be even; use 2"]
     assert read("", *latent, "model.num_heads=2", "model.d_model=6").model.query_size == 5
 
 
@@ -259,15 +307,23 @@ def test_configs_do_not_change() -> None:
 
 
 def test_content_that_is_not_from_yaml_is_checked_the_same_way() -> None:
-    with pytest.raises(UsageError, match="unknown key"):
+    with pytest.raises(UsageError, match="there is no setting"):
         validate({"model": {"width": 3}}, "a checkpoint")
 
 
-def test_every_key_is_described(tmp_path: Path) -> None:
-    assert [key for key, details in known_keys().items() if not details.get("description")] == []
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1.1h", 3960), ("4.1m", 246)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("5m", 300),
+        ("1.1h", 3960),
+        ("4.1m", 246),
+        ("1h30m", 5400),
+        ("1d", 86400),
+        ("1d2h3m4s", 93784),
+    ],
+)
 def test_a_duration_is_read_and_written_and_read_again(text: str, seconds: float, tmp_path: Path) -> None:
     config = read("", f"train.max_time={text}")
     assert config.train.max_time == seconds
@@ -275,8 +331,15 @@ def test_a_duration_is_read_and_written_and_read_again(text: str, seconds: float
     assert read_config(str(tmp_path / "a.yaml")) == config
 
 
+@pytest.mark.parametrize("text", ["soon", "30m1h", "1h30", "5 m", "m", "0s", "417d"])
+def test_other_text_is_not_a_duration(text: str) -> None:
+    assert "is neither a duration" in problems("", f"train.max_time={text}")[0]
+
+
 def test_an_editor_accepts_durations_as_people_write_them() -> None:
     number, text = known_keys()["train.max_time"]["anyOf"][:2]
     assert number["type"] == "number"
-    assert re.fullmatch(text["pattern"], "5m")
-    assert not re.fullmatch(text["pattern"], "5 m")
+    for duration in ("5m", "1h30m", "90"):
+        assert re.fullmatch(text["pattern"], duration)
+    for other in ("5 m", "", "m"):
+        assert not re.fullmatch(text["pattern"], other)

@@ -18,7 +18,7 @@ from support.helpers import RunCommand
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
 REASONS = {
-    "ENOSPC": "no space left on the filesystem",
+    "ENOSPC": "there is no space left on the filesystem",
     "EIO": "input/output error",
     "EROFS": "the filesystem is read-only",
 }
@@ -78,7 +78,9 @@ def test_a_directory_without_permission_is_refused_before_the_first_step(
     ended = servers.gpt(folder, *RESUME, unprivileged=True)
     assert ended.code == 5, ended.err
     user = os.geteuid()
-    error = f'error: writing "{place}": no permission, "{place}" belongs to user {user} and this is user {user}\n'
+    error = (
+        f'error: writing "{place}": permission is denied; "{place}" belongs to user {user}, and you are user {user}\n'
+    )
     assert ended.err.endswith(error), ended.err
     assert "step 9/12" not in ended.err
     (folder / place).chmod(0o755)
@@ -116,7 +118,7 @@ def test_a_run_directory_that_vanishes_is_told_and_not_made_anew(tmp_path: Path,
     assert ended.code == 5
     # whichever notices first
     assert re.search(
-        'error: (writing "run/metrics.jsonl": no such directory|"run": was moved away or replaced while it was being trained); '
+        'error: (writing "run/metrics.jsonl": there is no such directory|"run": was moved away or replaced while it was being trained); '
         "nothing was saved yet\nhint: put the directory back; then continue with gpt train --out run --resume\n$",
         ended.err,
     ), ended.err

@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,9 +29,10 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[ca
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            self.send_response(200)
+            self.send_response(404 if self.path == "/missing" else 200)
+            self.send_header("Content-Length", str(len(CONTENT)))
             self.end_headers()
-            self.wfile.write(CONTENT)
+            self.wfile.write(CONTENT[:2] if self.path == "/cut" else CONTENT)
 
         def log_message(self, format: str, *arguments: object) -> None: ...  # noqa: A002
 
@@ -58,15 +61,18 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(served: tuple[catalogue.En
 def test_another_content_is_refused_and_not_kept(served: tuple[catalogue.Entry, list[str]]) -> None:
     entry, _ = served
     other = replace(entry, sha256="0" * 64)
-    with pytest.raises(DataError, match=f"sha256 {entry.sha256}; expected is {'0' * 64}"):
+    with pytest.raises(DataError, match=f"sha256 {entry.sha256}, but the catalogue expects {'0' * 64}"):
         fetch(other)
     assert not other.cached.exists()
 
 
 def test_without_an_answer_the_error_names_the_way_out(served: tuple[catalogue.Entry, list[str]]) -> None:
     entry = replace(served[0], url="http://127.0.0.1:1/x")
-    with pytest.raises(EnvironmentFailure, match="no answer from the network") as raised:
+    with pytest.raises(
+        EnvironmentFailure, match="the download failed: Connection refused; this text is needed once"
+    ) as raised:
         fetch(entry)
+    assert raised.value.exit_code == 5
     assert raised.value.hint == f"use python-docs, which needs no network, or save that file as {entry.cached}"
 
 
@@ -79,6 +85,43 @@ def test_a_server_that_hangs_is_left_after_the_timeout(monkeypatch: pytest.Monke
         entry = replace(ENTRIES["lunyu"], url=f"http://127.0.0.1:{silent.getsockname()[1]}/x")
         with pytest.raises(EnvironmentFailure, match="timed out"):
             fetch(entry)
+
+
+@pytest.mark.parametrize(("path", "cause"), [("/missing", "404"), ("/cut", "2 bytes read")])
+def test_an_answer_that_is_an_error_or_ends_early_is_no_text(
+    path: str, cause: str, served: tuple[catalogue.Entry, list[str]]
+) -> None:
+    entry = replace(served[0], url=(served[0].url or "").removesuffix("/x") + path)
+    with pytest.raises(EnvironmentFailure, match=cause):
+        fetch(entry)
+    assert not entry.cached.exists()
+
+
+def test_a_download_that_is_too_large_is_left(
+    served: tuple[catalogue.Entry, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "MAX_BYTES", 10)
+    with pytest.raises(DataError, match="larger than 10 bytes"):
+        fetch(served[0])
+
+
+def test_a_text_in_the_cache_needs_no_downloader(served: tuple[catalogue.Entry, list[str]]) -> None:
+    entry, _ = served
+    fetch(entry)
+    script = (
+        "import sys; from dataclasses import replace; from gpt_cli.text.catalogue import fetch, find\n"
+        f"fetch(replace(find('shijing'), sha256={entry.sha256!r}))\n"
+        "assert not {'pooch', 'requests'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_without_a_cache_folder_the_text_is_fetched_all_the_same(
+    served: tuple[catalogue.Entry, list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert fetch(served[0]) == CONTENT
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

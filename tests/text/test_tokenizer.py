@@ -21,7 +21,7 @@ from gpt_cli.text.tokenizer import (
     pieces,
     tokenizer_from_dict,
     train_byte_pairs,
-)  # fmt: skip
+)
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
 BPE = train_byte_pairs(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)
@@ -109,15 +109,15 @@ def test_unknown_characters_are_named_with_their_position() -> None:
     with pytest.raises(DataError) as raised:
         CharTokenizer("abc").encode("ab\x1bé今")
     assert raised.value.lines() == [
-        'error: text: has characters that the model has never seen: "\\x1b" U+001B at position 2, '
-        '"é" U+00E9 at position 3, "今" U+4ECA at position 4; its vocabulary has 3 characters',
+        "error: text: the model's vocabulary of 3 characters lacks "
+        '"\\x1b" U+001B at position 2, "é" U+00E9 at position 3, "今" U+4ECA at position 4',
         "hint: leave them out, or train with tokenizer.kind=bpe or byte, which know every character",
     ]
 
 
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE], ids=lambda t: t.kind)
 def test_half_a_character_is_an_error_and_not_replaced(tokenizer: Tokenizer) -> None:
-    with pytest.raises(DataError, match="half a character, U\\+DCE9 at position 1"):
+    with pytest.raises(DataError, match="U\\+DCE9 at position 1 is half a character"):
         tokenizer.encode("a\udce9")
 
 
@@ -158,7 +158,7 @@ def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() ->
 
 
 def test_an_unknown_published_vocabulary_is_named() -> None:
-    with pytest.raises(UsageError, match='"gpt9" is no vocabulary of tiktoken; use gpt2'):
+    with pytest.raises(UsageError, match='tiktoken has no vocabulary "gpt9"; use one of gpt2,'):
         make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt9"), [], [])
 
 
@@ -191,5 +191,14 @@ def test_a_published_vocabulary_without_network_is_one_error_in_time(
         make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt2"), [], [])
     released.set()
     assert time.monotonic() - started < 10
-    assert f"TIKTOKEN_CACHE_DIR names the cache and is {tmp_path}" in str(raised.value)
+    assert f"is not in the cache TIKTOKEN_CACHE_DIR={tmp_path} and cannot be downloaded" in str(raised.value)
     assert "tokenizer.kind=bpe" in (raised.value.hint or "")
+
+
+def test_a_kind_that_cannot_encode_is_no_tokenizer() -> None:
+    class Half(Tokenizer):
+        def to_dict(self) -> dict[str, str]:
+            return {}
+
+    with pytest.raises(TypeError, match="encode"):
+        Half()  # type: ignore[abstract]

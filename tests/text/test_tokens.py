@@ -16,11 +16,11 @@ def test_documents_are_joined_by_end_of_text() -> None:
     assert encode_documents([], ByteTokenizer()).tolist() == []
 
 
-def test_too_little_text_is_told_with_both_numbers() -> None:
+def test_an_error_about_too_little_text_has_both_numbers() -> None:
     check_length(np.arange(9), np.arange(2), 8)
-    with pytest.raises(DataError, match="8 tokens; context_length 8 needs at least 9"):
+    with pytest.raises(DataError, match="8 tokens, but context_length 8 needs at least 9"):
         check_length(np.arange(8), np.arange(2), 8)
-    with pytest.raises(DataError, match="validation part has 1 token;"):
+    with pytest.raises(DataError, match="validation part has 1 token, but an evaluation needs at least 2"):
         check_length(np.arange(9), np.arange(1), 8)
 
 

@@ -1,0 +1,93 @@
+"""What `gpt data` does."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections import Counter
+from pathlib import Path
+
+from gpt_cli.cli.terminal import Console, table
+from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.files import make_directory, write_durably
+from gpt_cli.text import catalogue
+from gpt_cli.text.catalogue import Entry
+from gpt_cli.text.corpus import read_corpus
+
+
+def list_entries(*, json: bool, quiet: bool) -> None:
+    """Print the catalogue."""
+    console = Console(quiet)
+    entries = list(catalogue.ENTRIES.values())
+    if not json:
+        rows = [(entry.name, entry.description, entry.licence, _state(entry)) for entry in entries]
+        console.result(table([("name", "text", "licence", "state"), *rows]))
+        return
+    keys = ("name", "description", "licence", "url", "sha256")
+    console.json({"corpora": [{key: getattr(e, key) for key in keys} | {"state": _state(e)} for e in entries]})
+
+
+def _state(entry: Entry) -> str:
+    if entry.url is None:
+        return "needs no network"
+    return "fetched" if entry.cached.exists() else "not fetched yet"
+
+
+def fetch(*, names: list[str], out: Path | None, quiet: bool) -> None:
+    """Fetch corpora, write them to `out` if it is given, and print where they are."""
+    console = Console(quiet)
+    entries = list(catalogue.ENTRIES.values()) if names == ["all"] else [catalogue.find(name) for name in names]
+    for entry in entries:
+        documents = catalogue.read_entry(entry)
+        if out is not None:
+            console.result(str(_write_text(entry.name, documents, out)))
+        elif entry.url is None:
+            console.result(f"{entry.name} is part of Python and needs no fetching")
+        elif entry.cached.exists():
+            console.result(str(entry.cached))
+        else:
+            where = entry.cached.parent
+            raise EnvironmentFailure(
+                entry.name, f"the download succeeded, but {where} is not writable", hint="gpt data fetch --out DIR"
+            )
+
+
+def _write_text(name: str, documents: list[str], folder: Path) -> Path:
+    """Write one document as a text file, and several as a .jsonl file; returns the path."""
+    make_directory(folder)
+    if len(documents) == 1:
+        path, text = folder / f"{name}.txt", documents[0]
+    else:
+        path = folder / f"{name}.jsonl"
+        text = "".join(json_module.dumps({"text": document}, ensure_ascii=False) + "\n" for document in documents)
+    write_durably(path, [text.encode()])
+    return path
+
+
+def stats(*, source: str, json: bool, quiet: bool) -> None:
+    """Print what a text has."""
+    console = Console(quiet)
+    corpus = read_corpus(source)
+    characters = Counter[str]()
+    for document in corpus.documents:
+        characters.update(document)
+    facts = {
+        "documents": len(corpus.documents),
+        "skipped_files": corpus.num_skipped,
+        "repeated_files": corpus.num_repeated,
+        "characters": corpus.num_characters,
+        "bytes": sum(len(c.encode()) * count for c, count in characters.items()),
+        "lines": characters["\n"],
+        "distinct_characters": len(characters),
+    }
+    if json:
+        console.json(facts)
+        return
+    rows = [(name.replace("_", " "), f"{count:,}") for name, count in facts.items()]
+    common = " ".join(map(_visible, (character for character, _ in characters.most_common(12))))
+    console.result(table([*rows, ("most common", common)]))
+
+
+def _visible(character: str) -> str:
+    if character == " ":
+        return "␣"
+    return character if character.isprintable() else repr(character)[1:-1]

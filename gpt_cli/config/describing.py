@@ -1,0 +1,71 @@
+"""Settings in words: what each allows, for errors and for the table of documentation that lists them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gpt_cli.config.schema import Config
+
+# kinds that a JSON schema cannot name
+_NOUNS_BY_KEY = {
+    "data.source": ["a source of text", "a list of sources"],
+    "train.device": ["auto", "cpu", "cuda", "cuda:N"],
+    "train.max_time": ["a duration up to 10,000 hours, such as 90s or 1h30m,", "null"],
+}
+_NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
+
+
+def known_keys() -> dict[str, dict[str, Any]]:
+    """Every key as `section.key`, with its JSON schema: type, range, default, description."""
+    schema = Config.model_json_schema()
+    return {
+        f"{section}.{key}": details
+        for section, reference in schema["properties"].items()
+        for key, details in schema["$defs"][reference["$ref"].split("/")[-1]]["properties"].items()
+    }
+
+
+def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
+    """What a key allows, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
+    kinds = details.get("anyOf", [details])
+    return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
+
+
+def is_none_of(alternatives: list[str]) -> str:
+    """The end of a sentence about a value that is not allowed."""
+    if len(alternatives) == 1:
+        return f"is not {alternatives[0]}"
+    return (
+        f"is neither {' nor '.join(alternatives)}"
+        if len(alternatives) == 2
+        else f"is not one of {', '.join(alternatives)}"
+    )
+
+
+def _alternatives(schema: Mapping[str, Any]) -> list[str]:
+    if "enum" in schema:
+        return list(schema["enum"])
+    if schema["type"] in ("integer", "number"):
+        noun = "a whole number" if schema["type"] == "integer" else "a number"
+        return [" ".join([noun, *_limits(schema)])]
+    return ["true", "false"] if schema["type"] == "boolean" else [_NOUNS[schema["type"]]]
+
+
+def _limits(schema: Mapping[str, Any]) -> list[str]:
+    if "minimum" in schema and "maximum" in schema:
+        return [f"from {schema['minimum']:,} to {schema['maximum']:,}"]
+    words = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{word} {schema[key]:,}" for key, word in words.items() if key in schema]
+    return [" and ".join(limits)] if limits else []
+
+
+def settings_table() -> str:
+    """The Markdown table of all settings, which docs/settings.md contains."""
+    lines = ["| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
+    for key, details in known_keys().items():
+        default = json.dumps(details["default"]).strip('"')
+        allowed = " or ".join(word.rstrip(",") for word in allowed_values(key, details))
+        lines.append(f"| `{key}` | {default} | {allowed} | {details['description']} |")
+    return "\n".join(lines)

@@ -1,0 +1,111 @@
+"""What is wrong with a config, as sentences: each names the line or the flag, and the nearest right key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
+from gpt_cli.config.fields import Section
+from gpt_cli.config.schema import Config
+from gpt_cli.config.yaml_subset import Place
+from gpt_cli.errors import GptError, UsageError, shown
+
+_ALL_SETTINGS = "`gpt config settings` lists every setting"
+
+
+def wrong_values(
+    error: ValidationError, content: Any, where: str, sources: Mapping[Place, str]
+) -> dict[Place, GptError]:
+    """An error for each key that pydantic refuses; of several for one key (each member of a union) one is enough."""
+    found: dict[Place, GptError] = {}
+    for details in error.errors():
+        place = tuple(str(part) for part in details["loc"])[:2]
+        if place not in found:
+            found[place] = _wrong_value(place, details, content, sources.get(place) or sources.get(place[:1]) or where)
+    return found
+
+
+def misfits(content: Any, wrong: set[Place], where: str, sources: Mapping[Place, str]) -> Iterator[GptError]:
+    """An error for values that do not fit together, except about keys that are wrong by themselves."""
+    for name, field in Config.model_fields.items():
+        values = content.get(name, {}) if isinstance(content, dict) else {}
+        kind = field.annotation
+        assert isinstance(kind, type), "a config consists of sections"
+        assert issubclass(kind, Section), "a config consists of sections"
+        if not isinstance(values, dict):
+            continue
+        valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
+        for misfit in kind.model_validate(valid).misfits():
+            if not any((name, key) in wrong for key in misfit.keys):
+                named = [sources[name, key] for key in misfit.keys if (name, key) in sources]
+                # where a flag set one of the values, the flag made the others wrong
+                named.sort(key=lambda source: not source.startswith("--"))
+                source = [*named, sources.get((name,)) or where][0]
+                yield UsageError(f"{source}: {name}.{misfit.keys[0]}", misfit.sentence, hint=misfit.hint)
+
+
+def line_of(problem: GptError) -> int:
+    """The line of the file that a problem names; problems without one sort last."""
+    found = re.search(r":(\d+)", problem.where)
+    return int(found[1]) if found else 2**31
+
+
+def no_setting(place: Place, source: str) -> GptError:
+    """The error for a key that does not exist."""
+    name = ".".join(place)
+    if place[-1] in Config.model_fields:
+        sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {_first_key(place[-1])}"
+        return UsageError(source, sentence, hint=_ALL_SETTINGS)
+    nearest = _nearest_key(place)
+    hint = f"did you mean {nearest}?" if nearest else _ALL_SETTINGS
+    if len(place) == 2:
+        return UsageError(source, f"there is no setting {shown(name)}", hint=hint)
+    return UsageError(source, f"{shown(name)} is not a setting; its name is written section.key", hint=hint)
+
+
+def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptError:
+    key = ".".join(place)
+    if details["type"] == "extra_forbidden" and len(place) == 2 and place[0] in Config.model_fields:
+        return no_setting(place, source)
+    if details["type"] == "extra_forbidden":
+        sentence = f"there is no section {shown(key)}; the sections are {', '.join(Config.model_fields)}"
+        nearest = _nearest_key(place)
+        return UsageError(source, sentence, hint=f"did you mean {nearest}?" if nearest else None)
+    if len(place) == 1:
+        return UsageError(source, f"{key} is a section, so its settings belong below it")
+    where = source if source.startswith("--") and source != "--set" else f"{source}: {key}"
+    as_written = content[place[0]][place[1]]
+    if advice := str(details.get("ctx", {}).get("error", "")):
+        return UsageError(where, f"{_shown(as_written)} {advice}")
+    told = "an empty value" if as_written in (None, "") else _shown(as_written)
+    return UsageError(where, f"{told} {is_none_of(allowed_values(key, known_keys()[key]))}")
+
+
+def _shown(value: Any) -> str:
+    """A value in a sentence; a number without quotes, as it was written."""
+    text = value if isinstance(value, str) else repr(value)
+    is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
+    return shown(text)[1:-1] if is_number or not isinstance(value, str) else shown(text)
+
+
+def _nearest_key(place: Place) -> str | None:
+    """The known key nearest to a mistyped one: by its whole name, else by its last part in any section."""
+    known = list(known_keys())
+    key = ".".join(place)
+    last = {name.split(".")[1]: name for name in known}
+    if place[-1] in last:
+        return last[place[-1]]
+    siblings = [name for name in known if len(place) == 2 and name.startswith(place[0])]
+    if close := difflib.get_close_matches(key, siblings or list(Config.model_fields), n=1):
+        return close[0]
+    close = difflib.get_close_matches(place[-1], last, n=1)
+    return last[close[0]] if close else None
+
+
+def _first_key(section: str) -> str:
+    return next(key for key in known_keys() if key.startswith(f"{section}."))

@@ -1,0 +1,61 @@
+"""gpt config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+from support.helpers import RunCommand
+
+from gpt_cli.config.describing import settings_table
+
+
+def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:
+    Path("mine.yaml").write_text("tokenizer:\n  kind: char\n  vocab_size: 300\n")
+    checked = run("config", "check", "mine.yaml")
+    assert (checked.code, checked.out) == (0, "mine.yaml: valid\n")
+    assert checked.err == "tokenizer.vocab_size is not used by tokenizer.kind char\n"
+    assert json.loads(run("config", "check", "mine.yaml", "--json").out) == {
+        "file": "mine.yaml",
+        "valid": True,
+        "errors": [],
+    }
+
+
+def test_check_of_a_bad_config_is_json_as_well(here: Path, run: RunCommand) -> None:
+    Path("typo.yaml").write_text("model:\n  d_modle: 4\n  dropout: 2\n")
+    outcome = run("config", "check", "typo.yaml", "--json")
+    assert outcome.code == 2
+    assert json.loads(outcome.out) == {
+        "file": "typo.yaml",
+        "valid": False,
+        "errors": [
+            {
+                "where": "typo.yaml:2",
+                "sentence": 'there is no setting "model.d_modle"',
+                "hint": "did you mean model.d_model?",
+            },
+            {
+                "where": "typo.yaml:3: model.dropout",
+                "sentence": "2 is not a number of at least 0 and below 1",
+                "hint": None,
+            },
+        ],
+    }
+    assert outcome.err.splitlines()[0] == 'error: typo.yaml:2: there is no setting "model.d_modle"'
+    missing = json.loads(run("config", "check", "smal", "--json").out)
+    assert missing["errors"][0]["sentence"] == "there is no such config file"
+
+
+def test_show_prints_every_setting_with_what_the_flags_changed(here: Path, run: RunCommand) -> None:
+    Path("mine.yaml").write_text("model:\n  d_model: 64\n")
+    shown = yaml.safe_load(run("config", "show", "mine.yaml", "--set", "train.seed=0").out)
+    assert (shown["model"]["d_model"], shown["train"]["seed"], shown["model"]["num_blocks"]) == (64, 0, 12)
+    assert json.loads(run("config", "show", "mine.yaml", "--json").out)["model"]["d_model"] == 64
+
+
+def test_settings_and_schema_describe_every_key(run: RunCommand) -> None:
+    assert run("config", "settings").out == settings_table() + "\n"
+    schema = json.loads(run("config", "schema").out)
+    assert schema["$defs"]["ModelConfig"]["properties"]["norm"]["enum"] == ["layernorm", "rmsnorm"]
