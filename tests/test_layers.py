@@ -39,7 +39,6 @@ IMPORTS_INSIDE = {
     "__main__.py": "Ctrl-C is handled before anything is imported",
     "cli/interactive.py": "importing readline changes how input() reads",
     "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
-    "explaining/studies.py": "one study of four samples",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",
@@ -106,6 +105,8 @@ def test_imports_stand_at_the_top_of_a_file_with_few_exceptions() -> None:
         if inside and name not in IMPORTS_INSIDE:
             wrong += [f"{name}: {', '.join(names)}" for names in inside]
     assert wrong == []
+    for name in IMPORTS_INSIDE:
+        assert imports_inside_functions((PACKAGE / name).read_text()), f"{name} needs no exception"
     assert imports_inside_functions("import a\ndef f():\n    def g(): import b.c") == [{"b.c"}]
 
 
