@@ -1,7 +1,7 @@
 """What saving costs beside training, at the intervals of a config; part of `make bench`.
 
-Takes steps of the real training and saves in a folder of its own below the working directory, so that the disk is
-the one that a run would use. Saving includes fsync, both digests, and the best weights beside the checkpoint.
+It takes steps of a real training and saves in a folder of its own below the working directory, on the disk that a run
+would use. Saving includes fsync, both digests, and the best weights beside the checkpoint.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
 from gpt_cli.text.corpus import read_data
-from gpt_cli.training.session import begin, resolve
+from gpt_cli.training.encoding import encode_corpus
+from gpt_cli.training.preparing import resolve
+from gpt_cli.training.run import Run
+from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 
 
@@ -28,28 +30,31 @@ def main() -> None:
     arguments = parser.parse_args()
     config = resolve(read_config(arguments.config), print)
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
-        directory = RunDirectory(Path(folder))
-        session = begin(config, read_data(config.data), directory)
-        directory.begin(config)
+        text = encode_corpus(read_data(config.data), config)
+        state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size)
+        run = Run(state, RunDirectory(Path(folder)), text.tokenizer, text.validation_ids)
+        run.open_directory()
         seconds: dict[str, list[float]] = {"step": [], "checkpoint": [], "best": []}
         for _ in range(arguments.rounds + 1):
             started = time.perf_counter()
-            take_step(session)
+            take_step(state)
             stepped = time.perf_counter()
-            directory.save(session.checkpoint(with_moments=True), config.train.keep_checkpoints)
+            run.save()
             saved = time.perf_counter()
-            save_checkpoint(directory.best, session.checkpoint(with_moments=False))
+            run.save_best()
             ended = time.perf_counter()
             for name, found in zip(seconds, (stepped - started, saved - stepped, ended - saved), strict=True):
                 seconds[name].append(found)
         medians = {name: statistics.median(found[1:]) for name, found in seconds.items()}
-        size = directory.step_file(session.progress.step).stat().st_size
-    tensors = 3 * sum(4 * parameter.numel() for parameter in session.model.parameters())
+        size = run.directory.step_file(run.progress.step).stat().st_size
+    tensors = 3 * 4 * state.num_parameters
     every = config.train.save_every
     training = every * medians["step"]
     saving = medians["checkpoint"] + medians["best"]
-    print(f"config {arguments.config}: step {medians['step']:.3f} s, checkpoint {medians['checkpoint']:.3f} s "
-          f"({size / 1e6:.0f} MB, {size / tensors:.4f} of its tensors), best {medians['best']:.3f} s")  # fmt: skip
+    print(
+        f"config {arguments.config}: step {medians['step']:.3f} s, checkpoint {medians['checkpoint']:.3f} s "
+        f"({size / 1e6:.0f} MB, {size / tensors:.4f} of its tensors), best {medians['best']:.3f} s"
+    )
     print(f"saving every {every} steps takes {saving / (training + saving):.2%} of the time")
     print(json.dumps(medians | {"share": saving / (training + saving), "bytes_per_tensor_byte": size / tensors}))
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 from gpt_cli.version import __version__
 
 # that of `typing`, whose import would double the time until `gpt` can handle Ctrl-C
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from gpt_cli.checkpoints.discovery import Loaded
+    from gpt_cli.config import Config
+    from gpt_cli.training.reports import Report
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "train"]
 
 
 def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
@@ -24,3 +29,40 @@ def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
     from gpt_cli.checkpoints.discovery import load as load_run
 
     return load_run(path, checkpoint)
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"warning: {line}\n")
+
+
+def train(
+    config: str | Path | Config | None = None,
+    *,
+    data: str | Sequence[str] | None = None,
+    out: str | Path | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+    notice: Callable[[str], object] = lambda _: None,
+    warn: Callable[[str], object] = _to_stderr,
+) -> Generator[Report, None, None]:
+    """Train a model as `gpt train` does: a generator of reports, of which the last is Finished.
+
+        from gpt_cli import load, train
+
+        for report in train("tiny", data="my.txt", out="runs/mine", settings=["train.max_steps=500"]):
+            print(report)
+        model = load("runs/mine").model
+
+    Nothing runs until the reports are taken. `config` is a YAML file, the name of a shipped config or a Config; None
+    takes the run's own on `resume`. `data` is one SOURCE or several, `out` the run directory (default: runs/ and the
+    name of the config), `settings` are texts like those of `--set`. `notice` and `warn` receive lines for the user.
+    The reports are the classes of `gpt_cli.training.reports`; the first is Prepared, and files are written after it.
+    The run directory is locked as long as the generator lives. Ctrl-C raises KeyboardInterrupt and saves nothing;
+    `resume=True` continues from the last checkpoint. Raises GptError, whose kinds are in `gpt_cli.errors`.
+    """
+    from gpt_cli.training.starting import train as start
+
+    yield from start(
+        config, data=data, out=out, settings=settings, resume=resume, overwrite=overwrite, notice=notice, warn=warn
+    )

@@ -20,12 +20,12 @@ _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @contextlib.contextmanager
 def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Callable[[], None]]:
-    """Hold the lock of a run directory, which is made when it is missing; readers need none.
+    """Hold the lock of a run directory, which is made when it is missing; readers need no lock.
 
-    Gives a function that raises EnvironmentFailure once the directory was moved away or replaced.
-    The kernel frees the lock when the process ends, however it ends. Afterwards the lock file, and directories
-    made here that are still empty, are gone. Raises EnvironmentFailure when another process holds it or the
-    directory cannot be written; where the filesystem knows no locks, `warn` is told.
+    Yields a function that raises EnvironmentFailure once the directory was moved away or replaced.
+    The kernel frees the lock when the process ends, however it ends. At the end this removes the lock file, and the
+    directories made here that are still empty. Raises EnvironmentFailure when another process holds the lock or the
+    directory cannot be written; `warn` receives a line where the filesystem has no locks.
     """
     made: list[Path] = []
     path = directory / NAME
@@ -38,7 +38,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Cal
 
         def require_held() -> None:
             if not _is_at(held, path):
-                raise EnvironmentFailure(shown(directory), "was moved away or replaced while it was being trained")
+                raise EnvironmentFailure(shown(directory), "it was moved away or replaced during the training")
 
         yield require_held
     finally:
@@ -65,10 +65,9 @@ def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
     except BlockingIOError:
         holder = os.read(descriptor, 300).decode("utf-8", "replace").strip() or "another process"
         os.close(descriptor)
-        raise EnvironmentFailure(
-            shown(path.parent), f"is being trained by {shown(holder)[1:-1]}", "a run has one trainer",
-            hint="wait for it, stop it, or name another directory with --out",
-        ) from None  # fmt: skip
+        sentence = f"{shown(holder)[1:-1]} is training this run, and a run has one trainer"
+        hint = "wait for it, stop it, or name another directory with --out"
+        raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             os.close(descriptor)

@@ -33,7 +33,7 @@ class RunDirectory(RunFiles):
 
     path: Path
 
-    def begin(self, config: Config, after: int | None = None) -> None:
+    def open_for(self, config: Config, after: int | None = None) -> None:
         """Make the directory ready for a run that starts anew, or continues `after` a step, with its resolved config.
 
         Nothing but a run's own files is removed. Raises EnvironmentFailure when the system refuses.
@@ -62,12 +62,12 @@ class RunDirectory(RunFiles):
         free = shutil.disk_usage(self.path).free + sum(path.stat().st_size for path in own)
         needed = num_checkpoints * checkpoint + 2 * best
         if needed > free:
-            wrong = f"the run needs up to {needed / 1e6:,.0f} MB of disk and {free / 1e6:,.0f} MB are free"
-            hint = "make room, name another directory with --out, or try --set train.keep_checkpoints=1"
-            raise EnvironmentFailure(shown(self.path), wrong, hint=hint)
+            sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
+            hint = "free some space, name another directory with --out, or try --set train.keep_checkpoints=1"
+            raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
-        """The newest checkpoint that verifies, for resuming; damaged newer ones are told to `warn`.
+        """The newest checkpoint that verifies, for resuming; `warn` receives a line for each damaged newer one.
 
         Raises CheckpointError when there are checkpoints and none verifies, or none that can be continued.
         """
@@ -84,13 +84,15 @@ class RunDirectory(RunFiles):
             lost, every = self._newest_trace(), read_config(str(self.config)).train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
-                wrong = f"was trained to step {lost}, and has no checkpoint of a step to continue from"
+                sentence = (
+                    f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
+                )
                 hint = "put one back, or replace the run with --overwrite"
-                raise CheckpointError(shown(self.path), wrong, f"the first was due at step {every}", hint=hint)
+                raise CheckpointError(shown(self.path), sentence, hint=hint)
         return None
 
     def _newest_trace(self) -> int:
-        """The last step that metrics and best.safetensors tell of."""
+        """The last step that metrics or best.safetensors record."""
         steps = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
         return max([0, *steps, *map(_step_of, self._lines())])
 
@@ -118,7 +120,7 @@ class RunDirectory(RunFiles):
                 remove(path)
 
     def add_sample(self, step: int, text: str) -> None:
-        """Add a sample, durably: unlike a line of metrics, half of one could not be told. Raises EnvironmentFailure."""
+        """Add a sample, durably: half of one, unlike half a line of metrics, could not be recognised."""
         before = read_bytes(self.samples, DataError) if self.samples.exists() else b""
         write_durably(self.samples, [before, f"=== step {step} ===\n{text}\n".encode()])
 

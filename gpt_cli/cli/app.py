@@ -125,7 +125,7 @@ def _complete(command: Any) -> None:
     for below in getattr(command, "commands", {}).values():
         below.short_help = below.short_help or (below.help or "").partition(".")[0] + "."
         _complete(below)
-    if not hasattr(command, "commands") and not any("--debug" in flag.opts for flag in command.params):
+    if not hasattr(command, "commands"):
         command.params += get_command(_debug_alone()).params
 
 

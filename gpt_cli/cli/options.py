@@ -20,7 +20,7 @@ def whole_number(low: int, high: int | None = None) -> Callable[[object], int]:
         text = str(value)  # typer hands over the default as it is
         most = 2**63 - 1 if high is None else high
         if not text.removeprefix("-").isdecimal() or len(text) > 20 or not low <= int(text) <= most:
-            limit = f"from {low}" if high is None else f"from {low} to {high}"
+            limit = f"from {low}" if high is None else f"from {low} to {high:,}"
             raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
         return int(text)
 
@@ -157,6 +157,3 @@ Debug = Annotated[
         "--debug", callback=_set_debug, expose_value=False, help="Print a traceback when something goes wrong."
     ),
 ]
-# the former names, until the last command uses the new ones
-Settings = SetFlags
-Checkpoint = WhichCheckpoint

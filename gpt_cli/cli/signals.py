@@ -1,6 +1,6 @@
 """Signals that ask a training to stop or to save.
 
-A thread hears them, because Python's own handlers wait until the main thread is back from whatever it computes.
+A thread receives them, because Python's own handlers wait until the main thread returns from whatever it computes.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-HANGUP_SECONDS = 1.0
+# `timeout` signals its child and then its group, shells and wrappers pass Ctrl-C and HUP on: one wish arrives twice
+ONE_WISH_SECONDS = 1.0
 
 
 class Signals:
     """What the user's signals ask for.
 
-    Until `saving` is set there is nothing to save, and INT, TERM or HUP ends the process at once after
-    `before_leaving`. From then on the first one is remembered and the second ends the process, whose files are
-    whole at any moment. USR1 asks for a checkpoint.
+    Until `saving` is set nothing has to be saved, and INT, TERM or HUP ends the process at once. From then on the
+    first one is remembered, those within a second of it belong to the same wish, and a later one ends the process at
+    once; its files are whole at any moment. USR1 asks for a checkpoint. `before_leaving` runs before the process ends
+    at once, and `advice` is the end of the line that it prints then.
     """
 
-    def __init__(self, before_leaving: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, before_leaving: Callable[[], object] = lambda: None, advice: str = "") -> None:
         self.before_leaving = before_leaving
+        self.advice = advice
         self.saving = False
         self.received: int | None = None
         self._received_at = 0.0
@@ -36,7 +39,7 @@ class Signals:
         return self.received
 
     def save_asked(self) -> bool:
-        """Whether a checkpoint was asked for since this was last called."""
+        """Whether a checkpoint was asked for since the last call."""
         asked, self._save_asked = self._save_asked, False
         return asked
 
@@ -45,16 +48,19 @@ class Signals:
         if number == signal.SIGUSR1:
             self._save_asked = True
         elif not self.saving:
-            try:
-                with contextlib.suppress(OSError):  # the terminal may have gone away
-                    os.write(2, f"warning: stopped by {signal_name(number)} before the first step\n".encode())
-                self.before_leaving()
-            finally:
-                os._exit(128 + number)
+            self._leave(number, f"stopped by {signal_name(number)} before the first step")
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
-        elif number != signal.SIGHUP or time.monotonic() - self._received_at > HANGUP_SECONDS:
-            # a shell that goes away may send HUP twice, or TERM and HUP, which means one wish
+        elif time.monotonic() - self._received_at > ONE_WISH_SECONDS:
+            again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
+            self._leave(number, again + self.advice)
+
+    def _leave(self, number: int, line: str) -> None:
+        try:
+            with contextlib.suppress(OSError):  # the terminal may have gone away
+                os.write(2, f"warning: {line}\n".encode())
+            self.before_leaving()
+        finally:
             os._exit(128 + number)
 
 

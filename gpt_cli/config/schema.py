@@ -193,6 +193,9 @@ class DataConfig(Section):
     validation_fraction: Number = Field(
         default=0.1, gt=0, lt=1, description="share of the characters, at the end of the text, kept for validation"
     )
+    validation_tokens: Count = Field(
+        default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
+    )
 
 
 class TokenizerConfig(Section):
@@ -252,6 +255,7 @@ class TrainConfig(Section):
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
         description="device that trains: auto, cpu, cuda or cuda:N",
     )
+    threads: Few | None = Field(default=None, description="CPU threads; null leaves their number to torch")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto",
         description="number type of matrix products; weights stay float32, "

@@ -23,8 +23,8 @@ def explain_head(
 ) -> Explanation:
     """What one head does at some query positions, from the embeddings to the residual stream after its layer's heads.
 
-    `tokens` are the texts of ids [T]. The model is turned to float64. From the residual stream on, each step follows
-    from those before it and the parameters of the explanation; the outputs of other heads are given, not explained.
+    `tokens` are the texts of ids [T]. The model changes to float64. From the residual stream on, each step follows
+    from the steps before it and the parameters of the explanation; only the outputs of other heads are given.
     """
     model = model.double().eval()
     labels = map(label_of, tokens)
@@ -65,7 +65,7 @@ def explain_head(
 def _embeddings(
     model: GPT, batch: Tensor, names: Sequence[str], layer: int
 ) -> tuple[list[Step], Tensor, Tensor | None]:
-    """What the first stream is made of, and the stream into a layer with the rotation, as the model makes them."""
+    """The parts of the first stream, then the stream into a layer and the rotation, as the model computes them."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     note = Note("ids_said", {"ids": " ".join(map(str, batch[0].tolist()))})
@@ -93,7 +93,7 @@ def _embeddings(
 def _looking(
     stages: Stages, product: str, root: str | None, asked: Sequence[str], names: Sequence[str], places: list[int]
 ) -> list[Step]:
-    """From scores to weights: [queries, T] each; `root` is what scores are divided by, None where by nothing."""
+    """From scores to weights, [queries, T] each; `root` names the divisor of the scores, None where there is none."""
     scores, weights, size = stages.scores[0, places], stages.weights[0, places], stages.queries.shape[-1]
     beside = len(asked) == 1
     steps = [Step("scores", product, as_array(scores), asked, names, beside=beside)]
@@ -108,16 +108,21 @@ def _looking(
         *steps,
         Step("masked", f"m = {term}; j > i: -∞", as_array(masked), asked, names, beside=beside),
         Step(
-            "weights", "w = exp(m) / Σ exp(m)", as_array(weights), asked, names,
-            notes=[Note("places_said"), *notes], beside=beside,
+            "weights",
+            "w = exp(m) / Σ exp(m)",
+            as_array(weights),
+            asked,
+            names,
+            notes=[Note("places_said"), *notes],
+            beside=beside,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _mixing(stages: Stages, asked: Sequence[str], names: Sequence[str], places: list[int]) -> list[Step]:
-    """The weighted sum of the values: of one query with its parts, of many without."""
+    """The weighted sum of the values, for a single query with its parts."""
     weights, values = stages.weights[0], stages.values[0]
-    lengths = weights[places] * values.norm(dim=1)  # of each part, since weights are not negative
+    lengths = weights[places] * values.norm(dim=1)  # of each part of the sum, since no weight is negative
     notes = [_largest("largest_parts", name, row, names) for name, row in zip(asked, lengths, strict=True)]
     steps = []
     if len(places) == 1:
@@ -148,7 +153,7 @@ def _all_heads(count: int) -> str:
 
 
 def _largest(key: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
-    """The tokens with the largest numbers, which are above zero, in words and as data."""
+    """The tokens with the largest numbers above zero, in words and as data."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     found = [(place, float(numbers[place])) for place in order if numbers[place] > 0]
     text = ", ".join(f"{names[place]} {number:.4f}" for place, number in found)

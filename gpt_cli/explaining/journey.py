@@ -1,7 +1,7 @@
 """The classic example: six tokens of three numbers each, and attention over them in seven forms.
 
-The inputs, the seeds and the order of drawing are those that courses on building a GPT from scratch use; everything
-else is computed here and now by the attention of this package.
+The inputs, the seeds and the order of the random draws are those of courses on building a GPT from scratch; the
+attention of this package computes everything else.
 """
 
 from __future__ import annotations
@@ -18,24 +18,28 @@ from gpt_cli.model.attention import attention_scores, attention_weights, causal_
 
 WORDS = ("Your", "journey", "starts", "with", "one", "step")
 EMBEDDINGS = (
-    (0.43, 0.15, 0.89), (0.55, 0.87, 0.66), (0.57, 0.85, 0.64),
-    (0.22, 0.58, 0.33), (0.77, 0.25, 0.10), (0.05, 0.80, 0.55),
-)  # fmt: skip
+    (0.43, 0.15, 0.89),
+    (0.55, 0.87, 0.66),
+    (0.57, 0.85, 0.64),
+    (0.22, 0.58, 0.33),
+    (0.77, 0.25, 0.10),
+    (0.05, 0.80, 0.55),
+)
 
 
-# the steps of a form, and the parameters that were drawn for it
+# the steps of one form of attention, and the random parameters it uses
 Found = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(part: str, name: str, formula: str, found: Tensor, *, title: Note | None = None) -> Step:
-    """A step with a row for each word; six columns are the words too."""
+    """A step with a row for each word; where there are six columns, they are the words too."""
     columns: tuple[Label, ...] = WORDS if found.shape[1] == len(WORDS) else ()
     return Step(name, formula, found.double().numpy(), WORDS, columns, part, title=title)
 
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """All seven forms, each from its own seed; torch's own generator is left as it was."""
+    """All seven forms, each from its own seed; the state of torch's global generator does not change."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
@@ -60,7 +64,7 @@ def _simple(x: Tensor) -> Found:
 
 
 def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
-    """Attention to all tokens, later ones too."""
+    """The steps of attention to all tokens, later ones included."""
     scores = attention_scores(queries, keys)
     nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
     weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
@@ -81,7 +85,7 @@ def _trainable(x: Tensor) -> Found:
 
 
 def linear_head() -> Attention:
-    """The head of c, d and e."""
+    """The head of the forms c, d and e."""
     torch.manual_seed(789)
     return Attention(3, 2)
 
@@ -142,7 +146,7 @@ def _split(x: Tensor) -> Found:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """All stages of each head, then all outputs side by side; these outputs, and the matrices of the heads."""
+    """The steps of each head and of their outputs side by side; these outputs [T, H K]; the matrices of the heads."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}
@@ -169,6 +173,11 @@ def _matrices(head: Attention) -> dict[str, Tensor]:
 
 
 _PARTS: dict[str, Callable[[Tensor], Found]] = {
-    "simple": _simple, "trainable": _trainable, "linear": _linear, "causal": _causal, "dropout": _dropout,
-    "multi_head": _multi_head, "split": _split,
-}  # fmt: skip
+    "simple": _simple,
+    "trainable": _trainable,
+    "linear": _linear,
+    "causal": _causal,
+    "dropout": _dropout,
+    "multi_head": _multi_head,
+    "split": _split,
+}

@@ -18,7 +18,7 @@ _TURNED = "{0}′ = {0} cos(t θ) + (-{0}₂, {0}₁) sin(t θ)"
 
 @dataclass(frozen=True)
 class Projections:
-    """The steps up to queries, keys and values, the formulas of scores and of their root, and the matrices taken."""
+    """The steps up to queries, keys and values, the formulas of scores and of their divisor, and the matrices used."""
 
     steps: list[Step]
     scores: str
@@ -28,7 +28,7 @@ class Projections:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained: a head, the names of all tokens, and the places of those that look."""
+    """What is explained: a head, the names of all tokens, and the positions of those that look."""
 
     head: int
     names: Sequence[str]
@@ -46,7 +46,7 @@ class Subject:
 def projections(
     attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
 ) -> Projections:
-    """What a head makes of its input x [1, T, D], which formulas call `source`."""
+    """The queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
     if isinstance(attention, LatentAttention):
         return _of_latent(attention, x, source, rotation, subject)
     Wq, Wk, Wv = _matrices(attention, subject.head)

@@ -1,22 +1,21 @@
-"""Small studies of one idea each, with numbers that anyone can compute again."""
+"""Small studies of one idea each, with numbers that anyone can reproduce."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.checkpoints.discovery import Loaded
 from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
 from gpt_cli.model import CrossAttention
 from gpt_cli.model.attention import attention_scores, causal_mask
 from gpt_cli.model.dropout import drop_out
 from gpt_cli.model.forms.cross_attention import padding_mask
-
-if TYPE_CHECKING:
-    from gpt_cli.checkpoints.discovery import Loaded
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
 
 SIZES = (1, 4, 16, 64, 256, 1024)  # of queries and keys
 _NUM_KEYS = 64
@@ -31,7 +30,7 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 def scaling(loaded: Loaded | None) -> Explanation:
     """Softmax with and without the division by √K: of random scores, of a model's heads, and of normal numbers.
 
-    Entropy in nats; the gradient is the norm of the softmax's derivative, a matrix, by its scores.
+    Entropy is in nats; the gradient is the norm of the derivative, a matrix, of softmax with respect to its scores.
     """
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -49,16 +48,20 @@ def scaling(loaded: Loaded | None) -> Explanation:
     both = torch.stack([_facts(numbers[None]), _facts(numbers[None] / 100)])[:, 0].numpy()
     steps.append(
         Step(
-            "normal_numbers", "softmax(z), softmax(z / 100)", both, [Note("before"), Note("after")],
+            "normal_numbers",
+            "softmax(z), softmax(z / 100)",
+            both,
+            [Note("before"), Note("after")],
             [Note(name) for name in ("entropy", "largest", "gradient")],
-            title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}), notes=[Note("normal_said")],
+            title=Note("normal_numbers", {"count": f"{_NUM_NORMAL:,}"}),
+            notes=[Note("normal_said")],
         )
-    )  # fmt: skip
+    )
     return Explanation(Note("scaling_title"), steps, {"study": "scaling"})
 
 
 def _facts(scores: Tensor) -> Tensor:
-    """Entropy, largest weight and norm of the derivative of the softmax of each row: [rows, n] -> [rows, 3]."""
+    """Of the softmax of each row: entropy, largest weight and norm of the derivative; [rows, n] -> [rows, 3]."""
     weights = scores.softmax(dim=-1)
     entropy = torch.special.entr(weights).sum(-1)
     squares = weights.square().sum(-1)
@@ -73,11 +76,7 @@ def _measured(scores: Tensor, K: int) -> np.ndarray:
 
 
 def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
-    """Means over the heads and rows of each layer, on a text that the model writes itself."""
-    from gpt_cli.sampling.decoder import Decoder
-    from gpt_cli.sampling.generate import generate
-    from gpt_cli.sampling.next_token import SamplingParameters
-
+    """The means over the heads and rows of each layer, on a text that the model writes itself."""
     model, start = loaded.model, loaded.tokenizer.end_of_text
     count = loaded.config.model.context_length - 1
     steps = generate(Decoder(model), [[start]], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
@@ -88,14 +87,18 @@ def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
         hidden = stages.scores[0].masked_fill(causal_mask(len(ids)), -torch.inf)
         rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
     return Step(
-        "model_scores", f"K = {K}", np.stack(rows), [Note("layer", {"number": layer}) for layer in range(len(rows))],
-        columns, title=Note("model_scores", {"run": loaded.path, "tokens": len(ids)}),
-    )  # fmt: skip
+        "model_scores",
+        f"K = {K}",
+        np.stack(rows),
+        [Note("layer", {"number": layer}) for layer in range(len(rows))],
+        columns,
+        title=Note("model_scores", {"run": loaded.path, "tokens": len(ids)}),
+    )
 
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Masking before softmax equals renormalising after it; without either the future leaks."""
+    """Masking before softmax equals masking and renormalising after it; without either, the future leaks."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()
@@ -112,22 +115,32 @@ def mask() -> Explanation:
     other[-1] = x[0]
     changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
     steps = [
-        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before,
-                title=Note("before_softmax")),
+        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title=Note("before_softmax")),
         step_of("", "masked_weights", "softmax(s / √K); j > i: 0", zeroed),
         step_of("", "renormalised", "w / Σ w", renormalised),
-        Step("row_sums", "Σ w", torch.stack([before.sum(-1), zeroed.sum(-1)]).numpy(),
-             [Note("before_softmax"), Note("not_renormalised")], WORDS,
-             notes=[Note("mask_same", {"difference": difference})]),
-        Step("leak_change", f"{WORDS[-1]} → {WORDS[0]}", changed.numpy(),
-             [Note("before_softmax"), Note("not_renormalised")], WORDS[:-1], notes=[Note("mask_leak")]),
-    ]  # fmt: skip
+        Step(
+            "row_sums",
+            "Σ w",
+            torch.stack([before.sum(-1), zeroed.sum(-1)]).numpy(),
+            [Note("before_softmax"), Note("not_renormalised")],
+            WORDS,
+            notes=[Note("mask_same", {"difference": difference})],
+        ),
+        Step(
+            "leak_change",
+            f"{WORDS[-1]} → {WORDS[0]}",
+            changed.numpy(),
+            [Note("before_softmax"), Note("not_renormalised")],
+            WORDS[:-1],
+            notes=[Note("mask_leak")],
+        ),
+    ]
     return Explanation(Note("mask_title"), steps, {"study": "mask", "difference": difference})
 
 
 @torch.no_grad()
 def dropout() -> Explanation:
-    """A row of weights, what dropout leaves of it, and the mean of many draws."""
+    """A row of weights, five draws of dropout on it, and the mean of many draws."""
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
@@ -142,15 +155,22 @@ def dropout() -> Explanation:
             Note("dropout_mean", {"count": f"{_NUM_DRAWS:,}"}),
         ]
         steps.append(
-            Step(f"dropout_{p}", f"w · keep / (1 - {p})", torch.cat([shown, sums], dim=1).numpy(), labels,
-                 [*WORDS, "Σ"], title=Note("dropout_draws", {"p": p}), notes=[Note("dropout_said")] if p == 0.5 else [])
-        )  # fmt: skip
+            Step(
+                f"dropout_{p}",
+                f"w · keep / (1 - {p})",
+                torch.cat([shown, sums], dim=1).numpy(),
+                labels,
+                [*WORDS, "Σ"],
+                title=Note("dropout_draws", {"p": p}),
+                notes=[Note("dropout_said")] if p == 0.5 else [],
+            )
+        )
     return Explanation(Note("dropout_title"), steps, {"study": "dropout"})
 
 
 @torch.no_grad()
 def padding() -> Explanation:
-    """Weights of two sentences of unequal length in one batch; two heads of random parameters."""
+    """The weights of two sentences of unequal length in one batch, in two heads with random parameters."""
     ids = torch.tensor(SENTENCES)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -163,7 +183,14 @@ def padding() -> Explanation:
         for place, of_head in enumerate(weights[number]):
             title = Note("sentence", {"ids": " ".join(map(str, sentence)), "head": place})
             steps.append(
-                Step(f"sentence_{number}_head_{place}", "softmax(s / √K; id = 0: -∞)", of_head.numpy(),
-                     names, names, title=title, notes=[Note("padding_said")] if number == place == 1 else [])
-            )  # fmt: skip
+                Step(
+                    f"sentence_{number}_head_{place}",
+                    "softmax(s / √K; id = 0: -∞)",
+                    of_head.numpy(),
+                    names,
+                    names,
+                    title=title,
+                    notes=[Note("padding_said")] if number == place == 1 else [],
+                )
+            )
     return Explanation(Note("padding_title"), steps, {"study": "padding"})

@@ -31,9 +31,9 @@ code { font-family: ui-monospace, monospace; }
 
 @dataclass(frozen=True)
 class Block:
-    """A table as it is shown: what it is called, its cells, and what is said below it."""
+    """A table to show: its headings, its cells, and the sentences below it."""
 
-    part: str  # of the first block of a part, the title of the part
+    part: str  # the title of a part of the explanation, in its first block; else empty
     headings: Sequence[tuple[str, str]]  # a title, and a formula with a shape
     header: Sequence[str]
     rows: Sequence[Sequence[str]]  # a label, then numbers
@@ -42,7 +42,7 @@ class Block:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Plain lines. A table that is wider than `width` cells is cut, or where its columns have names goes on below."""
+    """Plain lines. A table wider than `width` cells is cut or, where its columns have names, continues below."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for block in _blocks(explanation, language):
         if block.part:
@@ -56,7 +56,7 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
 
 
 def to_markdown(explanation: Explanation, language: str) -> str:
-    """A title, a section a part, and a table a step."""
+    """A title, a section for each part, and a table for each step."""
 
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
@@ -77,12 +77,12 @@ def to_markdown(explanation: Explanation, language: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which Markdown finds no mark of its own."""
+    """Text whose punctuation Markdown shows as it is."""
     return re.sub(r"([\\`*_~\[\]<>&$|])", r"\\\1", text)
 
 
 def to_html(explanation: Explanation, language: str) -> str:
-    """A page that runs nothing and asks for nothing."""
+    """A page that runs no script and requests nothing."""
 
     def row(cells: Sequence[str], *kinds: str) -> str:
         first, others = kinds
@@ -115,7 +115,7 @@ def to_html(explanation: Explanation, language: str) -> str:
 
 
 def _blocks(explanation: Explanation, language: str) -> list[Block]:
-    """A block for each step; those that are beside each other share one."""
+    """A block for each step; steps that are beside each other share one."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
@@ -158,7 +158,7 @@ def _number(number: float) -> str:
 
 
 def _cut(block: Block) -> list[list[str]]:
-    """The header and the rows, with as many columns as are shown."""
+    """The header and the rows, with the columns that fit and a mark for the others."""
     rows = [list(row) for row in (block.header, *block.rows)]
     if block.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows
@@ -166,9 +166,9 @@ def _cut(block: Block) -> list[list[str]]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
-    """Rows with their columns below each other, as many as fit; where the whole is wanted, the others below them."""
+    """Rows with aligned columns, as many as fit; with `whole` the other columns follow below."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
-    # no more than could fit, of rows with thousands of numbers
+    # rows may have thousands of numbers: take no more than could fit
     columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]
     widths = [max(map(cell_len, column)) for column in columns]
     lines: list[str] = []

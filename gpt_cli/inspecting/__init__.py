@@ -1,1 +1,1 @@
-"""Looking into a model: where its heads look, as files, pictures and terminal drawings."""
+"""Where the heads of a model look, as files, pictures, pages and drawings in the terminal."""

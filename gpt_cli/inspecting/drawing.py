@@ -1,4 +1,4 @@
-"""Attention in a terminal: one map of shaded cells, with the tokens beside it."""
+"""Attention in a terminal: a map of shaded cells, with the tokens beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_MAPS = 4
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Title -> weights [T, T]: each chosen head, or their mean where they are more than a screen holds."""
+    """Title -> weights [T, T]: each chosen head, or the mean of all where a screen cannot show so many."""
     count = len(dump.layers) * len(dump.heads)
     if count > _MAX_MAPS:
         return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}
@@ -31,18 +31,18 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """The map as text `width` cells wide at most, and how many of the last tokens it shows.
+    """The map as text at most `width` cells wide, and how many of the last tokens it shows.
 
-    Each row is a token, each column a token it may look at, darker or brighter with the square root of the weight.
-    Where two cells a token fit, columns have labels too; else a token is one cell wide and, in colour, half as high.
+    Each row is a token, each column a token it may look at; the shade follows the square root of the weight. Where
+    a token can be two cells wide, columns have labels too; else it is one cell wide and, in colour, half as high.
     """
     labels = [label_of(token) for token in tokens]
     label_width = min(_MAX_LABEL, max(map(cell_len, labels)))
-    room = max(1, width - label_width - 1)
-    if 2 * len(tokens) <= room:
+    num_cells = max(1, width - label_width - 1)
+    if 2 * len(tokens) <= num_cells:
         return _draw_lines(labels, weights, label_width, 0, colour=colour, cell=2), len(tokens)
     if not colour:
-        num_shown = min(len(tokens), room)
+        num_shown = min(len(tokens), num_cells)
         first = len(tokens) - num_shown
         return _draw_lines(labels, weights, label_width, first, colour=colour, cell=1), num_shown
     pairs = [a + b for a, b in zip(labels[::2], [*labels[1::2], ""], strict=False)]
@@ -55,7 +55,7 @@ def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour
 def _draw_lines(
     labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
 ) -> Text:
-    """A line for each token from `first` on, then the labels of the columns, downwards, where they fit."""
+    """A line for each token from `first` on, then the labels of the columns, written downwards, where they fit."""
     text = Text(no_wrap=True)
     for query in range(first, len(labels)):
         text.append(_at_the_left(labels[query], label_width))
@@ -75,7 +75,7 @@ def _draw_lines(
 
 
 def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
-    """A line for each two tokens: the upper half of a cell is of the first, the lower half of the second."""
+    """A line for every two tokens: the upper half of a cell shows the first, the lower half the second."""
     text = Text(no_wrap=True)
     num_tokens = len(weights)
     for upper in range(first, num_tokens, 2):

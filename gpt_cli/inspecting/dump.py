@@ -1,4 +1,4 @@
-"""What the heads of a model do on one prompt, as plain arrays."""
+"""The attention of a model on one prompt, as plain arrays."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def dump_attention(
 
 @torch.inference_mode()
 def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chance, ...]:
-    """Those of the last tokens of a batch [1, T]."""
+    """The chances of the last tokens of a batch [1, T]."""
     if not num_generated:
         return ()
     logits = model(batch)[0, -num_generated - 1 : -1].double()

@@ -1,4 +1,4 @@
-"""Tokens as labels: short, on one line, with nothing invisible."""
+"""Tokens as labels: short, on one line, and visible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ MAX_LABEL = 12  # characters
 
 
 def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
-    """A token as a label of at most `limit` characters: white space by itself and line breaks become visible."""
+    """A token as a label of at most `limit` characters, with signs for line breaks and for white space alone."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))

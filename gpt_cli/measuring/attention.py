@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.machine import autocast
@@ -26,18 +23,20 @@ from gpt_cli.model.dropout import DropMasks
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training.advice import diverged_error
+from gpt_cli.training.encoding import encode_corpus
 from gpt_cli.training.evaluation import cross_entropy, evaluate
-from gpt_cli.training.session import Session, begin
-from gpt_cli.training.step import read_outcomes, take_step
+from gpt_cli.training.preparing import Counting
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import Diverged, read_outcomes, take_step
 
-Counting = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 FORMS: tuple[str, ...] = get_args(ModelConfig.model_fields["attention"].annotation)
 NUM_LAYERS = len(FORMS) + 3  # multi_head is compared in four ways
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer of attention costs by itself, forward and backward; `ratio` is of speeds, to the first form's."""
+    """The cost of a layer of attention by itself, forward and backward; `ratio` is of speeds, to the first form's."""
 
     form: str
     parameters: int
@@ -69,18 +68,17 @@ def with_forms(config: Config) -> dict[str, Config]:
 
     The clock is left out of them, so that all are trained for max_steps.
     """
-    settings = config.train.model_copy(update={"max_time": None})
     found = {}
     plain = with_form(config.model, "multi_head")
     for form in FORMS:
         changed = with_form(config.model, form)
         for misfit in changed.misfits():
-            where, sentence = f"model.{misfit.keys[0]}", f"{misfit.sentence} (model.attention {form})"
-            raise UsageError(where, sentence, hint=misfit.hint)
+            sentence = f"{misfit.sentence} (with model.attention {form})"
+            raise UsageError(f"model.{misfit.keys[0]}", sentence, hint=misfit.hint)
         if (too_many := _num_parameters(changed) - _num_parameters(plain)) > changed.d_model * changed.num_blocks * 2:
-            wrong = f"has {too_many:,} parameters more than the feed-forward part can give back"
-            raise UsageError(f"model.attention {form}", wrong, "use smaller sizes of this form")
-        found[form] = config.model_copy(update={"model": changed, "train": settings})
+            sentence = f"it has {too_many:,} parameters more than the feed-forward part can give back"
+            raise UsageError(f"model.attention {form}", sentence, hint="choose smaller sizes for this form")
+        found[form] = config.model_copy(update={"model": changed}).changed(train={"max_time": None})
     return found
 
 
@@ -89,33 +87,33 @@ def with_form(config: ModelConfig, form: str) -> ModelConfig:
 
     The number of parameters comes as near to that of multi-head attention as one width for all blocks can bring it.
     """
-    plain = config.model_copy(update={"attention": "multi_head"})
-    changed = config.model_copy(update={"attention": form})
+    plain = config.changed(attention="multi_head")
+    changed = config.changed(attention=form)
     if any(changed.misfits()):
         return changed
     saved = _num_parameters(plain) - _num_parameters(changed)
-    wider = changed.model_copy(update={"feed_forward_size": changed.hidden_size + 1})
+    wider = changed.changed(feed_forward_size=changed.hidden_size + 1)
     width = changed.hidden_size + round(saved / (_num_parameters(wider) - _num_parameters(changed)))
-    return changed.model_copy(update={"feed_forward_size": max(1, width)})
+    return changed.changed(feed_forward_size=max(1, width))
 
 
 def _num_parameters(config: ModelConfig) -> int:
     return sum(parameters_by_part(config, 1).values())
 
 
-def compare_layers(config: Config, device: torch.device, rounds: int, progress: Callable[[int], object]) -> list[Layer]:
+def compare_layers(config: Config, device: torch.device, rounds: int, count: Callable[[int], object]) -> list[Layer]:
     """One layer of each form on a batch, in float32, without dropout and positions; all take turns.
 
     Multi-head attention is there in four ways: in one, each head by itself, and both again in the general form, whose
     query, key and value are three inputs, here the same one, and whose causal mask is given.
     """
-    sizes = config.model.model_copy(update={"positions": "none", "dropout": 0.0})
+    sizes = config.model.changed(positions="none", dropout=0.0)
     shape = (config.train.batch_size, sizes.context_length, sizes.d_model)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
     mask = causal_mask(sizes.context_length, device)
 
     def of(form: str) -> SelfAttention:
-        return make_attention(sizes.model_copy(update={"attention": form}))
+        return make_attention(sizes.changed(attention=form))
 
     def general() -> CrossAttention:
         return CrossAttention(sizes.d_model, sizes.num_heads, bias=sizes.bias)
@@ -128,7 +126,7 @@ def compare_layers(config: Config, device: torch.device, rounds: int, progress: 
     for name, layer in layers.items():
         layer.to(device).fused = not name.endswith(alone)
         runs.append(_forward_and_backward(layer, partial(_on_itself, layer, mask), x))
-    seconds = time_in_turns(runs, rounds, progress)
+    seconds = time_in_turns(runs, rounds, count)
     return [
         Layer(name, sum(parameter.numel() for parameter in layer.parameters()), taken, seconds[0] / taken)
         for (name, layer), taken in zip(layers.items(), seconds, strict=True)
@@ -159,53 +157,66 @@ def compare_models(
     """A model of each of `with_forms`: the loss after training, memory, a training step and sampling in turns.
 
     Speed of sampling is that of one sequence, in float32. `counting` opens a bar for what lasts. Raises DataError for
-    too little text, DivergedError.
+    too little text, DivergedError for a form that diverged.
     """
     learned, training, sampling = [], [], []
     for form, config in configs.items():
-        with counting(form, config.train.max_steps, "steps") as progress:
-            learned.append(learn(config, corpus, progress))
+        with counting(form, config.train.max_steps, "steps") as count:
+            learned.append(learn(config, corpus, count))
         training.append(training_step(config, device, config.train.dtype))
         decoder = Decoder(GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval())
         sampling.append(partial(sample_once, decoder, num_tokens))
     seconds = []
     for what, runs in (("training steps", training), ("sampling", sampling)):
-        with counting(what, len(configs) * (rounds + 1), "runs") as progress:
-            seconds.append(time_in_turns(runs, rounds, progress))
+        with counting(what, len(configs) * (rounds + 1), "runs") as count:
+            seconds.append(time_in_turns(runs, rounds, count))
     (first_step, *_), (first_sample, *_) = seconds
     models = []
-    for (form, config), (session, loss), step, sample in zip(configs.items(), learned, *seconds, strict=True):
-        sizes, settings = config.model, config.train
-        parameters = sum(parameter.numel() for parameter in session.model.parameters())
-        moments = sum(tensor.nbytes for tensor in session.optimizer.moments().values())
-        kept = kept_bytes(session.model, settings.micro_batch_size or settings.batch_size, settings.dtype)
+    for (form, config), (state, loss), step, sample in zip(configs.items(), learned, *seconds, strict=True):
+        settings, parameters = config.train, state.num_parameters
+        moments = sum(tensor.nbytes for tensor in state.optimizer.moments().values())
+        kept = kept_bytes(state.model, settings.micro_batch_size or settings.batch_size, settings.dtype)
         models.append(
             Model(
-                form, sizes.hidden_size, parameters, session.tokens_per_step / step, first_step / step,
-                2 * 4 * parameters + moments + kept, num_tokens / sample, first_sample / sample,
-                cache_bytes_by_attention(sizes)[form], loss,
+                form=form,
+                feed_forward_size=config.model.hidden_size,
+                parameters=parameters,
+                training_tokens_per_second=state.tokens_per_step / step,
+                training_ratio=first_step / step,
+                training_bytes=2 * 4 * parameters + moments + kept,
+                sampling_tokens_per_second=num_tokens / sample,
+                sampling_ratio=first_sample / sample,
+                cache_bytes_per_token=cache_bytes_by_attention(config.model)[form],
+                validation_loss=loss,
             )
-        )  # fmt: skip
+        )
     return models
 
 
-def learn(config: Config, corpus: Corpus, progress: Callable[[int], object]) -> tuple[Session, float]:
+def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tuple[TrainingState, float]:
     """A training of max_steps, and the loss of its model on the whole validation text; nothing is written.
 
-    `progress` is told steps.
+    `count` receives 1 for each step. Raises DivergedError.
     """
-    session = begin(config, corpus, RunDirectory(Path("none")))
-    session.begin_clock()
-    for _ in range(config.train.max_steps):
-        take_step(session)
-        progress(1)
-    read_outcomes(session)
-    windows = validation_windows(len(session.validation_ids), config.model.context_length)
+    text = encode_corpus(corpus, config)
+    state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size)
+    state.start_clock()
+    try:
+        for _ in range(config.train.max_steps):
+            take_step(state)
+            count(1)
+        read_outcomes(state)
+    except Diverged as diverged:
+        raise diverged_error(diverged, config.train) from diverged
     found = evaluate(
-        session.model, session.tokenizer, session.validation_ids, windows,
-        batch_size=config.train.batch_size, dtype=config.train.dtype,
-    )  # fmt: skip
-    return session, found.loss
+        state.model,
+        text.tokenizer,
+        text.validation_ids,
+        validation_windows(len(text.validation_ids), config.model.context_length),
+        batch_size=config.train.batch_size,
+        dtype=config.train.dtype,
+    )
+    return state, found.loss
 
 
 def kept_bytes(model: GPT, batch_size: int, dtype: str) -> int:

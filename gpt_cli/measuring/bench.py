@@ -8,14 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from gpt_cli.checkpoints.checkpoint import Progress
-from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.machine import choose_dtype
 from gpt_cli.measuring.roof import Roof, synchronize
@@ -24,11 +21,9 @@ from gpt_cli.model.costs import Estimate, estimate
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
-from gpt_cli.text.tokenizer import ByteTokenizer
-from gpt_cli.training.batches import Batches
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.optimizer import Optimizer
-from gpt_cli.training.session import Session
+from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 
 PROMPT = list(range(8))
@@ -48,7 +43,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a form took: medians over rounds, its rate against the first form's and against the machine's."""
+    """The time of a form: medians over rounds, its rate against the first form's and against the machine's."""
 
     form: str
     dtype: str
@@ -58,8 +53,8 @@ class Timing:
     share_of_roof: float
 
 
-def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, progress: Callable[[int], object]) -> list[float]:
-    """Each once to warm up, then `rounds` times: medians in seconds; `progress` is told each run."""
+def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object]) -> list[float]:
+    """Each once to warm up, then `rounds` times: medians in seconds; `count` receives 1 for each run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, found in zip(runs, seconds, strict=True):
@@ -67,15 +62,15 @@ def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, progress: C
             run()
             if number:
                 found.append(time.perf_counter() - started)
-            progress(1)
+            count(1)
     return [statistics.median(found) for found in seconds]
 
 
 def take_turns(
-    forms: Sequence[Form], roof: Callable[[Form], float], rounds: int, progress: Callable[[int], object]
+    forms: Sequence[Form], roof: Callable[[Form], float], rounds: int, count: Callable[[int], object]
 ) -> list[Timing]:
-    """Time forms in turns, beside the first of them and beside the machine's roof; `progress` is told each run."""
-    medians = time_in_turns([form.run for form in forms], rounds, progress)
+    """Time forms in turns, beside the first of them and beside the machine's roof; `count` receives 1 for each run."""
+    medians = time_in_turns([form.run for form in forms], rounds, count)
     rates = [form.num_tokens / median for form, median in zip(forms, medians, strict=True)]
     return [
         Timing(form.name, form.dtype, median, rate, rate / rates[0], rate * form.cost / roof(form))
@@ -84,7 +79,7 @@ def take_turns(
 
 
 def vocab_size_of(config: Config) -> int:
-    """The vocabulary that a config asks for, or a likely one where the text would decide."""
+    """The vocabulary size that a config asks for, or a likely one where the text would decide."""
     published = {"cl100k_base": 100_277, "o200k_base": 200_019}.get(config.tokenizer.name, 50_257)
     return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": published}[config.tokenizer.kind]
 
@@ -116,8 +111,7 @@ def training_forms(config: Config, device: torch.device) -> list[Form]:
 
 
 def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: float) -> Callable[[], None]:
-    sizes = config.model.model_copy(update={"dropout": dropout})
-    settings = config.train.model_copy(update={"optimizer": "adamw"})
+    sizes, settings = config.model.changed(dropout=dropout), config.train.changed(optimizer="adamw")
     model = GPT(sizes, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train().use_fused(fused)
     optimizer = Optimizer(model, settings)
     ids = torch.from_numpy(_noise(config, settings.batch_size * (sizes.context_length + 1))).to(device)
@@ -135,28 +129,21 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
     """A step as `gpt train` takes it, on random tokens."""
-    changes = {"dtype": dtype, "device": str(device), "max_time": None, "max_steps": 2**31 - 1}
-    settings = config.train.model_copy(update=changes)
-    config = config.model_copy(update={"train": settings})
-    ids = _noise(config, 4 * settings.batch_size * (config.model.context_length + 1))
-    model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train()
-    progress = Progress.at_the_start(len(ids), "", {})
-    batches = Batches.of(ids, config, device)
-    # a step neither reads nor writes the run directory
-    session = Session(
-        config, RunDirectory(Path("none")), ByteTokenizer(), batches, ids, model, Optimizer(model, settings), progress
-    )
+    unending = {"max_time": None, "max_steps": 2**31 - 1}
+    config = config.changed(train={"dtype": dtype, "device": str(device), "compile": "off", **unending})
+    ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
+    state = TrainingState.at_the_start(config, ids, vocab_size_of(config))
 
     def step() -> None:
-        take_step(session)
-        read_outcomes(session)
+        take_step(state)
+        read_outcomes(state)
         synchronize(device)
 
     return step
 
 
-def _noise(config: Config, count: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(vocab_size_of(config), size=count)
+def _noise(config: Config, num_ids: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(vocab_size_of(config), size=num_ids)
 
 
 def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> list[Form]:
@@ -193,7 +180,7 @@ def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None
 
 @torch.inference_mode()
 def _without_cache(model: GPT, num_tokens: int) -> None:
-    """The plain loop: all that the model sees, again for each token."""
+    """The plain loop: computes everything that the model sees again for each token."""
     ids = torch.tensor([PROMPT], device=model.token_embedding.weight.device)
     generator = torch.Generator().manual_seed(0)
     for _ in range(num_tokens):
@@ -214,10 +201,16 @@ def _transformers(
     except ImportError:
         return None
     shape = GPT2Config(
-        vocab_size=vocab_size_of(config), n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
-        n_embd=sizes.d_model, n_layer=sizes.num_blocks, n_head=sizes.num_heads, n_inner=sizes.hidden_size,
-        bos_token_id=0, eos_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=vocab_size_of(config),
+        n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
+        n_embd=sizes.d_model,
+        n_layer=sizes.num_blocks,
+        n_head=sizes.num_heads,
+        n_inner=sizes.hidden_size,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
     model = GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()
     ids = torch.tensor([PROMPT] * num_samples, device=device)
     options = {"do_sample": True, "temperature": 0.8, "top_k": 0}

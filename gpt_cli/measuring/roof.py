@@ -23,23 +23,23 @@ class Roof:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has done what it was told."""
+    """Wait until a device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def measure_roof(device: torch.device, rounds: int, progress: Callable[[int], object] = lambda _: None) -> Roof:
-    """Time products of 4096-cubed matrices and the sum of 256 MB; `progress` is told rounds, of which there are 3 n."""
+def measure_roof(device: torch.device, rounds: int, count: Callable[[int], object] = lambda _: None) -> Roof:
+    """Time products of 4096-cubed matrices and the sum of 256 MB; `count` receives 1 for each of 3 x rounds."""
     flops = {}
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         a, b = (torch.randn(_SIZE, _SIZE, device=device).to(dtype) for _ in range(2))
-        flops[name] = 2 * _SIZE**3 / _median(lambda a=a, b=b: F.linear(a, b), device, rounds, progress)
+        flops[name] = 2 * _SIZE**3 / _median(lambda a=a, b=b: F.linear(a, b), device, rounds, count)
     numbers = torch.zeros(_READ, device=device)
-    return Roof(flops, 4 * _READ / _median(numbers.sum, device, rounds, progress))
+    return Roof(flops, 4 * _READ / _median(numbers.sum, device, rounds, count))
 
 
 @torch.inference_mode()
-def _median(run: Callable[[], object], device: torch.device, rounds: int, progress: Callable[[int], object]) -> float:
+def _median(run: Callable[[], object], device: torch.device, rounds: int, count: Callable[[int], object]) -> float:
     seconds = []
     for number in range(rounds + 1):  # the first one warms up
         started = time.perf_counter()
@@ -47,5 +47,5 @@ def _median(run: Callable[[], object], device: torch.device, rounds: int, progre
         synchronize(device)
         if number:
             seconds.append(time.perf_counter() - started)
-            progress(1)
+            count(1)
     return statistics.median(seconds)

@@ -1,9 +1,9 @@
-"""How surprised a model is by a text, token by token."""
+"""How surprised a model is by a text, token by token and on average."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,43 +32,66 @@ def surprisals(
     stride: int,
     dtype: str = "float32",
     batch_size: int = 16,
-    progress: Callable[[int], object] = lambda _: None,
+    count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
     """-log of the chance of each token but the first, in nats: ids [N] -> float64 [N - 1].
 
-    Windows of context_length C advance by `stride` (1 to C); each gives what the one before did not, so that a token
-    is predicted from at least C - stride tokens before it, where there are so many. A stride of C is the evaluation
-    of training. `progress` is told the tokens done since it was last told.
+    Windows of context_length C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
+    that a token is predicted from at least C - stride tokens before it, where there are so many. A stride of C is the
+    evaluation of training. `count` receives the number of tokens done since its last call.
     """
     C, num_targets = model.config.context_length, len(ids) - 1
     assert 1 <= stride <= C
     num_windows = 1 + max(0, -(-(num_targets - C) // stride))
-    ends = np.minimum(np.arange(num_windows) * stride + C, num_targets)
     starts = np.arange(num_windows) * stride
+    ends = np.minimum(starts + C, num_targets)
     device = model.token_embedding.weight.device
     found = np.empty(num_targets)
-    # the last window may be shorter, and has a batch of its own
-    batches = [np.arange(i, min(i + batch_size, num_windows - 1)) for i in range(0, num_windows - 1, batch_size)]
-    for batch in [*batches, np.array([num_windows - 1])]:
-        length = int(ends[batch[0]] - starts[batch[0]])
-        windows = torch.from_numpy(ids[starts[batch, None] + np.arange(length + 1)].astype(np.int64)).to(device)
+    for numbers, chosen in in_batches(ids, starts, ends, batch_size):
+        windows = torch.from_numpy(chosen.astype(np.int64)).to(device)
         with torch.inference_mode(), autocast(device, dtype):
             logits = model(windows[:, :-1])
         logits = logits.double() if logits.dtype == torch.float64 else logits.float()
         nats = -logits.log_softmax(dim=-1).gather(-1, windows[:, 1:, None])[..., 0]
-        for number, row in zip(batch, nats.cpu().double().numpy(), strict=True):
+        for number, row in zip(numbers, nats.cpu().double().numpy(), strict=True):
             known = 0 if number == 0 else int(ends[number - 1] - starts[number])
             found[starts[number] + known : ends[number]] = row[known:]
-            progress(length - known)
+            count(len(row) - known)
     return found
 
 
+def in_batches(
+    ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, batch_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Windows of ids in batches of equal length, the longest first: their numbers [B] and their ids [B, T + 1].
+
+    A window has inputs from start to end - 1 and targets one further.
+    """
+    lengths = ends - starts
+    for length in np.unique(lengths)[::-1]:
+        numbers = np.flatnonzero(lengths == length)
+        for i in range(0, len(numbers), batch_size):
+            chosen = numbers[i : i + batch_size]
+            yield chosen, ids[starts[chosen, None] + np.arange(length + 1)]
+
+
+def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
+    """The bytes of each token's text: int64 [V]; end-of-text has none."""
+    return np.array([len(token) for token in tokenizer.token_bytes] + [0])
+
+
+def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
+    """The means, from the sum of surprisals in nats, the tokens that were predicted, and the bytes of their text."""
+    loss = nats / num_tokens
+    perplexity = math.exp(loss) if loss < 700 else None
+    return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
+
+
 def score(nats: np.ndarray, ids: np.ndarray, tokenizer: Tokenizer) -> Score:
-    """The means of the surprisals [N - 1] of ids [N]. Raises CheckpointError when they are no numbers."""
-    byte_lengths = np.array([len(token) for token in tokenizer.token_bytes] + [0])
+    """The means of the surprisals [N - 1] of ids [N]; raises CheckpointError when they are not finite."""
     loss = float(nats.mean())
     if not math.isfinite(loss):
-        raise CheckpointError("checkpoint", f"its model gives this text a loss of {loss:g}", "it cannot be used")
-    perplexity = math.exp(loss) if loss < 700 else None
-    num_bytes = int(byte_lengths[ids[1:]].sum())
-    return Score(len(nats), loss, perplexity, float(nats.sum()) / math.log(2) / max(1, num_bytes))
+        raise CheckpointError(
+            "checkpoint", f"its model gives this text a loss of {loss:g}, so its weights cannot be used"
+        )
+    return score_of(float(nats.sum()), len(nats), int(byte_lengths(tokenizer)[ids[1:]].sum()))

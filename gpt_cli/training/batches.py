@@ -28,7 +28,7 @@ class Batches:
 
     @classmethod
     def of(cls, ids: np.ndarray, config: Config, device: torch.device) -> Batches:
-        """Those of a config, from ids [tokens] that are put on a device."""
+        """The batches that a config asks for; ids [tokens] are moved to a device."""
         on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
         return cls(on_device, config.model.context_length, config.train.batch_size, config.train.seed)
 
@@ -43,7 +43,7 @@ class Batches:
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a step (counted from 0): int64 [B, T] each, targets one token ahead."""
         device = self.ids.device
-        # where windows start is all that travels; not waiting for it keeps a GPU busy
+        # only the starts travel to the device, and nobody waits for them, which keeps a GPU busy
         starts = torch.from_numpy(self.starts(step)).to(device, non_blocking=True)
         windows = self.ids[starts[:, None] + torch.arange(self.context_length + 1, device=device)].long()
         return windows[:, :-1], windows[:, 1:]

@@ -35,7 +35,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Change the parameters by their gradients, which all must be there."""
+        """Change the parameters by their gradients, none of which may be None."""
         gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
         cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
         for shape, stacked in self._pieces(gradients).items():
@@ -54,7 +54,7 @@ class Muon:
         return {f"{name}.momentum": found for name, found in joined.items()}
 
     def restore(self, stored: Mapping[str, Tensor]) -> None:
-        """Put back what `moments` gave."""
+        """Put back what `moments` returned."""
         pieces = self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters})
         for shape, stacked in pieces.items():
             self.momentum[shape].copy_(stacked)

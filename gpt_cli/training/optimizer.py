@@ -33,7 +33,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Change the parameters by their gradients, which all must be there."""
+        """Change the parameters by their gradients, none of which may be None."""
         for matrices in (True, False):
             chosen = [(n, p) for n, (_, p) in enumerate(self.parameters.items()) if (p.dim() >= 2) == matrices]
             if not chosen:
@@ -64,11 +64,11 @@ class AdamW:
         return averages | {f"{name}.exp_avg_sq": tensor for name, tensor in self.squares.items()}
 
     def restore(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `moments` gave after a step."""
+        """Put back what `moments` returned after a step."""
         for name, tensor in self.moments().items():
             tensor.copy_(stored[name])
-        for count in self.num_steps:
-            count.fill_(step)
+        for num_steps in self.num_steps:
+            num_steps.fill_(step)
 
 
 class Optimizer:
@@ -96,18 +96,14 @@ class Optimizer:
             parameter.grad = None
 
     def moments(self) -> dict[str, Tensor]:
-        """What a run needs to go on: running averages, named after their parameters."""
+        """What a run needs to continue: running averages, named after their parameters."""
         return self.adamw.moments() | (self.muon.moments() if self.muon is not None else {})
 
-    def restore(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `moments` gave after a step; raises CheckpointError where it does not fit the model."""
+    def restore(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
+        """Put back what `moments` returned after a step; raises CheckpointError about `where` when it does not fit."""
         expected = {name: tensor.shape for name, tensor in self.moments().items()}
         if {name: tensor.shape for name, tensor in stored.items()} != expected:
-            raise CheckpointError(
-                "checkpoint",
-                "holds no optimizer state that fits its weights",
-                "a run continues from a step's checkpoint, not from best.safetensors",
-            )
+            raise CheckpointError(where, "no run continues from it: its optimizer state does not fit its weights")
         self.adamw.restore(stored, step)
         if self.muon is not None:
             self.muon.restore(stored)

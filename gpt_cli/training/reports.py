@@ -1,4 +1,4 @@
-"""What a training tells whoever runs it."""
+"""What a training reports to its caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.training.evaluation import Evaluation
+from gpt_cli.config import Config
+from gpt_cli.model.costs import Estimate
+from gpt_cli.sampling.scoring import Score
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything is checked and read, nothing is written yet: what will be trained, and what it will take."""
+
+    directory: Path
+    config: Config  # with device, dtype and compiling chosen
+    step: int  # where it continues; 0 for a new run
+    elapsed: float  # seconds of the earlier parts of the run
+    costs: Estimate
+    num_documents: int
+    num_characters: int
+    num_training_tokens: int
+    num_validation_tokens: int
+    vocab_size: int
+    steps_left: int  # by the clock, an estimate
+    epochs_left: float
+    seconds_left: float  # an estimate that includes the closing evaluation
+    closing_seconds: float  # of the closing evaluation alone
+    prompt: str  # one that the tokenizer takes, to try the model with
 
 
 @dataclass(frozen=True)
@@ -14,11 +37,12 @@ class Stepped:
     """A step is done; `logged` when it was written to metrics.jsonl."""
 
     step: int
-    loss: float | None  # None, as all below, where a GPU still computes it; never when logged
-    learning_rate: float | None  # None where a checkpoint of an earlier version does not tell
+    loss: float | None  # None, as the next three, while a GPU still computes it; never when logged
+    learning_rate: float | None  # None where a checkpoint of an earlier version lacks it
     gradient_norm: float | None
     tokens_per_second: float | None
     logged: bool
+    elapsed: float  # seconds of the run so far, evaluations, samples and saves included
 
 
 @dataclass(frozen=True)
@@ -26,7 +50,7 @@ class Evaluated:
     """The validation loss was measured on `eval_tokens` tokens."""
 
     step: int
-    evaluation: Evaluation
+    score: Score
     best: bool
 
 
@@ -41,7 +65,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint was written; `asked` when a user wished it."""
+    """A checkpoint was written; `asked` when a user asked for it."""
 
     step: int
     path: Path
@@ -50,10 +74,14 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end, with the figures of `gpt train --json`; `signal` is the number of the one that stopped it."""
+    """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
+
+    `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped.
+    """
 
     summary: dict[str, Any]
     signal: int | None
+    best_step: int | None
 
 
-Report = Stepped | Evaluated | Sampled | Saved | Finished
+Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished

@@ -1,10 +1,9 @@
-"""How far a training is, and its learning rate there: by step, or by the clock."""
+"""The learning rate over a training: by step, or by the clock."""
 
 from __future__ import annotations
 
 import math
 
-from gpt_cli.checkpoints.checkpoint import Progress
 from gpt_cli.config import TrainConfig
 
 _STABLE = 0.5  # share of the run after which the rate of a stable schedule falls
@@ -33,14 +32,7 @@ def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
 
 
 def _fall(left: float, schedule: str) -> float:
-    """What a share of the run that is left (1 to 0) makes of the rate."""
+    """The share of the rate when a share of the run (1 to 0) is left."""
     if schedule == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
     return min(1.0, left / _STABLE) if schedule == "stable" else left
-
-
-def is_over(progress: Progress, config: TrainConfig) -> bool:
-    """Whether the last step is done; by the clock, whether another one would likely end after max_time."""
-    if config.max_time is None:
-        return progress.step >= config.max_steps
-    return progress.step > 0 and progress.elapsed + progress.seconds / progress.step > config.max_time

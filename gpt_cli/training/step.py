@@ -10,87 +10,93 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gpt_cli.errors import DivergedError
 from gpt_cli.machine import autocast
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share
-from gpt_cli.training.session import Outcome, Session
-from gpt_cli.training.stopping import intact, lower
+from gpt_cli.training.state import Outcome, TrainingState
 
 
-def take_step(session: Session, watch: Callable[[], object] = lambda: None) -> None:
-    """Compute a gradient, change the weights, and count the step in the session's progress.
+class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
+    """The loss of a step or its gradient is not finite; without a gradient norm, the validation loss after it."""
 
-    `watch` is called between micro-batches; when it raises, the session is as before. A CPU's outcome is read at
-    once, so that DivergedError leaves the weights untouched; that of a GPU, which works on while the next steps are
-    prepared, when `read_outcomes` is called.
+    def __init__(
+        self, step: int, loss: float, gradient_norm: float | None = None, learning_rate: float | None = None
+    ) -> None:
+        super().__init__(step, loss, gradient_norm, learning_rate)
+        self.step, self.loss = step, loss
+        self.gradient_norm, self.learning_rate = gradient_norm, learning_rate
+
+
+def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) -> None:
+    """Compute a gradient, change the weights, and count the step in the state's progress.
+
+    `watch` is called between micro-batches; when it raises, the state is as before. On a CPU the outcome is read at
+    once, so that Diverged leaves the weights untouched; a GPU computes while the next steps are prepared, and its
+    outcomes wait for `read_outcomes`.
     """
-    started, elapsed = time.perf_counter(), session.elapsed()
-    settings, step = session.config.train, session.progress.step
+    started, elapsed = time.perf_counter(), state.elapsed()
+    settings, step = state.config.train, state.progress.step
     try:
-        loss = compute_gradient(session, step, watch)
+        loss = compute_gradient(state, step, watch)
         limit = math.inf if settings.gradient_clip is None else settings.gradient_clip
-        norm = torch.nn.utils.clip_grad_norm_(session.model.parameters(), limit)
+        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), limit)
         share = rate_share(step, settings, elapsed)
-        session.unread.append(Outcome(step + 1, torch.stack((loss, norm)), settings.learning_rate * share))
-        if session.reads_at_once:
-            _read(session)
-        session.optimizer.step(share)
+        state.unread.append(Outcome(step + 1, torch.stack((loss, norm)), settings.learning_rate * share))
+        if state.reads_at_once:
+            _read(state)
+        state.optimizer.step(share)
     finally:
-        session.optimizer.zero_grad()
-    seconds = session.progress.seconds + time.perf_counter() - started
-    session.progress = replace(session.progress, step=step + 1, elapsed=session.elapsed(), seconds=seconds)
+        state.optimizer.zero_grad()
+    seconds = state.progress.seconds + time.perf_counter() - started
+    state.progress = replace(state.progress, step=step + 1, elapsed=state.elapsed(), seconds=seconds)
 
 
-def read_outcomes(session: Session) -> None:
-    """Wait until the steps taken are computed, so that the progress tells the last one's loss and all seconds.
+def read_outcomes(state: TrainingState) -> None:
+    """Wait for the steps taken, so that the progress holds the last one's loss and all seconds.
 
-    Raises DivergedError when the loss or the norm of the gradient of one of them is not finite. Whoever uses the
-    weights calls this first.
+    Raises Diverged for the first whose loss or gradient norm is not finite. Call it before using the weights.
     """
-    if session.unread:
+    if state.unread:
         started = time.perf_counter()
-        _read(session)
-        seconds = session.progress.seconds + time.perf_counter() - started
-        session.progress = replace(session.progress, elapsed=session.elapsed(), seconds=seconds)
+        _read(state)
+        seconds = state.progress.seconds + time.perf_counter() - started
+        state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
 
 
-def _read(session: Session) -> None:
-    outcomes, session.unread = session.unread, []
+def _read(state: TrainingState) -> None:
+    outcomes, state.unread = state.unread, []
     for outcome, (loss, norm) in zip(outcomes, torch.stack([o.loss_and_norm for o in outcomes]).tolist(), strict=True):
-        rate = outcome.learning_rate
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            wrong = f"the loss is {loss:g} and the gradient norm {norm:g} at learning rate {rate:g}"
-            raise DivergedError(f"step {outcome.step}", wrong, intact(session), hint=lower(session))
-        session.progress = replace(session.progress, loss=loss, gradient_norm=norm, learning_rate=rate)
+            raise Diverged(outcome.step, loss, norm, outcome.learning_rate)
+        state.progress = replace(state.progress, loss=loss, gradient_norm=norm, learning_rate=outcome.learning_rate)
 
 
-def compute_gradient(session: Session, step: int, watch: Callable[[], object] = lambda: None) -> Tensor:
+def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Add the gradient of a step's batch to the parameters, micro-batch by micro-batch; returns the mean loss."""
-    settings = session.config.train
-    inputs, targets = session.batches(step)
+    settings = state.config.train
+    inputs, targets = state.batches(step)
     micro = settings.micro_batch_size or settings.batch_size
-    total = torch.zeros((), device=session.device)
+    total = torch.zeros((), device=state.device)
     for first in range(0, settings.batch_size, micro):
         watch()
-        masks = DropMasks(session.config.model.dropout, settings.seed, step, first_sequence=first)
-        with autocast(session.device, settings.dtype):
-            logits = session.model(inputs[first : first + micro], masks)
+        masks = DropMasks(state.config.model.dropout, settings.seed, step, first_sequence=first)
+        with autocast(state.device, settings.dtype):
+            logits = state.model(inputs[first : first + micro], masks)
             loss = cross_entropy(logits, targets[first : first + micro]) * (micro / settings.batch_size)
         loss.backward()
         total += loss.detach()
     return total
 
 
-def time_step(session: Session) -> float:
+def time_step(state: TrainingState) -> float:
     """Seconds that a step's gradient takes, measured on the next batch; leaves the training as it was."""
     seconds = 0.0
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()
         try:
-            compute_gradient(session, session.progress.step).item()
+            compute_gradient(state, state.progress.step).item()
         finally:
-            session.optimizer.zero_grad()
+            state.optimizer.zero_grad()
         seconds = time.perf_counter() - started
     return seconds

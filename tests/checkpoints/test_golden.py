@@ -50,7 +50,7 @@ def test_a_golden_checkpoint_is_continued(name: str, here: Path, run: RunCommand
     (here / "corpus.txt").write_text(EXPECTED[name]["text"] * 60)
     stored = read_checkpoint(FOLDER / name)
     directory = RunDirectory(Path("runs/old"))
-    directory.begin(stored.config)
+    directory.open_for(stored.config)
     shutil.copyfile(FOLDER / name, directory.step_file(stored.progress.step))
     more = str(stored.progress.step + 5)
     outcome = run("train", "--out", "runs/old", "--resume", "--max-steps", more, "--json")

@@ -31,7 +31,8 @@ def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
     ):
         pass
     who = f"process {os.getpid()} on {socket.gethostname()} since 20"
-    assert f'"{tmp_path}": is being trained by {who}' in str(raised.value)
+    assert f'"{tmp_path}": {who}' in str(raised.value)
+    assert str(raised.value).endswith(" is training this run, and a run has one trainer")
     assert raised.value.hint == "wait for it, stop it, or name another directory with --out"
 
 
@@ -79,7 +80,7 @@ def test_a_directory_that_is_replaced_meanwhile_is_noticed_and_left_alone(tmp_pa
         require_held()
         run.rename(tmp_path / "old")
         with sole_trainer(run, no_warning):
-            with pytest.raises(EnvironmentFailure, match="was moved away or replaced while it was being trained"):
+            with pytest.raises(EnvironmentFailure, match="it was moved away or replaced during the training"):
                 require_held()
             (run / "config.yaml").touch()
         (run / NAME).touch()  # of a third trainer

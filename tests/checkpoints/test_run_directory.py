@@ -48,7 +48,7 @@ def test_a_run_that_lost_its_checkpoints_is_not_started_over(copied: Path, left:
     with pytest.raises(CheckpointError) as raised:
         directory.newest(print)
     assert raised.value.lines() == [
-        'error: "runs/smoke": was trained to step 20, and has no checkpoint of a step to continue from; the first was due at step 10',
+        'error: "runs/smoke": the run was trained to step 20, but its checkpoints, due from step 10 on, are gone',
         "hint: put one back, or replace the run with --overwrite",
     ]
     # what a kill before the first checkpoint leaves, with its last line cut off
@@ -84,7 +84,7 @@ def test_pruning_and_starting_anew_touch_only_what_is_ours(copied: Path) -> None
     assert stored is not None
     directory.save(stored, keep=1)
     assert list(directory.steps()) == [20]
-    directory.begin(stored.config)
+    directory.open_for(stored.config)
     assert sorted(os.listdir(folder)) == STRANGERS
     assert sorted(os.listdir(copied)) == ["checkpoints", "config.yaml"]
 
@@ -105,7 +105,7 @@ def test_what_killed_writers_left_is_removed_at_the_next_start(copied: Path) -> 
         path.write_text("half")
     stored = RunDirectory(copied).newest(print)
     assert stored is not None
-    RunDirectory(copied).begin(stored.config, after=20)
+    RunDirectory(copied).open_for(stored.config, after=20)
     assert [path.exists() for path in (left, *others)] == [False, True, True]
 
 
@@ -114,7 +114,7 @@ def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: p
     held = sum(path.stat().st_size for path in (*directory.steps().values(), directory.best))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000 - held))
     directory.require_space(200_000, 100_000, 4)
-    with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk and 1 MB are free"):
+    with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk, and 1 MB are free"):
         directory.require_space(200_001, 100_000, 4)
 
 

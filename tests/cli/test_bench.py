@@ -56,7 +56,7 @@ def test_what_was_measured_before_a_stop_is_told(run: RunCommand, monkeypatch: p
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpt_cli.measuring.bench.sampling_forms", stop)
+    monkeypatch.setattr("gpt_cli.cli.work.bench.sampling_forms", stop)
     outcome = run("bench", *QUICK)
     assert outcome.code == 130
     assert [line.split("  ")[0] for line in outcome.out.splitlines()][5:8] == ["plain", "heads", "gpt train"]
@@ -77,3 +77,12 @@ def test_the_json_of_the_forms_holds_every_figure(run: RunCommand) -> None:
 def test_wrong_values_are_told(run: RunCommand) -> None:
     assert run("bench", "--rounds", "0").err.startswith('error: --rounds: "0" is not allowed; use a whole number')
     assert run("bench", "--config", "smal").code == 2
+
+
+def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> None:
+    lines = [line.split(":")[0] for line in run("bench", *QUICK).err.splitlines()]
+    assert lines == ["measuring the roof", "measuring training", "measuring sampling"]
+    assert run("bench", *QUICK, "--quiet").err == ""
+    lines = run("bench", *FORMS).err.splitlines()
+    assert lines[0] == "measuring layers: 12 runs"
+    assert "measuring latent: 2 steps" in lines

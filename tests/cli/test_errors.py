@@ -18,7 +18,7 @@ hint: did you mean train?
 exit code 2
 
 $ gpt train
-error: gpt train: --config is missing; name a YAML file or a shipped config
+error: gpt train: --config is missing, which names a YAML file or a shipped config
 hint: gpt train --config tiny
 exit code 2
 
@@ -33,16 +33,16 @@ hint: put quotes around a text with spaces; gpt train --help lists the flags
 exit code 2
 
 $ gpt train --config smal
-error: "smal": no such config file
-hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny
+error: "smal": there is no such config file
+hint: did you mean small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny
 exit code 2
 
 $ gpt train --config smoke --max-steps 0
-error: --max-steps: 0 is out of range; use a whole number from 1
+error: --max-steps: 0 is not a whole number from 1 to 2,147,483,647
 exit code 2
 
 $ gpt train --config smoke --seed x
-error: --seed: "x" is not a whole number; use a whole number from 0
+error: --seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807
 exit code 2
 
 $ gpt train --config smoke --dtype fp16
@@ -54,25 +54,26 @@ error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
-error: --overwrite: contradicts --resume; use one of them
+error: --overwrite: it contradicts --resume, so use one of them
 exit code 2
 
 $ gpt train --resume --out runs/new
-error: gpt train: there is no run in "runs/new"; --config is needed to begin one
+error: gpt train: there is no run in "runs/new", and --config is needed to begin one
 exit code 2
 
 $ gpt train --config smoke --data nothere.txt --out o
-error: "nothere.txt": no such file
+error: "nothere.txt": there is no such file
 hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`
 exit code 3
 
 $ gpt train --config smoke --data short.txt --out o
-error: corpus: its training part has 1 token; context_length 32 needs at least 33
+the text is a single document, so the model never sees how one begins, and an empty prompt starts in the middle of a text; data.separator splits a file into documents
+error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: add text with --data, or lower --set model.context_length
 exit code 3
 
 $ gpt train --config smoke --out short.txt
-error: "short.txt": is not a directory; --out names a directory
+error: "short.txt": --out names a directory, and this is none
 exit code 2
 
 $ gpt sample --prompt x --run nothere
@@ -106,7 +107,7 @@ error: --top_k: "-3" is not allowed; use a whole number from 0
 exit code 2
 
 $ gpt sample --prompt x --max-new-tokens 1e3
-error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1000000
+error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1,000,000
 exit code 2
 
 $ gpt sample --prompt
@@ -115,25 +116,25 @@ hint: gpt sample --help lists the flags
 exit code 2
 
 $ gpt sample --prompt-file nothere.txt
-error: "nothere.txt": no such file
+error: "nothere.txt": there is no such file
 exit code 3
 
 $ gpt sample --prompt-file latin.txt
-error: latin.txt: line 2: byte 0xe9 at offset 5 is not UTF-8; text is UTF-8
+error: latin.txt: line 2: text must be UTF-8, but byte 0xe9 at offset 5 is not
 hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW
 exit code 3
 
 $ gpt attn-dump --prompt x --out a.gif
-error: --out: "a.gif" has no known ending; use .npz .safetensors .json .csv .html .png .svg
+error: --out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg
 exit code 2
 
 $ gpt attn-dump --prompt x --out no/a.npz
-error: writing "no/a.npz": no such directory
+error: writing "no/a.npz": there is no such directory
 hint: mkdir -p no
 exit code 5
 
 $ gpt attn-dump --prompt x --layers 2
-error: --layers: "2" is out of range; this model has 0 to 1
+error: --layers: this model has layers 0 to 1, so "2" is out of range
 exit code 2
 
 $ gpt attn-dump --prompt x --stage query
@@ -154,7 +155,7 @@ hint: runs here: runs/smoke
 exit code 4
 
 $ gpt train --config smoke --data '' --out o
-error: --source: "" is not allowed; use text or a list of texts
+error: --data: an empty value is neither a source of text nor a list of sources
 exit code 2
 
 $ gpt data lst
@@ -190,11 +191,11 @@ error: --run: the name is empty; name a file or a directory
 exit code 2
 
 $ gpt sample --prompt x --num_samples=0
-error: --num_samples: "0" is not allowed; use a whole number from 1 to 10000
+error: --num_samples: "0" is not allowed; use a whole number from 1 to 10,000
 exit code 2
 
 $ gpt sample --prompt x --seed 9223372036854775808
-error: --seed: "9223372036854775808" is not allowed; use a whole number from 0 to 9223372036854775807
+error: --seed: "9223372036854775808" is not allowed; use a whole number from 0 to 9,223,372,036,854,775,807
 exit code 2
 
 $ gpt sample --prompt x --json=1
@@ -239,13 +240,13 @@ hint: did you mean sample?
 exit code 2
 
 $ gpt config check typo.yaml
-error: typo.yaml:2: unknown key "model.d_modle"; see `gpt config schema` for those of model
-error: typo.yaml:3: model.dropout: 2.0 is out of range; use a number from 0 and below 1
+error: typo.yaml:2: there is no setting "model.d_modle"
+error: typo.yaml:3: model.dropout: 2 is not a number of at least 0 and below 1
 hint: did you mean model.d_model?
 exit code 2
 
 $ gpt data fetch luny
-error: "luny": not in the catalogue; known are python-docs, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing
+error: "luny": the catalogue has no text of this name; it has python-docs, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing
 hint: did you mean lunyu?
 exit code 2
 """
@@ -294,7 +295,7 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
             5,
             "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples",
         ),
-        (OSError(28, "No space left on device", "f"), 5, 'error: "f": no space left on the filesystem'),
+        (OSError(28, "No space left on device", "f"), 5, 'error: "f": there is no space left on the filesystem'),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )

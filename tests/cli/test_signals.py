@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,30 +64,37 @@ def test_usr1_asks_once_for_a_checkpoint() -> None:
         assert [signals.save_asked(), signals.save_asked()] == [True, False]
 
 
-def test_one_hang_up_may_arrive_twice() -> None:
-    """The kernel and the shell both send HUP when a terminal goes away; a service manager sends TERM and HUP."""
+@pytest.mark.parametrize("then", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_one_wish_may_arrive_twice(then: signal.Signals) -> None:
+    """`timeout` signals its child and its group; a terminal and a wrapper both send INT; a closed terminal HUP twice."""
     signals = saving()
     with listening(signals):
         os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), then)
         assert heard(signals) == signal.SIGTERM
-        time.sleep(0.1)  # in which the second one is heard
+        time.sleep(0.3)  # in which the second one is heard
+        os.kill(os.getpid(), then)
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
     ("before", "then", "code", "err"),
     [
         ("", ["SIGHUP"], 129, "warning: stopped by SIGHUP before the first step\nleft\n"),
-        ("signals.saving = True", ["SIGINT", "SIGTERM"], 143, ""),
-        ("signals.saving = True", ["SIGHUP", "SIGHUP"], 129, ""),
+        (
+            "signals.saving = True",
+            ["SIGINT", "SIGTERM"],
+            143,
+            "warning: ended by a second signal, SIGTERM, without saving the last steps; resume: so\nleft\n",
+        ),
     ],
-    ids=["nothing-to-save", "second", "second-hang-up-later"],
+    ids=["nothing-to-save", "second-wish"],
 )
 def test_a_signal_ends_the_process_at_once(before: str, then: list[str], code: int, err: str) -> None:
     sends = "\n    ".join(f"os.kill(os.getpid(), signal.{name}); time.sleep(1.2)" for name in then)
     script = (
         "import os, signal, time\nfrom gpt_cli.cli.signals import Signals, listening\n"
-        f"signals = Signals(lambda: os.write(2, b'left\\n'))\n{before}\n"
+        f"signals = Signals(lambda: os.write(2, b'left\\n'), '; resume: so')\n{before}\n"
         f"with listening(signals):\n    {sends}\n    time.sleep(60)"
     )
     done = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True, text=True)
@@ -99,9 +108,9 @@ def test_signals_have_names() -> None:
 PLACES = {
     "the optimizer's step": "gpt_cli.training.optimizer.Optimizer.step",
     "a forward pass": "gpt_cli.model.gpt.GPT.forward",
-    "an evaluation": "gpt_cli.training.observation.evaluate",
-    "a sample": "gpt_cli.training.observation.generate",
-    "a line of metrics": "gpt_cli.training.observation.append",
+    "an evaluation": "gpt_cli.training.observing.evaluate",
+    "a sample": "gpt_cli.training.observing.continuations",
+    "a line of metrics": "gpt_cli.training.observing.append",
     "a save": "gpt_cli.checkpoints.run_directory.save_checkpoint",
     "a removal": "gpt_cli.checkpoints.run_directory.remove",
     "the clearing of an old run": "gpt_cli.checkpoints.run_directory.require_writable",
@@ -139,3 +148,37 @@ def test_a_signal_that_arrives_within_something_is_heeded_after_it(
     assert "stopped by SIGTERM" in outcome.err.splitlines()[-1]
     assert run_command(*RESUME, "--quiet").code == 0
     assert fingerprint(folder / "run") == fingerprint(whole / "run")
+
+
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="there is no timeout command here")
+@pytest.mark.parametrize("seconds", ["7", "0.4"], ids=["training", "starting"])
+def test_a_run_that_timeout_ends_is_saved_and_told(here: Path, seconds: str) -> None:
+    """GNU timeout sends TERM to the process and, at once, to its group."""
+    folder = new_folder(here / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null")
+    command = ["timeout", "-s", "TERM", seconds, sys.executable, "-m", "gpt_cli", *START]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 124
+    assert list(folder.rglob(".lock")) == []
+    if (folder / "run" / "metrics.jsonl").exists():
+        line = done.stderr.splitlines()[-1]
+        assert re.search(r"stopped by SIGTERM at step \d+, which is saved; resume: gpt train --out run --resume", line)
+        assert list((folder / "run" / "checkpoints").glob("step-*"))
+    else:
+        assert "step 1" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
+    folder = new_folder(here / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null")
+    command = [sys.executable, "-m", "gpt_cli", *START]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        while not (folder / "run" / "metrics.jsonl").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"stopped by {number.name} at step " in err.splitlines()[-1]
+    assert list(folder.rglob(".lock")) == []
+    assert list((folder / "run" / "checkpoints").glob("step-*"))

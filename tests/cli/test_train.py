@@ -43,6 +43,8 @@ def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: R
     assert "bits/byte" in outcome.err
     assert "tokens/s" in outcome.err
     assert outcome.out.startswith("runs/smoke: 20 steps in ")
+    assert outcome.out.endswith(" bits/byte with the best weights, those of step 20\n")
+    assert "epochs, and the closing evaluation" in outcome.err
 
 
 def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCommand) -> None:
@@ -91,7 +93,7 @@ def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunC
             refused.err == f"error: --max-time: {shown} is not a duration, such as 90s or 1h30m, up to 10,000 hours\n"
         )
     both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
-    assert both.err.splitlines()[0] == "error: --max-time: contradicts --max-steps; use one of them"
+    assert both.err.splitlines()[0] == "error: --max-time: it contradicts --max-steps, so use one of them"
 
 
 def test_what_cannot_be_compiled_is_told_with_a_way_out(
@@ -111,7 +113,7 @@ def test_what_cannot_be_compiled_is_told_with_a_way_out(
         raise failure("C++ compile error\n\nCommand: ...")
 
     monkeypatch.setattr("gpt_cli.model.gpt.GPT.compile_blocks", lambda model: model)
-    monkeypatch.setattr("gpt_cli.training.step.time_step", fail)
+    monkeypatch.setattr("gpt_cli.training.preparing.time_step", fail)
     refused = run("train", *FAST, "--compile", "on")
     assert refused.code == 5
     assert refused.err.splitlines()[-2:] == [
@@ -130,7 +132,7 @@ def test_where_auto_would_compile_and_torch_cannot_it_trains_without(
         raise failure("no working compiler")
 
     plain = json.loads(run("train", *FAST, "--json", "--out", "runs/plain").out)
-    monkeypatch.setattr("gpt_cli.training.session.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("gpt_cli.training.preparing.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda _: fail)
     outcome = run("train", *FAST, "--json")
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
@@ -159,7 +161,7 @@ def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCo
     refused = run("train", *FAST)
     assert refused.code == 2
     assert refused.err.splitlines() == [
-        'error: "runs/smoke": a run is there already; continue it with --resume or replace it with --overwrite',
+        'error: "runs/smoke": there is a run already; continue it with --resume or replace it with --overwrite',
         "hint: gpt train --out runs/smoke --resume",
     ]
     longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25")
@@ -201,7 +203,7 @@ def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand
         outcome = run("train", *FAST, "--out", ".", *flags)
         assert outcome.code == 2
         assert outcome.err.splitlines()[0] == (
-            'error: ".": holds samples.txt, which no run of this program wrote; name an empty or a new directory with --out'
+            'error: ".": it contains samples.txt, which no run wrote; name an empty or a new directory with --out'
         )
     assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
 
@@ -224,8 +226,8 @@ def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -
     outcome = run("train", *FAST, "--resume", "--seed", "3", "--set", "model.num_heads=4")
     assert outcome.code == 4
     assert outcome.err.splitlines() == [
-        "error: --resume: model.num_heads was 2 in this run and is 4 now; it may not change",
-        "error: --resume: train.seed was 1337 in this run and is 3 now; it may not change",
+        "error: --resume: model.num_heads was 2 in this run and is 4 now, and it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 3 now, and it may not change",
         "hint: leave --config out to use the run's own, or start anew with another --out",
     ]
 
@@ -234,8 +236,8 @@ def test_a_refused_change_is_told_as_a_config_writes_it(corpus: Path, run: RunCo
     run("train", *FAST, "--quiet", "--max-steps", "1")
     outcome = run("train", *FAST, "--resume", "--set", "train.gradient_clip=null", "--set", "model.bias=false")
     assert outcome.err.splitlines()[:2] == [
-        "error: --resume: model.bias was true in this run and is false now; it may not change",
-        "error: --resume: train.gradient_clip was 1.0 in this run and is null now; it may not change",
+        "error: --resume: model.bias was true in this run and is false now, and it may not change",
+        "error: --resume: train.gradient_clip was 1.0 in this run and is null now, and it may not change",
     ]
 
 
@@ -256,7 +258,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     sizes = read_config("smoke").model
     of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
     for free, fitting in ((of_four - 1, 2), (of_four, 4)):
-        monkeypatch.setattr("gpt_cli.machine.available_memory", lambda free=free: free)
+        monkeypatch.setattr("gpt_cli.training.preparing.available_memory", lambda free=free: free)
         refused = run("train", *settings)
         assert refused.code == 5
         assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
@@ -266,7 +268,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
 @pytest.mark.parametrize(
     ("text", "prompt"),
     [
-        ("The one, two, three\n" * 100, "'The '"),
+        ("The one, two, three\n" * 100, "The"),
         ("one two\n" * 200, "one"),
         ("道可道，非常道。\n" * 100, "'道可道'"),
         ("…\n" * 500, "'…'"),
@@ -369,3 +371,74 @@ def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: R
     sampled = run("sample", "--prompt", "春眠", "--max-new-tokens", "10", "--seed", "0", "--quiet")
     assert sampled.code == 0
     assert set(sampled.out.strip()) <= set("春眠不觉晓，处处闻啼鸟。夜来风雨声花落知多少\n")
+
+
+def test_flags_are_reported_as_they_are_typed(corpus: Path, run: RunCommand) -> None:
+    for flags, error in (
+        (["--out", ""], "error: --out: "),
+        (["--data", ""], "error: --data: "),
+        (["--seed", "-1"], "error: --seed: "),
+        (["--threads", "0"], "error: --threads: "),
+        (["--resume", "--overwrite"], "error: --overwrite: it contradicts --resume, so use one of them"),
+    ):
+        refused = run("train", *FAST, *flags)
+        assert refused.code == 2
+        assert refused.err.startswith(error), refused.err
+    assert not Path("runs").exists()
+
+
+def test_a_home_directory_in_quotes_is_found(here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "corpus.txt").write_text(CORPUS_TEXT)
+    monkeypatch.setenv("HOME", str(here / "home"))
+    assert run("train", *FAST, "--out", "~/a", "--max-steps", "1").code == 0
+    assert (here / "home" / "a" / "config.yaml").exists()
+
+
+def test_threads_are_a_setting_that_a_run_keeps(corpus: Path) -> None:
+    """In processes of their own: the number of threads is one for a whole process."""
+    command = [sys.executable, "-m", "gpt_cli", "train"]
+    first = subprocess.run([*command, *FAST, "--threads", "1"], capture_output=True, text=True)
+    assert "device      cpu, float32, 1 thread, " in first.stderr, first.stderr
+    again = subprocess.run(
+        [*command, "--out", "runs/smoke", "--resume", "--max-steps", "21"], capture_output=True, text=True
+    )
+    assert "1 thread, " in again.stderr
+    assert "not bit-exact" not in again.stderr
+    two = [*command, "--out", "runs/smoke", "--resume", "--max-steps", "22", "--threads", "2"]
+    warned = subprocess.run(two, capture_output=True, text=True)
+    assert "warning: not bit-exact from here on: threads 1 -> 2" in warned.stderr.splitlines()
+
+
+def test_a_single_document_is_remarked_on(corpus: Path, run: RunCommand) -> None:
+    told = "the text is a single document, so the model never sees how one begins"
+    assert told in run("train", *FAST, "--max-steps", "1").err
+    (corpus / "another.txt").write_text(CORPUS_TEXT)
+    assert told not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
+
+
+def test_a_sampled_line_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
+    (sampled,) = (
+        line for line in run("train", *FAST, "--set", "train.sample_every=20").err.splitlines() if "«" in line
+    )
+    prompt = sampled.partition("step 20 sample: «")[2].partition("» → ")[0]
+    assert prompt
+    assert prompt in " ".join(CORPUS_TEXT.split())
+
+
+def test_a_step_file_without_optimizer_state_is_named_when_it_is_continued(corpus: Path, run: RunCommand) -> None:
+    assert run("train", *FAST, "--quiet").code == 0
+    checkpoints = Path("runs/smoke/checkpoints")
+    (checkpoints / "step-00000020.safetensors").write_bytes((checkpoints / "best.safetensors").read_bytes())
+    refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "30")
+    assert refused.code == 4
+    assert refused.err.splitlines()[-1].startswith(
+        'error: "runs/smoke/checkpoints/step-00000020.safetensors": no run continues from it'
+    )
+
+
+def test_another_corpus_is_not_continued(corpus: Path, run: RunCommand) -> None:
+    assert run("train", *FAST, "--quiet").code == 0
+    (corpus / "corpus.txt").write_text(CORPUS_TEXT + "more")
+    refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "30")
+    assert refused.code == 4
+    assert "the corpus is not the one that this run began with: its tokens have sha256 " in refused.err

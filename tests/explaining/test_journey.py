@@ -113,8 +113,15 @@ def test_every_stage_stands_in_the_json_with_every_row() -> None:
     content = json.loads(json.dumps(REPORT.to_json(), allow_nan=False))
     assert content["example"] == "journey"
     assert list(dict.fromkeys(step["part"] for step in content["steps"])) == [
-        "inputs", "simple", "trainable", "linear", "causal", "dropout", "multi_head", "split",
-    ]  # fmt: skip
+        "inputs",
+        "simple",
+        "trainable",
+        "linear",
+        "causal",
+        "dropout",
+        "multi_head",
+        "split",
+    ]
     for step in content["steps"]:
         assert step["shape"] == [6, len(step["numbers"][0])]
         assert step["rows"] == ["Your", "journey", "starts", "with", "one", "step"]

@@ -62,7 +62,7 @@ def test_no_column_of_tokens_is_left_out(write: Callable[[Explanation, str], str
     tokens = [f"token {number}" for number in range(30)]
     text = write(Explanation(Note("mask_title"), [Step("scores", "s", np.ones((2, 30)), ["a", "b"], tokens)]), "en")
     assert "token 29" in text
-    assert "…" not in text.replace("… stands for more", "")
+    assert "…" not in text.replace("… stands for omitted", "")
 
 
 def test_the_page_escapes_text_and_asks_for_nothing() -> None:

@@ -55,8 +55,12 @@ def test_in_colour_a_long_text_takes_half_a_line_a_token() -> None:
     colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in map(colour_of, 1 / np.arange(1, 6))]
     one, half, third, quarter, fifth = colours
     assert [str(span.style) for span in text.spans] == [
-        f"{one} on {half}", half, *[f"{third} on {quarter}"] * 3, quarter, *[fifth] * 5,
-    ]  # fmt: skip
+        f"{one} on {half}",
+        half,
+        *[f"{third} on {quarter}"] * 3,
+        quarter,
+        *[fifth] * 5,
+    ]
 
 
 def test_half_lines_on_a_narrow_terminal_show_the_last_tokens() -> None:

@@ -43,7 +43,7 @@ def test_the_feed_forward_part_takes_what_a_form_saves() -> None:
     assert with_form(sizes, "grouped_query").feed_forward_size == 128 + 1536 // 64
     # W_DKV 8 x 32, W_KR 4 x 32, W_UK and W_UV 32 x 8, W_QR 16 x 32 in place of two of 32 x 32: 640 fewer
     assert with_form(sizes, "latent").feed_forward_size == 128 + 640 // 64
-    assert with_form(sizes, "multi_head") == sizes.model_copy(update={"feed_forward_size": 128})
+    assert with_form(sizes, "multi_head") == sizes.changed(feed_forward_size=128)
     for form in FORMS:
         assert count(with_form(sizes, form)) == count(sizes)
         odd = with_form(ModelConfig(d_model=24, num_heads=4, num_blocks=2), form)
@@ -59,21 +59,21 @@ def test_a_form_that_asks_for_more_makes_the_feed_forward_part_narrower() -> Non
 
 def test_sizes_that_do_not_fit_a_form_are_told_before_anything_is_done() -> None:
     for wrong, told in (("num_key_value_heads", "grouped_query"), ("rotary_size", "latent")):
-        config = CONFIG.model_copy(update={"model": CONFIG.model.model_copy(update={wrong: 3})})
+        config = CONFIG.changed(model={wrong: 3})
         with pytest.raises(UsageError) as raised:
             with_forms(config)
         assert f"model.{wrong}" in raised.value.lines()[0]
-        assert f"(model.attention {told})" in raised.value.lines()[0]
+        assert f"(with model.attention {told})" in raised.value.lines()[0]
 
 
 def test_a_form_that_cannot_be_made_equally_large_is_refused() -> None:
-    large = CONFIG.model_copy(update={"model": CONFIG.model.model_copy(update={"latent_size": 1000})})
+    large = CONFIG.changed(model={"latent_size": 1000})
     with pytest.raises(UsageError, match="more than the feed-forward part can give back"):
         with_forms(large)
 
 
 def test_the_clock_is_left_out() -> None:
-    timed = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"max_time": 60.0})})
+    timed = CONFIG.changed(train={"max_time": 60.0})
     assert {config.train.max_time for config in with_forms(timed).values()} == {None}
 
 
@@ -112,10 +112,10 @@ def test_models_of_all_forms_are_trained_and_measured() -> None:
     assert [model.cache_bytes_per_token for model in models] == [2 * 4 * 32, 2 * 4 * 8, 2 * 4 * 6]
     for model, config in zip(models, configs.values(), strict=True):
         assert abs(model.parameters - models[0].parameters) <= 33
-        session, loss = learn(config, CORPUS, lambda _: None)
+        state, loss = learn(config, CORPUS, lambda _: None)
         assert model.validation_loss == loss
         # weights, gradients and two moments of AdamW
-        assert model.training_bytes == 16 * model.parameters + kept_bytes(session.model, 4, "float32")
+        assert model.training_bytes == 16 * model.parameters + kept_bytes(state.model, 4, "float32")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -129,22 +129,22 @@ def test_the_estimate_of_memory_is_near_what_is_kept(form: str, dropout: float) 
 
 
 def test_muon_keeps_one_moment_of_the_matrices_in_blocks() -> None:
-    config = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"optimizer": "muon"})})
+    config = CONFIG.changed(train={"optimizer": "muon"})
     configs = {"latent": with_forms(config)["latent"]}
     (model,) = compare_models(configs, CORPUS, CPU, 1, 2, silent)
-    session, _ = learn(configs["latent"], CORPUS, lambda _: None)
-    in_blocks = sum(p.numel() for block in session.model.blocks for p in block.parameters() if p.dim() == 2)
-    assert model.training_bytes == 16 * model.parameters - 4 * in_blocks + kept_bytes(session.model, 4, "float32")
+    state, _ = learn(configs["latent"], CORPUS, lambda _: None)
+    in_blocks = sum(p.numel() for block in state.model.blocks for p in block.parameters() if p.dim() == 2)
+    assert model.training_bytes == 16 * model.parameters - 4 * in_blocks + kept_bytes(state.model, 4, "float32")
 
 
 def test_learning_trains_as_the_config_says_and_evaluates_everything() -> None:
     steps: list[int] = []
-    session, loss = learn(CONFIG, CORPUS, steps.append)
+    state, loss = learn(CONFIG, CORPUS, steps.append)
     assert steps == [1, 1, 1]
     assert learn(CONFIG, CORPUS, steps.append)[1] == loss
-    longer = CONFIG.model_copy(update={"train": CONFIG.train.model_copy(update={"max_steps": 30})})
+    longer = CONFIG.changed(train={"max_steps": 30})
     assert learn(longer, CORPUS, steps.append)[1] < loss - 0.2
-    assert session.model.config == CONFIG.model
+    assert state.model.config == CONFIG.model
 
 
 def test_what_the_forward_pass_keeps_grows_by_the_same_for_each_sequence() -> None:

@@ -42,7 +42,7 @@ def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: 
     from gpt_cli.measuring import bench
 
     real = bench.take_step
-    monkeypatch.setattr(bench, "take_step", lambda session: (calls.append(session), real(session)))
+    monkeypatch.setattr(bench, "take_step", lambda state: (calls.append(state), real(state)))
     plain, heads, ours = training_forms(CONFIG, CPU)
     assert [form.name for form in (plain, heads, ours)] == ["plain", "heads", "gpt train"]
     assert {form.num_tokens for form in (plain, heads, ours)} == {4 * 16}
@@ -83,15 +83,15 @@ def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
 
 
 def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = []
+    states = []
     from gpt_cli.measuring import bench
 
     real = bench.take_step
-    monkeypatch.setattr(bench, "take_step", lambda session: (sessions.append(session), real(session)))
+    monkeypatch.setattr(bench, "take_step", lambda state: (states.append(state), real(state)))
     *_, ours = training_forms(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
     for _ in range(4):
         ours.run()
-    assert sessions[0].progress.learning_rate > 0
+    assert states[0].progress.learning_rate > 0
 
 
 def test_a_vocabulary_is_that_of_the_tokenizer() -> None:

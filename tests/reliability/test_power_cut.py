@@ -141,7 +141,7 @@ def test_the_power_fails_at_any_moment(recorded: Recorder, tmp_path: Path, serve
         if directory.best.exists():
             read_checkpoint(directory.best)
         if stored:
-            directory.begin(stored.config, after=stored.progress.observed_step)
+            directory.open_for(stored.config, after=stored.progress.observed_step)
             assert directory.metrics.read_text() == "".join(lines[: stored.progress.step])
         shutil.rmtree(tmp_path / str(number), ignore_errors=True)
     tally(

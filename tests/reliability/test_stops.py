@@ -13,12 +13,12 @@ import torch
 from support.faults import START, fingerprint, in_parallel, new_folder, scaled, some_of, weights
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, small_config
+from support.runs import start
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.text.corpus import Corpus
 from gpt_cli.training.loop import train
-from gpt_cli.training.session import Session, begin
+from gpt_cli.training.run import Run
 
 # 40 steps of 16 windows: 6,740 tokens make 421 windows of 16, so the second epoch begins at step 27
 STEPS = (
@@ -55,19 +55,16 @@ class StopAt:
         self.step = step
         self.asked = 0
 
-    def __call__(self, session: Session) -> int | None:
+    def __call__(self, run: Run) -> int | None:
         self.asked += 1
         at_number = self.number is not None and self.asked >= self.number
-        return 15 if at_number or (self.step is not None and session.progress.step >= self.step) else None
+        return 15 if at_number or (self.step is not None and run.progress.step >= self.step) else None
 
 
 def run(path: Path, config: Config, stop: StopAt) -> None:
     """Begin or continue a run, until it is stopped or done."""
-    directory = RunDirectory(path)
-    continued = directory.newest(pytest.fail)
-    session = begin(config, Corpus((CORPUS_TEXT,)), directory, continued)
-    directory.begin(config, continued.progress.observed_step if continued else None)
-    for _ in train(session, lambda: stop(session)):
+    trained = start(path, config, RunDirectory(path).newest(pytest.fail))
+    for _ in train(trained, lambda: stop(trained)):
         pass
 
 

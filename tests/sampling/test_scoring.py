@@ -59,5 +59,5 @@ def test_means_are_those_of_a_hand_calculation() -> None:
 
 def test_progress_tells_every_token() -> None:
     told: list[int] = []
-    surprisals(MODEL, IDS, stride=3, progress=told.append)
+    surprisals(MODEL, IDS, stride=3, count=told.append)
     assert sum(told) == len(IDS) - 1

@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "the digest of the weights is not checked", "checkpoints/checkpoint.py",
-        'if _digest([blank, data[:num_weight_bytes]]) != metadata["digest_weights"]:', "if not blank:", DAMAGE,
+        'if _digest([blank, data[: header.num_weight_bytes]]) != metadata["digest_weights"]:', "if not blank:", DAMAGE,
     ),
     Mutant(
         "the digest of the rest is not checked", "checkpoints/checkpoint.py",
@@ -86,19 +86,19 @@ MUTANTS = (
     ),
     Mutant(
         "an evaluation draws from the training stream", "training/step.py",
-        "session.batches(step)\n", "session.batches(step + (session.progress.best_loss is not None))\n", WATCHING,
+        "state.batches(step)\n", "state.batches(step + (state.progress.best_loss is not None))\n", WATCHING,
     ),
     Mutant(
         "a stop drops what is due after the step", "training/loop.py",
-        "                if session.progress.observed:", "                if True:", STOPS,
+        "            if run.progress.observed:", "            if True:", STOPS,
     ),
     Mutant(
         "an unfinished accumulation is kept", "training/step.py",
-        "    finally:\n        session.optimizer.zero_grad()", "    finally:\n        pass", LOOP,
+        "    finally:\n        state.optimizer.zero_grad()\n    seconds", "    finally:\n        pass\n    seconds", LOOP,
     ),
     Mutant(
         "the optimizer forgets a step", "training/optimizer.py",
-        "count.fill_(step)", "count.fill_(step - 1)", STOPS,
+        "num_steps.fill_(step)", "num_steps.fill_(step - 1)", STOPS,
     ),
     Mutant(
         "a loss that is not finite reaches the weights", "training/step.py",
@@ -109,15 +109,17 @@ MUTANTS = (
         "            self.received, self._received_at = number, time.monotonic()", "            os._exit(128 + number)", SIGNALS,
     ),
     Mutant(
-        "the signal handler saves", "cli/train.py",
-        "            finished = _follow(console, session, stop, signals.save_asked)",
-        "            def save(number, _):\n                session.directory.save(session.checkpoint(with_moments=True), 2)\n"
-        "                console.warn('stopped by SIGTERM')\n                raise typer.Exit(128 + number)\n"
+        "the signal handler saves", "cli/work/training.py",
+        "            finished = show_progress(reports, prepared, console)",
+        "            def save(number, _):\n                console.warn('stopped by SIGTERM')\n"
+        "                import gc\n                from gpt_cli.training.run import Run\n"
+        "                for run in gc.get_objects():\n                    if isinstance(run, Run):\n"
+        "                        run.save()\n                raise SystemExit(128 + number)\n"
         "            import signal\n            signal.signal(signal.SIGTERM, save)\n"
-        "            finished = _follow(console, session, stop, signals.save_asked)", SIGNALS,
+        "            finished = show_progress(reports, prepared, console)", SIGNALS,
     ),
     Mutant(
         "a second signal is not heeded", "cli/signals.py",
-        "        elif number != signal.SIGHUP or", "        elif not number and", SIGNALS,
+        "        elif time.monotonic() - self._received_at > ONE_WISH_SECONDS:", "        elif not number:", SIGNALS,
     ),
 )  # fmt: skip

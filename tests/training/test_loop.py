@@ -12,23 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.helpers import CORPUS_TEXT, small_config
-from support.sessions import assert_same, metrics, start, state
+from support.helpers import small_config
+from support.runs import assert_same, metrics, start, tensors
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
-from gpt_cli.machine import processor
+from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
-from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
-from gpt_cli.training.schedule import rate_share
-from gpt_cli.training.session import begin, config_to_resume, environment_changes, resolve
 from gpt_cli.training.step import compute_gradient, time_step
-from gpt_cli.training.stopping import lower
 
 
 def until_saved(reports: Iterator[Report], step: int) -> None:
@@ -51,7 +46,7 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
     *_, finished = train(second)
     assert isinstance(finished, Finished)
     assert finished.summary["validation_loss"] is not None
-    assert_same(state(second), state(whole))
+    assert_same(tensors(second), tensors(whole))
     assert metrics(second) == metrics(whole)
     assert second.directory.samples.read_text() == whole.directory.samples.read_text()
     assert replace(second.progress, seconds=0, elapsed=0) == replace(whole.progress, seconds=0, elapsed=0)
@@ -78,7 +73,7 @@ def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings:
     assert stored is not None
     second = start(tmp_path / "cut", config, stored)
     list(train(second))
-    assert_same(state(second), state(whole))
+    assert_same(tensors(second), tensors(whole))
     assert metrics(second) == metrics(whole)
     assert second.directory.samples.read_text() == whole.directory.samples.read_text()
 
@@ -91,19 +86,19 @@ def test_watching_does_not_change_what_is_learned(tmp_path: Path) -> None:
         tmp_path / "b",
         small_config("train.eval_every=1", "train.log_every=1", "train.sample_every=1", "train.save_every=1"),
     )
-    time_step(busy)
+    time_step(busy.state)
     list(train(quiet))
     list(train(busy))
-    assert_same(state(quiet), state(busy))
+    assert_same(tensors(quiet), tensors(busy))
 
 
 def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     gradients = []
     for micro in ("1", "2", "4"):
-        session = start(tmp_path / micro, small_config("model.dropout=0.5", f"train.micro_batch_size={micro}"))
-        session.model.double()
-        compute_gradient(session, 0)
-        gradients.append([p.grad.clone() for p in session.model.parameters() if p.grad is not None])
+        run = start(tmp_path / micro, small_config("model.dropout=0.5", f"train.micro_batch_size={micro}"))
+        run.state.model.double()
+        compute_gradient(run.state, 0)
+        gradients.append([p.grad.clone() for p in run.state.model.parameters() if p.grad is not None])
     for other in gradients[1:]:
         for a, b in zip(gradients[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-14)
@@ -113,21 +108,21 @@ def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
     config = small_config(
         "model.dropout=0", "train.max_steps=150", "train.learning_rate=1e-2", "train.sample_every=null"
     )
-    session = start(tmp_path, config)
-    session.batches = replace(session.batches, ids=session.batches.ids[:18], batch_size=2)
-    losses = [report.loss for report in train(session) if isinstance(report, Stepped) and report.loss is not None]
+    run = start(tmp_path, config)
+    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:18], batch_size=2)
+    losses = [report.loss for report in train(run) if isinstance(report, Stepped) and report.loss is not None]
     assert len(losses) == 150
     assert losses[0] == pytest.approx(math.log(257), abs=0.3)
     assert losses[-1] < 0.1
 
 
 def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config("train.keep_checkpoints=1"))
-    reports = list(train(session))
+    run = start(tmp_path, small_config("train.keep_checkpoints=1"))
+    reports = list(train(run))
     assert [report.step for report in reports if isinstance(report, Stepped)] == list(range(1, 9))
     assert [report.step for report in reports if isinstance(report, Evaluated)] == [4, 8]
     assert [report.step for report in reports if isinstance(report, Sampled)] == [4, 8]
-    lines = [json.loads(line) for line in session.directory.metrics.read_text().splitlines()]
+    lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6, 8]
     assert set(lines[0]) == {
         "step",
@@ -140,8 +135,8 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
     }
     assert set(lines[1]) - set(lines[0]) == {"validation_loss", "validation_tokens", "bits_per_byte"}
     assert [line["tokens"] for line in lines] == [2 * 64, 4 * 64, 6 * 64, 8 * 64]
-    assert list(session.directory.steps()) == [8]
-    assert read_checkpoint(session.directory.best).moments == {}
+    assert list(run.directory.steps()) == [8]
+    assert read_checkpoint(run.directory.best).moments == {}
     (finished,) = (report for report in reports if isinstance(report, Finished))
     assert set(finished.summary) == {
         "run", "steps", "tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second",
@@ -155,14 +150,14 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
 
 
 def test_the_last_step_is_logged_evaluated_and_saved_whatever_the_periods(tmp_path: Path) -> None:
-    session = start(
+    run = start(
         tmp_path,
         small_config("train.max_steps=7", "train.log_every=5", "train.eval_every=5", "train.save_every=5"),
     )
-    list(train(session))
-    lines = [json.loads(line) for line in session.directory.metrics.read_text().splitlines()]
+    list(train(run))
+    lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
     assert [(line["step"], "validation_loss" in line) for line in lines] == [(5, True), (7, True)]
-    assert list(session.directory.steps()) == [5, 7]
+    assert list(run.directory.steps()) == [5, 7]
 
 
 def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
@@ -170,84 +165,86 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
         "train.max_steps=400", "train.learning_rate=0.03", "train.patience=2", "train.eval_every=5", "train.sample_every=null",
         "model.dropout=0",
     )  # fmt: skip
-    session = start(tmp_path, config)
-    session.batches = replace(session.batches, ids=session.batches.ids[:40])  # little text: it overfits
-    reports = list(train(session))
-    losses = [report.evaluation.loss for report in reports if isinstance(report, Evaluated)]
+    run = start(tmp_path, config)
+    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:40])  # little text: it overfits
+    reports = list(train(run))
+    losses = [report.score.loss for report in reports if isinstance(report, Evaluated)]
     (finished,) = (report for report in reports if isinstance(report, Finished))
     assert finished.summary["stopped_by"] == "patience"
     assert losses.index(min(losses)) == len(losses) - 3
-    assert read_checkpoint(session.directory.best).progress.best_loss == min(losses)
-    assert session.progress.step in session.directory.steps()
+    assert read_checkpoint(run.directory.best).progress.best_loss == min(losses)
+    assert run.progress.step in run.directory.steps()
 
 
 def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_text(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config("train.max_steps=60", "train.learning_rate=0.03", "model.dropout=0"))
-    session.batches = replace(session.batches, ids=session.batches.ids[:40])  # little text: the last is not the best
-    *_, finished = train(session)
+    run = start(tmp_path, small_config("train.max_steps=60", "train.learning_rate=0.03", "model.dropout=0"))
+    run.state.batches = replace(
+        run.state.batches, ids=run.state.batches.ids[:40]
+    )  # little text: the last is not the best
+    *_, finished = train(run)
     assert isinstance(finished, Finished)
-    ids = session.validation_ids
+    ids = run.validation_ids
 
     def loss(model: GPT) -> float:
-        windows = validation_windows(len(ids), session.config.model.context_length)
-        return evaluate(model, session.tokenizer, ids, windows, batch_size=4, dtype="float32").loss
+        windows = validation_windows(len(ids), run.config.model.context_length)
+        return evaluate(model, run.tokenizer, ids, windows, batch_size=4096 // 16, dtype="float32").loss
 
-    best = read_checkpoint(session.directory.best)
+    best = read_checkpoint(run.directory.best)
     assert best.progress.step < 60
     assert finished.summary["validation_loss"] == loss(best.build_model())
-    assert finished.summary["validation_loss"] != loss(session.model)
+    assert finished.summary["validation_loss"] != loss(run.state.model)
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])
 def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str) -> None:
-    session = start(tmp_path, small_config())
+    run = start(tmp_path, small_config())
     told: list[int] = []
 
     def stop() -> int | None:
         # once everything is saved, asked before the closing evaluation and after each of its batches
-        if 8 in session.directory.steps():
+        if 8 in run.directory.steps():
             told.append(1)
         return 2 if len(told) > (0 if moment == "before" else 2) else None
 
-    *_, finished = train(session, stop)
+    *_, finished = train(run, stop)
     assert isinstance(finished, Finished)
     assert (finished.signal, finished.summary["stopped_by"], finished.summary["validation_loss"]) == (2, "signal", None)
-    assert 8 in session.directory.steps()
+    assert 8 in run.directory.steps()
 
 
 def test_what_a_signal_cuts_short_is_left_for_the_run_that_continues(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config("train.eval_tokens=640", "train.batch_size=1"))
+    run = start(tmp_path, small_config("train.eval_tokens=640", "train.batch_size=1"))
     asked_in_step_4 = 0
 
     def stop() -> int | None:
         nonlocal asked_in_step_4
-        asked_in_step_4 += session.progress.step == 4 and not session.progress.observed
+        asked_in_step_4 += run.progress.step == 4 and not run.progress.observed
         return 15 if asked_in_step_4 == 3 else None  # in the third of forty batches
 
-    list(train(session, stop))
-    stored = session.directory.newest(print)
+    list(train(run, stop))
+    stored = run.directory.newest(print)
     assert stored is not None
     assert (stored.progress.step, stored.progress.observed_step, stored.progress.best_loss) == (4, 3, None)
-    assert [line["step"] for line in metrics(session)] == [2]
-    assert session.model.training
-    again = start(tmp_path, session.config, stored)
+    assert [line["step"] for line in metrics(run)] == [2]
+    assert run.state.model.training
+    again = start(tmp_path, run.config, stored)
     assert isinstance(next(train(again)), Evaluated)
     assert [line["step"] for line in metrics(again)] == [2, 4]
 
 
 def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config("train.micro_batch_size=1", "train.eval_every=100"))
-    before = state(session)
+    run = start(tmp_path, small_config("train.micro_batch_size=1", "train.eval_every=100"))
+    before = tensors(run)
     asked = iter([None, None, None, 2, 2])  # before the step, and between its four micro-batches
-    list(train(session, lambda: next(asked)))
-    assert session.progress.step == 0
-    assert_same(state(session), before)
-    assert all(parameter.grad is None for parameter in session.model.parameters())
+    list(train(run, lambda: next(asked)))
+    assert run.progress.step == 0
+    assert_same(tensors(run), before)
+    assert all(parameter.grad is None for parameter in run.state.model.parameters())
 
 
 def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config())
-    reports = list(train(session, save_asked=lambda: session.progress.step == 3))
+    run = start(tmp_path, small_config())
+    reports = list(train(run, save_asked=lambda: run.progress.step == 3))
     assert [(report.step, report.asked) for report in reports if isinstance(report, Saved)] == [
         (3, True), (4, False), (8, False),
     ]  # fmt: skip
@@ -255,16 +252,16 @@ def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) 
 
 def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
-    session = start(folder, small_config("train.log_every=1"))
+    run = start(folder, small_config("train.log_every=1"))
     (folder / "metrics.jsonl").mkdir()
     with pytest.raises(EnvironmentFailure) as raised:
-        list(train(session))
+        list(train(run))
     assert raised.value.lines() == [
         f'error: writing "{folder}/metrics.jsonl": this is a directory; nothing was saved yet',
         f"hint: continue with gpt train --out '{folder}' --resume",
     ]
     (folder / "metrics.jsonl").rmdir()
-    reports = train(session)
+    reports = train(run)
     until_saved(reports, 4)
     (folder / "metrics.jsonl").unlink()
     (folder / "metrics.jsonl").mkdir()
@@ -272,7 +269,7 @@ def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
         list(reports)
     shutil.rmtree(folder)
     with pytest.raises(EnvironmentFailure) as raised:
-        list(train(session))
+        list(train(run))
     assert raised.value.lines() == [
         f'error: writing "{folder}/metrics.jsonl": there is no such directory; the checkpoint of step 4 is gone with its directory',
         f"hint: put the directory back; then continue with gpt train --out '{folder}' --resume",
@@ -281,91 +278,42 @@ def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config("train.eval_every=2"))
+    run = start(tmp_path, small_config("train.eval_every=2"))
     with torch.no_grad():
-        session.model.token_embedding.weight[ord("~")] = math.nan  # a byte that only the validation text has
-    session.validation_ids = np.concatenate([session.validation_ids, [ord("~"), 1]])
-    session.config = session.config.model_copy(
-        update={"train": session.config.train.model_copy(update={"eval_tokens": 10**6})}
-    )
+        run.state.model.token_embedding.weight[ord("~")] = math.nan  # a byte that only the validation text has
+    run.validation_ids = np.concatenate([run.validation_ids, [ord("~"), 1]])
+    run.state.config = run.config.changed(train={"eval_tokens": 10**6})
     with pytest.raises(DivergedError, match="step 2: the validation loss is nan; nothing was saved yet"):
-        list(train(session))
+        list(train(run))
 
 
 def test_a_signal_saves_and_ends_at_once(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config())
-    reports = list(train(session, stop=lambda: 15 if session.progress.step == 3 else None))
+    run = start(tmp_path, small_config())
+    reports = list(train(run, stop=lambda: 15 if run.progress.step == 3 else None))
     assert isinstance(reports[-1], Finished)
     assert (reports[-1].signal, reports[-1].summary["stopped_by"]) == (15, "signal")
     assert reports[-1].summary["validation_loss"] is None
-    assert list(session.directory.steps()) == [3]
+    assert list(run.directory.steps()) == [3]
 
 
 @pytest.mark.parametrize("what", ["weight", "rate"])
 def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path, what: str) -> None:
-    session = start(tmp_path, small_config("train.learning_rate=100", "train.gradient_clip=null", "train.max_steps=50"))
+    run = start(tmp_path, small_config("train.learning_rate=100", "train.gradient_clip=null", "train.max_steps=50"))
     if what == "weight":
         with torch.no_grad():
-            session.model.token_embedding.weight[ord("s")] = math.nan
+            run.state.model.token_embedding.weight[ord("s")] = math.nan
     else:
-        session.model.register_forward_hook(lambda *call: call[2] * (1e30 if session.progress.step == 5 else 1))
+        run.state.model.register_forward_hook(lambda *call: call[2] * (1e30 if run.progress.step == 5 else 1))
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf)") as raised:
-        list(train(session))
+        list(train(run))
     assert (
         raised.value.hint == "start anew with --overwrite and --set train.learning_rate=3e+01, or with --dtype float32"
     )
     if what == "rate":
         assert str(raised.value).startswith("step 6:")
         assert "the checkpoint of step 4 is intact" in str(raised.value)
-    saved = session.directory.newest(print)
+    saved = run.directory.newest(print)
     assert saved is None or all(tensor.isfinite().all() for tensor in saved.weights.values())
-
-
-def test_another_corpus_is_not_continued(tmp_path: Path) -> None:
-    config = small_config()
-    session = start(tmp_path, config)
-    until_saved(train(session), 4)
-    with pytest.raises(CheckpointError, match="the corpus is not the one that this run began with"):
-        begin(config, Corpus((CORPUS_TEXT + "more",)), session.directory, session.directory.newest(print))
-
-
-def test_what_may_not_change_on_resume_is_listed_whole() -> None:
-    stored = small_config()
-    asked = small_config(
-        "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
-    )
-    with pytest.raises(CheckpointError) as raised:
-        config_to_resume(stored, asked)
-    assert raised.value.lines()[:2] == [
-        "error: --resume: model.d_model was 16 in this run and is 32 now; it may not change",
-        "error: --resume: train.seed was 1337 in this run and is 0 now; it may not change",
-    ]
-    kept = config_to_resume(stored, small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto"))
-    assert (kept.train.max_steps, kept.train.device, kept.train.dtype) == (99, "cpu", "float32")
-
-
-def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
-    said: list[str] = []
-    config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), said.append)
-    assert rate_share(3, config.train) == 1.0
-    assert said == [
-        "warm-up of 8 steps shortened to 4, half of the run",
-        "tokenizer.vocab_size is not used by tokenizer.kind byte",
-    ]
-
-
-def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config())
-    stored = session.checkpoint(with_moments=True)
-    assert environment_changes(stored, session.config) == []
-    other = {**stored.progress.environment, "torch": "2.9.0", "threads": "96", "processor": "another"}
-    stored = replace(stored, progress=replace(stored.progress, environment=other))
-    assert environment_changes(stored, small_config("train.micro_batch_size=2")) == [
-        f"torch 2.9.0 -> {torch.__version__}",
-        f"threads 96 -> {torch.get_num_threads()}",
-        f"processor another -> {processor()}",
-        "micro_batch_size None -> 2",
-    ]
 
 
 class Clock:
@@ -386,18 +334,18 @@ def test_by_the_clock_the_last_step_is_the_last_that_ends_in_time(
     Clock(monkeypatch)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
     settings += ["train.eval_every=1000", "train.sample_every=null"]
-    session = start(tmp_path, small_config(*settings))
-    reports = list(train(session))
-    lines = metrics(session)
-    assert len(lines) == session.progress.step == 20  # of five seconds each
+    run = start(tmp_path, small_config(*settings))
+    reports = list(train(run))
+    lines = metrics(run)
+    assert len(lines) == run.progress.step == 20  # of five seconds each
     assert [line["learning_rate"] for line in lines] == pytest.approx([0.98 - 0.05 * step for step in range(20)])
     assert "validation_loss" in lines[-1]
     assert isinstance(reports[-1], Finished)
     assert reports[-1].summary["stopped_by"] == "time"
     # stopped in the middle, it goes on from the seconds it had spent
-    session = start(tmp_path / "b", small_config(*settings))
-    until_saved(train(session), 12)
-    stored = read_checkpoint(session.directory.step_file(12), everything=True)
+    run = start(tmp_path / "b", small_config(*settings))
+    until_saved(train(run), 12)
+    stored = read_checkpoint(run.directory.step_file(12), everything=True)
     again = start(tmp_path / "b", stored.config, stored)
     list(train(again))
     assert abs(again.progress.step - 20) <= 1
@@ -415,11 +363,11 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
         clock.now += 30
         return evaluate(*args, **options)
 
-    monkeypatch.setattr("gpt_cli.training.observation.evaluate", slow)
+    monkeypatch.setattr("gpt_cli.training.observing.evaluate", slow)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
-    session = start(tmp_path, small_config(*settings, "train.sample_every=null"))
-    list(train(session))
-    lines = metrics(session)
+    run = start(tmp_path, small_config(*settings, "train.sample_every=null"))
+    list(train(run))
+    lines = metrics(run)
     # twice four steps of 5 s and an evaluation of 30 s
     assert [line["step"] for line in lines] == list(range(1, 9))
     assert lines[4]["learning_rate"] == pytest.approx(1 - 0.52, abs=0.02)
@@ -428,39 +376,22 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
 
 
 def test_a_run_of_before_there_was_a_clock_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config())
-    list(train(session))
-    stored = session.checkpoint(with_moments=True)
+    run = start(tmp_path, small_config())
+    list(train(run))
+    stored = run.checkpoint(with_moments=True)
     old = replace(stored, progress=replace(stored.progress, elapsed=0.0, seconds=3600.0))
     assert start(tmp_path, stored.config, old).progress.elapsed == 3600
 
 
-def test_a_hint_for_a_diverged_run_names_every_rate(tmp_path: Path) -> None:
-    session = start(tmp_path, small_config("train.optimizer=muon"))
-    assert lower(session) == (
-        "start anew with --overwrite and --set train.learning_rate=0.0003 --set train.muon_learning_rate=0.007, "
-        "or with --dtype float32"
-    )
-
-
-def test_settings_that_do_nothing_are_told() -> None:
-    said: list[str] = []
-    config = small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1")
-    resolve(config, said.append)
-    assert said == [
-        "model.ngram_rows is not used by model.ngram_embedding null",
-        "train.muon_learning_rate is not used by train.optimizer adamw",
-    ]
-    said.clear()
-    used = ["train.optimizer=muon", "model.ngram_embedding=2"]
-    resolve(small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", *used), said.append)
-    assert said == []
-
-
-def test_compiling_may_change_on_resume_and_is_told(tmp_path: Path) -> None:
-    stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
-    asked = config_to_resume(stored.config, small_config("train.compile=on"))
-    assert asked.train.compile == "on"
-    assert environment_changes(stored, asked) == ["compiled False -> True"]
-    before = replace(stored, config=small_config())  # of before there was a compiler
-    assert environment_changes(before, small_config("train.compile=off")) == []
+def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
+    counted: list[int] = []
+    *_, finished = train(run, count=counted.append)
+    assert isinstance(finished, Finished)
+    assert counted == [0, 64]  # all at once
+    windows = validation_windows(len(run.validation_ids), 16, 64)
+    assert len(windows) == 4
+    best = read_checkpoint(run.directory.best).build_model()
+    found = evaluate(best, run.tokenizer, run.validation_ids, windows, batch_size=4, dtype="float32")
+    assert finished.summary["validation_loss"] == pytest.approx(found.loss, rel=1e-6)
+    assert finished.best_step == 1

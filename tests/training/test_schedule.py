@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from gpt_cli.checkpoints.checkpoint import Progress
 from gpt_cli.config import TrainConfig
-from gpt_cli.training.schedule import is_over, rate_share, warmup_steps
+from gpt_cli.training.schedule import rate_share, warmup_steps
 
 BY_STEP = TrainConfig(warmup_steps=4, max_steps=14)
 BY_CLOCK = TrainConfig(warmup_steps=4, max_steps=14, max_time=100.0)
-START = Progress.at_the_start(1, "", {})
 
 
 def test_the_rate_rises_and_then_falls_to_zero_in_straight_lines() -> None:
@@ -20,23 +16,23 @@ def test_the_rate_rises_and_then_falls_to_zero_in_straight_lines() -> None:
 
 
 def test_without_warm_up_it_begins_at_its_highest() -> None:
-    assert rate_share(0, BY_STEP.model_copy(update={"warmup_steps": 0})) == 1.0
+    assert rate_share(0, BY_STEP.changed(warmup_steps=0)) == 1.0
 
 
 def test_a_cosine_falls_slowly_fast_and_slowly() -> None:
-    settings = BY_STEP.model_copy(update={"schedule": "cosine"})
+    settings = BY_STEP.changed(schedule="cosine")
     assert [rate_share(step, settings) for step in (4, 9, 14)] == pytest.approx([1.0, 0.5, 0.0])
     assert rate_share(5, settings) == pytest.approx(0.9755, abs=1e-4)  # (1 + cos 18 degrees) / 2
 
 
 def test_a_stable_rate_falls_in_the_second_half() -> None:
-    settings = BY_STEP.model_copy(update={"schedule": "stable"})
+    settings = BY_STEP.changed(schedule="stable")
     assert [rate_share(step, settings) for step in (3, 4, 8, 9, 10, 13)] == pytest.approx([1, 1, 1, 1, 0.8, 0.2])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "stable"])
 def test_by_the_clock_it_is_the_share_of_time_that_counts(schedule: str) -> None:
-    settings = BY_CLOCK.model_copy(update={"schedule": schedule, "warmup_steps": 0})
+    settings = BY_CLOCK.changed(schedule=schedule, warmup_steps=0)
     by_step = TrainConfig(warmup_steps=0, max_steps=100, schedule=settings.schedule)
     for second in range(100):
         # whatever the number of steps
@@ -48,19 +44,6 @@ def test_by_the_clock_a_warm_up_ends_by_half_of_the_time() -> None:
     assert warmup_steps(BY_CLOCK) == 4
     assert rate_share(0, BY_CLOCK, 0.0) == 0.25
     assert rate_share(3, BY_CLOCK, 10.0) == pytest.approx(0.9)
-    slow = BY_CLOCK.model_copy(update={"warmup_steps": 1000})
+    slow = BY_CLOCK.changed(warmup_steps=1000)
     assert rate_share(5, slow, 25.0) == pytest.approx(0.5)
     assert rate_share(9, slow, 60.0) == pytest.approx(0.4)
-
-
-def test_a_run_is_over_when_its_steps_are_done() -> None:
-    assert not is_over(dataclasses.replace(START, step=13), BY_STEP)
-    assert is_over(dataclasses.replace(START, step=14), BY_STEP)
-
-
-def test_by_the_clock_it_is_over_before_a_step_that_would_end_too_late() -> None:
-    """Ten steps of 2 s, and 8 s of other things."""
-    at = dataclasses.replace(START, step=10, seconds=20.0, elapsed=28.0)
-    assert not is_over(at, TrainConfig(max_time=30.0))
-    assert is_over(at, TrainConfig(max_time=29.9))
-    assert not is_over(START, TrainConfig(max_time=0.001))  # one step is always done

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.helpers import small_config
-from support.sessions import assert_same, metrics, start, state
+from support.runs import assert_same, metrics, start, tensors
 from torch import Tensor, nn
 
 from gpt_cli.errors import DivergedError
@@ -18,23 +18,24 @@ from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.reports import Saved, Stepped
-from gpt_cli.training.session import Session
+from gpt_cli.training.run import Run
+from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 
 
-def on_meta(folder: Path, *settings: str) -> Session:
+def on_meta(folder: Path, *settings: str) -> Run:
     """A training on torch's meta device, which computes shapes alone: whoever reads a number from it fails."""
-    session = start(folder, small_config("train.log_every=1000", *settings))
-    session.model.to("meta")
-    session.optimizer = Optimizer(session.model, session.config.train)
-    session.batches = replace(session.batches, ids=session.batches.ids.to("meta"))
-    return session
+    run = start(folder, small_config("train.log_every=1000", *settings))
+    run.state.model.to("meta")
+    run.state.optimizer = Optimizer(run.state.model, run.config.train)
+    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids.to("meta"))
+    return run
 
 
 @pytest.fixture
 def deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU whose outcomes are left unread, as those of a GPU are."""
-    monkeypatch.setattr(Session, "reads_at_once", property(lambda _: False))
+    monkeypatch.setattr(TrainingState, "reads_at_once", property(lambda _: False))
 
 
 @pytest.mark.parametrize(
@@ -49,19 +50,19 @@ def deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["dropout", "micro-batches", "ngrams-muon", "grouped-query", "latent-muon"],
 )
 def test_steps_and_evaluations_do_not_wait_for_the_device(tmp_path: Path, settings: list[str]) -> None:
-    session = on_meta(tmp_path, *settings)
+    run = on_meta(tmp_path, *settings)
     for _ in range(3):
-        take_step(session)
-    assert [outcome.step for outcome in session.unread] == [1, 2, 3]
-    assert (session.progress.step, session.progress.loss) == (3, None)
+        take_step(run.state)
+    assert [outcome.step for outcome in run.state.unread] == [1, 2, 3]
+    assert (run.progress.step, run.progress.loss) == (3, None)
     with pytest.raises(RuntimeError, match="meta"):
-        read_outcomes(session)
+        read_outcomes(run.state)
 
-    ids, told = session.validation_ids, []
-    windows = validation_windows(len(ids), session.config.model.context_length)
+    ids, told = run.validation_ids, []
+    windows = validation_windows(len(ids), run.config.model.context_length)
     with pytest.raises(RuntimeError, match="meta"):
         evaluate(
-            session.model, session.tokenizer, ids, windows, batch_size=4, dtype="float32", progress=told.append
+            run.state.model, run.tokenizer, ids, windows, batch_size=4, dtype="float32", count=told.append
         )  # fmt: skip
     assert sum(told) == len(ids) - 1  # the sum of all batches is what was read
 
@@ -75,7 +76,7 @@ def test_outcomes_read_later_leave_the_same_files(
     request.getfixturevalue("deferred")
     later = start(tmp_path / "later", config)
     reports = list(train(later))
-    assert_same(state(later), state(at_once))
+    assert_same(tensors(later), tensors(at_once))
     assert metrics(later) == metrics(at_once)
     assert replace(later.progress, seconds=0, elapsed=0) == replace(at_once.progress, seconds=0, elapsed=0)
     # 4 and 8 are evaluated, 11 is the last
@@ -91,37 +92,37 @@ def test_what_is_saved_between_reads_tells_what_the_last_step_came_to(
     often = ["train.log_every=1000", "train.eval_every=1000", "train.save_every=1000", "train.sample_every=null"]
     at_once = start(tmp_path / "at once", small_config(*often))
     for _ in range(3):
-        take_step(at_once)
+        take_step(at_once.state)
     expected = at_once.progress
 
     request.getfixturevalue("deferred")
-    session = start(tmp_path / "later", small_config(*often))
+    run = start(tmp_path / "later", small_config(*often))
 
     def now(wanted: str) -> bool:
-        return how == wanted and session.progress.step == 3
+        return how == wanted and run.progress.step == 3
 
-    for report in train(session, lambda: 15 if now("signal") else None, save_asked=lambda: now("asked")):
+    for report in train(run, lambda: 15 if now("signal") else None, save_asked=lambda: now("asked")):
         if isinstance(report, Saved):
             break
-    stored = session.directory.newest(print)
+    stored = run.directory.newest(print)
     assert stored is not None
     assert (stored.progress.step, stored.progress.loss) == (3, expected.loss)
     assert stored.progress.gradient_norm == expected.gradient_norm
-    assert 0 < session.progress.seconds <= session.progress.elapsed
+    assert 0 < run.progress.seconds <= run.progress.elapsed
 
 
 @pytest.mark.usefixtures("deferred")
 def test_a_loss_that_is_not_finite_reaches_no_checkpoint(tmp_path: Path) -> None:
     """Steps 6 and 7 go wrong and are read when step 8 is due to be evaluated: the message tells of the first."""
-    session = start(tmp_path, small_config("train.log_every=1000", "train.eval_every=4", "train.max_steps=50"))
+    run = start(tmp_path, small_config("train.log_every=1000", "train.eval_every=4", "train.max_steps=50"))
 
     def spoil(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
-        return logits * (math.nan if session.progress.step in (5, 6) else 1)
+        return logits * (math.nan if run.progress.step in (5, 6) else 1)
 
-    session.model.register_forward_hook(spoil)
+    run.state.model.register_forward_hook(spoil)
     with pytest.raises(DivergedError, match=r"step 6: the loss is nan .*; the checkpoint of step 4 is intact"):
-        list(train(session))
-    assert list(session.directory.steps()) == [4]
-    stored = session.directory.newest(print)
+        list(train(run))
+    assert list(run.directory.steps()) == [4]
+    stored = run.directory.newest(print)
     assert stored is not None
     assert all(bool(torch.isfinite(weights).all()) for weights in stored.weights.values())

@@ -88,7 +88,7 @@ def evaluate(
         number_type = choose_dtype(dtype or "float32", where, sizes.d_model)
         with console.counting("evaluating", len(ids) - 1, "tokens") as count:
             model = round_weights(loaded.model) if quantize else loaded.model
-            nats = surprisals(model.to(where), ids, stride=advance, dtype=number_type, progress=count)
+            nats = surprisals(model.to(where), ids, stride=advance, dtype=number_type, count=count)
         found |= asdict(score(nats, ids, tokenizer))
         if memorised:
             assert own

@@ -21,8 +21,9 @@ def browser() -> Iterator[Browser]:
     flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, args=[*flags, "--disable-component-update", "--disable-sync"],
+            executable_path=chromium,
+            args=[*flags, "--disable-component-update", "--disable-sync"],
             chromium_sandbox=os.geteuid() != 0,
-        )  # fmt: skip
+        )
         yield browser
         browser.close()

@@ -1,0 +1,43 @@
+"""What an error of a training adds for its user: which checkpoint is intact, and what to try."""
+
+from __future__ import annotations
+
+from gpt_cli.config import TrainConfig
+from gpt_cli.errors import DivergedError, EnvironmentFailure
+from gpt_cli.training.run import Run
+from gpt_cli.training.step import Diverged
+
+
+def diverged_error(diverged: Diverged, settings: TrainConfig, intact: str = "") -> DivergedError:
+    """The error of a loss or gradient that is not finite; `intact` is a clause on what is left."""
+    sentence = f"the validation loss is {diverged.loss:g}"
+    if diverged.gradient_norm is not None:
+        sentence = (
+            f"the loss is {diverged.loss:g} and the gradient norm is {diverged.gradient_norm:g} "
+            f"at learning rate {diverged.learning_rate:g}"
+        )
+    sentence += f"; {intact}" if intact else ""
+    return DivergedError(f"step {diverged.step}", sentence, hint=lower_rates(settings))
+
+
+def lower_rates(settings: TrainConfig) -> str:
+    """What to do about a training that diverged."""
+    keys = ["learning_rate", "muon_learning_rate"] if settings.optimizer == "muon" else ["learning_rate"]
+    rates = " ".join(f"--set train.{key}={getattr(settings, key) / 3:.1g}" for key in keys)
+    return f"start anew with --overwrite and {rates}, or with --dtype float32"
+
+
+def what_is_intact(run: Run) -> str:
+    """Which checkpoint a failed training leaves, as a clause."""
+    if run.saved is None:
+        return "nothing was saved yet"
+    if not run.directory.step_file(run.saved.step).exists():
+        return f"the checkpoint of step {run.saved.step} is gone with its directory"
+    return f"the checkpoint of step {run.saved.step} is intact"
+
+
+def add_what_is_intact(error: EnvironmentFailure, run: Run) -> None:
+    """Complete an error with which checkpoint is intact and how to continue from it."""
+    error.sentence += f"; {what_is_intact(run)}"
+    first = error.hint if run.directory.checkpoints.is_dir() else "put the directory back"
+    error.hint = "; then ".join(filter(None, [first, f"continue with {run.directory.resume_command}"]))

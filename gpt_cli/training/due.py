@@ -1,0 +1,62 @@
+"""What is due after a step, and whether it was the last: pure functions of the progress and the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpt_cli.checkpoints.checkpoint import Progress
+from gpt_cli.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Due:
+    """What to do after a step; the last step is logged, evaluated, sampled and saved whatever the periods."""
+
+    log: bool
+    evaluate: bool
+    sample: bool
+    save: bool
+    last: bool
+
+
+def due(progress: Progress, settings: TrainConfig) -> Due:
+    """What is due after the last step of the progress; at step 0 nothing is.
+
+    An evaluation changes the answer: it may exhaust the patience, and by the clock it makes a step the last one. Where
+    time runs out while an unevaluated step is logged, another step follows and is the last.
+    """
+    over = _is_over(progress, settings)
+    evaluated = settings.max_time is None or progress.evaluated_step == progress.step
+    patience = settings.patience
+    last = (over and evaluated) or (patience is not None and progress.evaluations_without_best >= patience)
+
+    def every(period: int | None) -> bool:
+        return progress.step > 0 and period is not None and progress.step % period == 0
+
+    evaluate = over or every(settings.eval_every)
+    return Due(
+        log=last or evaluate or every(settings.log_every),
+        evaluate=evaluate,
+        sample=last or every(settings.sample_every),
+        save=last or every(settings.save_every),
+        last=last,
+    )
+
+
+def is_finished(progress: Progress, settings: TrainConfig) -> bool:
+    """Whether no step is left to take and nothing is left to do about the last one."""
+    return progress.observed and due(progress, settings).last
+
+
+def ended_by(progress: Progress, settings: TrainConfig) -> str:
+    """What ended a finished training: steps, time or patience."""
+    if not _is_over(progress, settings):
+        return "patience"
+    return "steps" if settings.max_time is None else "time"
+
+
+def _is_over(progress: Progress, settings: TrainConfig) -> bool:
+    """Whether max_steps are taken; by the clock, whether another step would likely end after max_time."""
+    if settings.max_time is None:
+        return progress.step >= settings.max_steps
+    return progress.step > 0 and progress.elapsed + progress.seconds / progress.step > settings.max_time

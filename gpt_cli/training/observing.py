@@ -1,0 +1,154 @@
+"""What is due after a step besides saving: evaluation, a line of metrics, a sample.
+
+All is computed first, and only then written and counted, so that a stop in between leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpt_cli.files import append
+from gpt_cli.machine import product_dtype
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import continuations
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.scoring import Score
+from gpt_cli.training.due import due
+from gpt_cli.training.evaluation import evaluate
+from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
+from gpt_cli.training.run import Run
+from gpt_cli.training.step import Diverged, read_outcomes
+
+SAMPLE_PROMPT_TOKENS = 16
+SAMPLE_NEW_TOKENS = 64
+
+
+@dataclass
+class Pace:
+    """How far the training was at the last line of metrics, or where this part of the run began."""
+
+    step: int
+    seconds: float
+
+    @classmethod
+    def at(cls, run: Run) -> Pace:
+        """From here on."""
+        return cls(run.progress.step, run.progress.seconds)
+
+    def tokens_per_second(self, run: Run) -> float:
+        """Since then."""
+        steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
+        # a run that continues at a step whose evaluation was cut short has trained nothing yet
+        if not steps:
+            steps, seconds = run.progress.step, run.progress.seconds
+        return steps * run.state.tokens_per_step / seconds
+
+
+def observe(run: Run, pace: Pace, watch: Callable[..., object] = lambda *_: None) -> Iterator[Report]:
+    """Do what is due after the run's last step; reports what was done, after all of it is written.
+
+    `watch` is called between batches and tokens; when it raises, nothing has changed. Raises Diverged when the
+    validation loss, or the outcome of an earlier step, is not finite.
+    """
+    settings, step = run.config.train, run.progress.step
+    found = sampled = None
+    at_first = due(run.progress, settings)
+    if at_first.log or at_first.sample:
+        read_outcomes(run.state)
+    progress = replace(run.progress, observed_step=step)
+    if due(progress, settings).evaluate:  # asked again: the wait may have taken the rest of max_time
+        found = _evaluate(run, watch)
+        best = progress.best_loss is None or found.loss < progress.best_loss
+        progress = replace(
+            progress,
+            best_loss=found.loss if best else progress.best_loss,
+            evaluations_without_best=0 if best else progress.evaluations_without_best + 1,
+            evaluated_step=step,
+        )
+    now = due(progress, settings)
+    if now.sample:
+        sampled = _sample(run, watch)
+
+    run.state.progress = progress
+    stepped = _stepped(run, pace, now.log)
+    if now.log:
+        append(run.directory.metrics, _metrics_line(run, stepped, found))
+        pace.step, pace.seconds = step, progress.seconds
+    if sampled:
+        run.directory.add_sample(step, sampled.prompt + sampled.text)
+    is_best = found is not None and progress.evaluations_without_best == 0
+    if is_best:
+        run.save_best()
+
+    if found:
+        yield Evaluated(step, found, is_best)
+    yield stepped
+    if sampled:
+        yield sampled
+
+
+def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
+    progress = run.progress
+    if run.state.unread:
+        return Stepped(progress.step, None, None, None, None, logged, progress.elapsed)
+    rate = pace.tokens_per_second(run)
+    loss, learning_rate, gradient_norm = progress.loss, progress.learning_rate, progress.gradient_norm
+    return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed)
+
+
+def _evaluate(run: Run, watch: Callable[..., object]) -> Score:
+    """The validation loss on evenly spaced windows."""
+    settings, model = run.config.train, run.state.model
+    try:
+        found = evaluate(
+            model,
+            run.tokenizer,
+            run.validation_ids,
+            run.windows(settings.eval_tokens),
+            batch_size=settings.batch_size,
+            dtype=settings.dtype,
+            count=watch,
+        )
+    finally:
+        model.train()
+    if not math.isfinite(found.loss):
+        raise Diverged(run.progress.step, found.loss)
+    return found
+
+
+def _sample(run: Run, watch: Callable[..., object]) -> Sampled:
+    """Continue the beginning of the validation text."""
+    tokenizer, settings = run.tokenizer, run.config.train
+    prompt = run.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
+    (tokens,) = continuations(
+        Decoder(run.state.model, product_dtype(settings.dtype)),
+        [prompt[-run.config.model.context_length :]],
+        SamplingParameters(),
+        max_new_tokens=SAMPLE_NEW_TOKENS,
+        seed=settings.seed,
+        end_of_text=tokenizer.end_of_text,
+        watch=watch,
+    )
+    return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
+
+
+def _metrics_line(run: Run, stepped: Stepped, found: Score | None) -> str:
+    assert stepped.tokens_per_second is not None
+    line: dict[str, Any] = {
+        "step": stepped.step,
+        "tokens": stepped.step * run.state.tokens_per_step,
+        "seconds": round(run.progress.seconds, 3),
+        "loss": stepped.loss,
+        "learning_rate": stepped.learning_rate,
+        "gradient_norm": stepped.gradient_norm,
+        "tokens_per_second": round(stepped.tokens_per_second, 1),
+    }
+    if found:
+        line["validation_loss"] = found.loss
+        line["validation_tokens"] = found.num_tokens
+        line["bits_per_byte"] = found.bits_per_byte
+    return json.dumps(line) + "\n"

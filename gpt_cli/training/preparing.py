@@ -1,0 +1,207 @@
+"""What comes before the first step: every check, the text, the model, and an estimate of what training will take."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config, TrainConfig
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
+from gpt_cli.machine import available_memory, choose_compile, choose_device, choose_dtype
+from gpt_cli.model.costs import estimate
+from gpt_cli.text.corpus import Corpus, read_data
+from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.training.encoding import EncodedText, encode_corpus
+from gpt_cli.training.reports import Prepared
+from gpt_cli.training.request import Request
+from gpt_cli.training.resources import require_memory, require_space
+from gpt_cli.training.resuming import (
+    OTHER_CORPUS,
+    RESTORE_CORPUS,
+    config_to_resume,
+    environment_changes,
+    require_same_text,
+)
+from gpt_cli.training.run import Run
+from gpt_cli.training.schedule import warmup_steps
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import time_step
+
+# shorter trainings would not gain what compiling takes
+COMPILE_FROM_STEPS = 1000
+COMPILE_FROM_SECONDS = 300.0
+
+Say = Callable[[str], object]
+# opens a bar: what is counted, how much of it there is, its unit -> a function that receives amounts done
+Counting = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
+
+
+@contextlib.contextmanager
+def uncounted(_what: str, _total: int, _unit: str) -> Iterator[Callable[[int], object]]:
+    """A Counting that shows nothing."""
+    yield lambda _: None
+
+
+def prepare(request: Request, *, notice: Say, warn: Say, counting: Counting = uncounted) -> tuple[Run, Prepared]:
+    """All that comes before the run directory is changed: a run that is ready to train, and what it will take.
+
+    `notice` receives what a user may want to know, `warn` what they must know. Raises every kind of GptError.
+    """
+    directory = RunDirectory(request.directory)
+    _require_no_other_run(directory, request)
+    free = available_memory()  # before a checkpoint is read, whose place the training takes over
+    continued = directory.newest(warn) if request.resume else None
+    if request.resume and continued is None:
+        notice(f"no checkpoint in {directory.path} yet; starting at step 0")
+    config = _config_to_train(request.config, continued, notice, warn)
+    require_memory(config, free)
+    corpus = read_data(config.data)
+    _remark_on(corpus, notice)
+    with counting("tokenizing", corpus.num_characters, "characters") as count:
+        text = _encode(corpus, config, continued, count)
+    if continued is None:
+        state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size, text.digest)
+    else:
+        state = TrainingState.continued(config, text.ids, continued)
+    run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
+    if config.train.compile == "on":
+        notice("compiling, which may take half a minute")
+    must_compile = continued is None and request.config.train.compile == "on"
+    step_seconds = _time_step(state, warn, must_compile=must_compile)
+    require_space(run)
+    return run, _prepared(run, corpus, step_seconds)
+
+
+def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
+    if directory.exists() and not (request.resume or request.overwrite):
+        sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
+        raise UsageError(shown(directory.path), sentence, hint=directory.resume_command)
+    if not directory.exists() and (found := directory.files()):
+        sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
+        raise UsageError(shown(directory.path), sentence)
+
+
+def _config_to_train(asked: Config, continued: Checkpoint | None, notice: Say, warn: Say) -> Config:
+    """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
+    if continued is not None:
+        asked = config_to_resume(continued.config, asked)
+    config = resolve(asked, notice if continued is None else lambda _: None)
+    if config.train.threads is not None:
+        torch.set_num_threads(config.train.threads)
+    if continued is not None and (changes := environment_changes(continued, config)):
+        warn(f"not bit-exact from here on: {', '.join(changes)}")
+    return config
+
+
+def resolve(config: Config, notice: Say) -> Config:
+    """The config with device, dtype and compiling chosen; `notice` receives what is not used as written.
+
+    Raises EnvironmentFailure for a device that does not exist.
+    """
+    device = choose_device(config.train.device)
+    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
+    for line in config.unused():
+        notice(line)
+    return config.changed(
+        train={
+            "device": str(device),
+            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
+            "compile": choose_compile(config.train.compile, device, long=_is_long(config.train)),
+        }
+    )
+
+
+def _is_long(settings: TrainConfig) -> bool:
+    """Whether a run is long enough to be compiled for."""
+    if settings.max_time is not None:
+        return settings.max_time >= COMPILE_FROM_SECONDS
+    return settings.max_steps >= COMPILE_FROM_STEPS
+
+
+def _remark_on(corpus: Corpus, notice: Say) -> None:
+    for line in corpus.notices():
+        notice(line)
+    if len(corpus.documents) == 1:
+        notice(
+            "the text is a single document, so the model never sees how one begins, and an empty prompt starts in the "
+            "middle of a text; data.separator splits a file into documents"
+        )
+
+
+def _encode(
+    corpus: Corpus, config: Config, continued: Checkpoint | None, count: Callable[[int], object]
+) -> EncodedText:
+    """The ids of the text; raises CheckpointError when they are not those that a run was trained on."""
+    if continued is None:
+        return encode_corpus(corpus, config, count=count)
+    try:
+        text = encode_corpus(corpus, config, continued.tokenizer, count)
+    except DataError as error:  # such as a character that the run's own vocabulary lacks
+        raise CheckpointError("--resume", f"{OTHER_CORPUS}: {error}", hint=RESTORE_CORPUS) from error
+    require_same_text(continued, text.digest)
+    return text
+
+
+def _time_step(state: TrainingState, warn: Say, *, must_compile: bool) -> float:
+    """The seconds of a step; where torch cannot compile, that of plain blocks, unless compiling was asked for."""
+    try:
+        return time_step(state)
+    except Exception as error:
+        if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
+            raise
+        sentence = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
+        if must_compile:
+            raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="--compile off") from error
+    warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
+    state.stop_compiling()
+    return time_step(state)
+
+
+def _prepared(run: Run, corpus: Corpus, step_seconds: float) -> Prepared:
+    config, settings, state = run.config, run.config.train, run.state
+    at_once = settings.micro_batch_size or settings.batch_size
+    num_closing = min(len(run.validation_ids) - 1, config.data.validation_tokens)
+    # a forward pass is about a third of a step
+    closing_seconds = step_seconds / 3 * num_closing / state.tokens_per_step
+    seconds = settings.max_time and max(0.0, settings.max_time - run.progress.elapsed)
+    steps = settings.max_steps - run.progress.step if seconds is None else round(seconds / step_seconds)
+    steps = max(0, steps)
+    return Prepared(
+        directory=run.directory.path,
+        config=config,
+        step=run.progress.step,
+        elapsed=run.progress.elapsed,
+        costs=estimate(config.model, run.tokenizer.vocab_size, micro_batch_size=at_once, dtype=settings.dtype),
+        num_documents=len(corpus.documents),
+        num_characters=corpus.num_characters,
+        num_training_tokens=len(state.batches.ids),
+        num_validation_tokens=len(run.validation_ids),
+        vocab_size=run.tokenizer.vocab_size,
+        steps_left=steps,
+        epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
+        seconds_left=(steps * step_seconds if seconds is None else seconds) + closing_seconds,
+        closing_seconds=closing_seconds,
+        prompt=_first_prompt(run.tokenizer, run.validation_ids),
+    )
+
+
+def _first_prompt(tokenizer: Tokenizer, ids: np.ndarray) -> str:
+    """A prompt that the tokenizer takes, of the text's own kind: English, or the beginning of the validation text.
+
+    It ends without a space: byte-pair tokenizers put the space at the beginning of the next word.
+    """
+    text = tokenizer.decode(ids[:64].tolist())
+    words = [*re.findall(r"\w{1,4}", text), *text]
+    for prompt in ["The", *words] if text.isascii() else words:
+        with contextlib.suppress(DataError):
+            if tokenizer.encode(prompt):
+                return prompt
+    return ""

@@ -1,0 +1,97 @@
+"""What a training computes with: a model, what changes it, and how far it is; no disk, no tokenizer, no wording."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
+from gpt_cli.config import Config
+from gpt_cli.model import GPT
+from gpt_cli.streams import stream_key
+from gpt_cli.training.batches import Batches
+from gpt_cli.training.optimizer import Optimizer
+from gpt_cli.training.resuming import environment
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a step, still on the device that computes it; reading it waits for the device."""
+
+    step: int
+    loss_and_norm: Tensor  # [2]
+    learning_rate: float
+
+
+@dataclass
+class TrainingState:
+    """A model in training; a step changes it, and nothing but its `progress` counts steps and seconds."""
+
+    config: Config
+    model: GPT
+    optimizer: Optimizer
+    batches: Batches
+    progress: Progress
+    unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
+    started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped
+
+    @classmethod
+    def at_the_start(cls, config: Config, ids: np.ndarray, vocab_size: int, data_digest: str = "") -> TrainingState:
+        """A new model on training ids [tokens]; the config is resolved, and its seed decides the weights."""
+        generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
+        progress = Progress.at_the_start(len(ids), data_digest, environment(config))
+        return cls._of(config, ids, GPT(config.model, vocab_size, generator), progress)
+
+    @classmethod
+    def continued(cls, config: Config, ids: np.ndarray, checkpoint: Checkpoint) -> TrainingState:
+        """The model of a checkpoint, on the same ids; raises CheckpointError when its tensors do not fit."""
+        before = checkpoint.progress
+        # versions without a clock spent at least the seconds of their steps
+        elapsed = max(before.elapsed, before.seconds)
+        progress = replace(before, environment=environment(config), elapsed=elapsed)
+        state = cls._of(config, ids, checkpoint.build_model(), progress)
+        state.optimizer.restore(checkpoint.moments, before.step, checkpoint.where)
+        return state
+
+    @classmethod
+    def _of(cls, config: Config, ids: np.ndarray, model: GPT, progress: Progress) -> TrainingState:
+        device = torch.device(config.train.device)
+        model = model.to(device)
+        if config.train.compile == "on":
+            model.compile_blocks()
+        optimizer = Optimizer(model, config.train)
+        return cls(config, model.train(), optimizer, Batches.of(ids, config, device), progress)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.token_embedding.weight.device
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether a step's outcome is read before the next begins; on a GPU that would make both wait."""
+        return self.device.type == "cpu"
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.config.train.batch_size * self.config.model.context_length
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def stop_compiling(self) -> None:
+        """Continue with plain blocks."""
+        self.model.compile_blocks(False)
+        self.config = self.config.changed(train={"compile": "off"})
+
+    def start_clock(self) -> None:
+        """Let time pass from where the progress is."""
+        self.started = time.perf_counter() - self.progress.elapsed
+
+    def elapsed(self) -> float:
+        """Seconds of training, evaluating, sampling and saving, those of earlier parts of the run included."""
+        return time.perf_counter() - self.started

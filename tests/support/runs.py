@@ -1,0 +1,52 @@
+"""Runs of a small model, and what two of them are compared by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.training.encoding import encode_corpus
+from gpt_cli.training.run import Run
+from gpt_cli.training.state import TrainingState
+from support.helpers import CORPUS_TEXT
+
+CORPUS = Corpus((CORPUS_TEXT,))
+
+
+def start(folder: Path, config: Config, continued: Checkpoint | None = None) -> Run:
+    """A run in a folder, ready to train."""
+    text = encode_corpus(CORPUS, config, continued.tokenizer if continued else None)
+    if continued:
+        state = TrainingState.continued(config, text.ids, continued)
+    else:
+        state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size, text.digest)
+    saved = state.progress if continued else None
+    run = Run(state, RunDirectory(folder), text.tokenizer, text.validation_ids, saved)
+    run.open_directory()
+    return run
+
+
+def tensors(run: Run) -> dict[str, Tensor]:
+    """Weights and moments, as a checkpoint would have them."""
+    stored = run.checkpoint(with_moments=True)
+    return {**stored.weights, **{f"optimizer.{name}": tensor for name, tensor in stored.moments.items()}}
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+def metrics(run: Run) -> list[dict[str, float]]:
+    """The lines of metrics.jsonl without what the clock decides."""
+    lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
+    return [
+        {key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")} for line in lines
+    ]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.helpers import small_config
+from support.runs import start
+
+from gpt_cli.errors import CheckpointError
+from gpt_cli.machine import processor
+from gpt_cli.training.resuming import config_to_resume, environment_changes, require_same_text
+
+
+def test_what_may_not_change_on_resume_is_listed_whole() -> None:
+    stored = small_config()
+    asked = small_config(
+        "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
+    )
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(stored, asked)
+    assert raised.value.lines()[:2] == [
+        "error: --resume: model.d_model was 16 in this run and is 32 now, and it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 0 now, and it may not change",
+    ]
+    kept = config_to_resume(stored, small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto"))
+    assert (kept.train.max_steps, kept.train.device, kept.train.dtype) == (99, "cpu", "float32")
+
+
+def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config())
+    stored = run.checkpoint(with_moments=True)
+    assert environment_changes(stored, run.config) == []
+    other = {**stored.progress.environment, "torch": "2.9.0", "threads": "96", "processor": "another"}
+    stored = replace(stored, progress=replace(stored.progress, environment=other))
+    assert environment_changes(stored, small_config("train.micro_batch_size=2")) == [
+        f"torch 2.9.0 -> {torch.__version__}",
+        f"threads 96 -> {torch.get_num_threads()}",
+        f"processor another -> {processor()}",
+        "micro_batch_size None -> 2",
+    ]
+
+
+def test_compiling_may_change_on_resume_and_is_told(tmp_path: Path) -> None:
+    stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
+    asked = config_to_resume(stored.config, small_config("train.compile=on"))
+    assert asked.train.compile == "on"
+    assert environment_changes(stored, asked) == ["compiled False -> True"]
+    before = replace(stored, config=small_config())  # of before there was a compiler
+    assert environment_changes(before, small_config("train.compile=off")) == []
+
+
+def test_a_text_with_other_ids_is_refused_with_both_digests(tmp_path: Path) -> None:
+    stored = start(tmp_path, small_config()).checkpoint(with_moments=True)
+    require_same_text(stored, stored.progress.data_digest)
+    with pytest.raises(CheckpointError) as raised:
+        require_same_text(stored, "b" * 64)
+    then = stored.progress.data_digest[:16]
+    assert raised.value.lines() == [
+        "error: --resume: the corpus is not the one that this run began with: its tokens have sha256 bbbbbbbbbbbbbbbb, "
+        f"and had {then} then",
+        "hint: restore the text, or start anew with another --out",
+    ]
+
+
+def test_how_much_is_measured_at_the_end_and_the_threads_may_change() -> None:
+    asked = small_config("data.validation_tokens=9", "train.threads=1")
+    assert config_to_resume(small_config(), asked) == asked
