@@ -3,16 +3,28 @@
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
+
+EXIT_CODE_STOPPED = 130  # by INT
 
 
 def main() -> int:
-    """Run one command; returns its exit code."""
+    """Run the command of this process; returns its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
         signal.signal(signal.SIGINT, interrupt)
-    from gpt_cli.cli.app import main as run
+    return run(sys.argv[1:])
 
-    return run()
+
+def run(words: Sequence[str]) -> int:
+    """Run the command that the words name, until Ctrl-C; returns its exit code."""
+    try:
+        from gpt_cli.cli.app import main as run_command
+
+        return run_command(words)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return EXIT_CODE_STOPPED
 
 
 def interrupt(_: int, frame: FrameType | None) -> None:
@@ -23,7 +35,7 @@ def interrupt(_: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os.write(2, b"stopped\n")
-            os._exit(130)
+            os._exit(EXIT_CODE_STOPPED)
         frame = frame.f_back
     raise KeyboardInterrupt
 

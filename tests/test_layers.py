@@ -8,57 +8,114 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gpt_cli
 
 PACKAGE = Path(gpt_cli.__file__).parent
 
-# each room may import itself and those after it
-ORDER = (
-    "cli", "measuring", "training", "explaining", "inspecting", "sampling", "checkpoints", "model", "text", "config",
-    "machine", "streams", "files", "errors", "version",
-)  # fmt: skip
+# each layer may import itself and those after it
+ORDER = [
+    "cli",
+    "measuring",
+    "training",
+    "explaining",
+    "inspecting",
+    "sampling",
+    "checkpoints",
+    "model",
+    "text",
+    "config",
+    "machine",
+    "streams",
+    "files",
+    "errors",
+    "version",
+]
+
+# where an import stands inside a function, and why; a signature of cli/ has one that loads what does the work
+IMPORTS_INSIDE = {
+    "__init__.py": "importing gpt_cli loads no torch",
+    "__main__.py": "Ctrl-C is handled before anything is imported",
+    "cli/interactive.py": "importing readline changes how input() reads",
+    "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
+    "explaining/studies.py": "one study of four samples",
+    "files.py": "few commands need a cache directory",
+    "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
+    "text/catalogue.py": "one corpus is a module of Python, the others need the network",
+    "text/tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",
+}
+# on their way to the shape of the others
+UNCONVERTED = {f"cli/{name}.py" for name in ("attn_dump", "bench", "config", "data", "explain", "preparation", "train")}
 
 
-def imported_rooms(source: str) -> set[str]:
-    """The rooms of gpt_cli that a file names in any import, at its top or inside a function."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, "imports are absolute"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+def imported_layers(source: str) -> set[str]:
+    """The layers of gpt_cli that a file names in any import, at its top or inside a function."""
+    names = {name for node in ast.walk(ast.parse(source)) for name in imported_names(node)}
     return {name.split(".")[1] for name in names if name.startswith("gpt_cli.")} & set(ORDER)
+
+
+def imported_names(node: ast.AST) -> set[str]:
+    """What an import statement imports, by dotted names; nothing for another statement."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        return {f"{node.module}.{alias.name}" for alias in node.names}
+    return set()
+
+
+def imports_inside_functions(source: str) -> list[set[str]]:
+    """For each import statement inside a function, what it imports."""
+    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
+    statements = {node for function in functions for node in ast.walk(function) if imported_names(node)}
+    return [imported_names(node) for node in statements]
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
     for path in PACKAGE.rglob("*.py"):
-        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if room in ORDER:
-            allowed = set(ORDER[ORDER.index(room) :])
-            wrong += [f"{path.relative_to(PACKAGE)} imports {r}" for r in imported_rooms(path.read_text()) - allowed]
+        layer = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if layer in ORDER:
+            allowed = set(ORDER[ORDER.index(layer) :])
+            wrong += [f"{path.relative_to(PACKAGE)} imports {r}" for r in imported_layers(path.read_text()) - allowed]
     assert wrong == []
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    rooms = {
+def test_every_layer_has_its_place_in_the_order() -> None:
+    layers = {
         path.name.removesuffix(".py")
         for path in PACKAGE.iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    assert rooms - {"__init__", "__main__"} == set(ORDER)
+    assert layers - {"__init__", "__main__"} == set(ORDER)
 
 
 def test_the_order_notices_a_wrong_import() -> None:
-    assert imported_rooms("def f():\n    from gpt_cli.training.loop import train") == {"training"}
+    assert imported_layers("def f():\n    from gpt_cli.training.loop import train") == {"training"}
+
+
+def test_imports_stand_at_the_top_of_a_file_with_few_exceptions() -> None:
+    """A signature imports what checks or does its work; such a file of cli/work may import the rest as late."""
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        inside = imports_inside_functions(path.read_text())
+        if path.parent.name == "cli" and name not in {"cli/app.py", "cli/terminal.py", "cli/options.py"}:
+            inside = [names for names in inside if not all(one.startswith("gpt_cli.") for one in names)]
+        if path.parent.name == "work":
+            inside = [names for names in inside if not all(one.startswith("gpt_cli.cli.work.") for one in names)]
+        if inside and name not in {*IMPORTS_INSIDE, *UNCONVERTED}:
+            wrong += [f"{name}: {', '.join(names)}" for names in inside]
+    assert wrong == []
+    assert imports_inside_functions("import a\ndef f():\n    def g(): import b.c") == [{"b.c"}]
 
 
 def test_only_the_command_line_prints() -> None:
     printing = [
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
-        if path.parent.name != "cli"
+        if path.relative_to(PACKAGE).parts[0] not in ("cli", "__main__.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"
     ]
@@ -120,13 +177,28 @@ def test_one_module_writes_files() -> None:
 
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import main\n"
-        "for words in (['--help'], ['train', '--help'], ['sample', '--help'], ['attn-dump', '--help']): assert main(words) == 0\n"
+        "import sys\nfrom gpt_cli.cli.app import app, main\n"
+        "names = [command.name for command in app.registered_commands]\n"
+        "for words in ([], ['--version'], *([name] for name in names)): assert main([*words, '--help']) == 0\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["sample", "--prompt", "x"], ["eval"]], ids=["sample", "eval"])
+@pytest.mark.parametrize(
+    "wrong", [["--run", "nothere"], ["--checkpoint", "7"], ["--checkpoint", "worst"]], ids=" ".join
+)
+def test_a_wrong_name_of_a_checkpoint_is_refused_before_torch_is_loaded(
+    smoke_run: Path, arguments: list[str], wrong: list[str]
+) -> None:
+    script = (
+        f"import sys\nfrom gpt_cli.cli.app import main\nassert main({[*arguments, *wrong]!r}) in (2, 4)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
 
 
 def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:

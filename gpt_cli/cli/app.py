@@ -17,14 +17,12 @@ from gpt_cli.errors import EXIT_CODE_BUG, EXIT_CODE_STDOUT_CLOSED, EnvironmentFa
 from gpt_cli.files import reason
 from gpt_cli.version import __version__
 
-EXIT_CODE_STOPPED = 130  # by INT
-
 # what takes less memory, for each command
 MEMORY_HINTS = {
-    "train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
-    "sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
-    "attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
-    "explain": "use a shorter prompt",
+    "gpt train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
+    "gpt sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
+    "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
+    "gpt explain": "use a shorter prompt",
 }
 
 app = typer.Typer(
@@ -82,11 +80,10 @@ app.add_typer(data.app, name="data")
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+def main(words: Sequence[str]) -> int:
+    """Run the command that the words name; returns its exit code."""
     prepare_streams()
     state = {"debug": False}
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _run(words, state)
     except Exception as error:
@@ -98,25 +95,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failure.exit_code
 
 
-def _run(words: list[str], state: dict[str, bool]) -> int:
+def _run(words: Sequence[str], state: dict[str, bool]) -> int:
     try:
         code = _invoke(words, state)
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
-        print("stopped", file=sys.stderr)
-        return EXIT_CODE_STOPPED
     except BrokenPipeError:
         abandon_stdout()  # whoever reads our output has closed it
         return EXIT_CODE_STDOUT_CLOSED
     return code
 
 
-def _invoke(words: list[str], state: dict[str, bool]) -> int:
+def _invoke(words: Sequence[str], state: dict[str, bool]) -> int:
     """The exit code of the command that the words name."""
     try:
         command = get_command(app)
         _complete(command)
-        with command.make_context("gpt", words, obj=state) as context:
+        with command.make_context("gpt", list(words), obj=state) as context:
             code = command.invoke(context)
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
@@ -145,22 +139,32 @@ def _debug_alone() -> typer.Typer:
     return alone
 
 
+def named(words: Sequence[str]) -> str:
+    """The command that the words name: gpt data list."""
+    command, path = get_command(app), "gpt"
+    for word in words:
+        below = getattr(command, "commands", {}).get(word.replace("_", "-"))
+        if below is None:
+            break
+        command, path = below, f"{path} {below.name}"
+    return path
+
+
 def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     """Any exception as the error to print."""
     if isinstance(error, GptError):
         return error
     if isinstance(error, ClickUsageError):
-        return usage_error(error, words)
+        return usage_error(error, named(words), words)
     # torch, which is not imported here, has a MemoryError of its own for GPUs and none for processors
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if memory or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error)):
-        command = next((word for word in words if not word.startswith("-")), "")
-        hint = MEMORY_HINTS.get(command.replace("_", "-"))
-        return EnvironmentFailure("memory", "this machine has too little of it for what you asked", hint=hint)
+        name = named(words)
+        return EnvironmentFailure("memory", f"{name} ran out of memory", hint=MEMORY_HINTS.get(name))
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
     failure = GptError(
-        "internal", f"this is a bug, {type(error).__name__}: {error}", hint="add --debug for the traceback"
+        "internal", f"this is a bug of gpt, {type(error).__name__}: {error}", hint="add --debug for the traceback"
     )
     assert failure.exit_code == EXIT_CODE_BUG
     return failure

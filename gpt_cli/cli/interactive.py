@@ -12,9 +12,10 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import shown
 
 READERS: dict[str, Callable[[object], Any]] = {
-    "seed": options.whole_number(0),
+    "seed": options.whole_number(0, options.MAX_SEED),
     "temperature": options.number(0),
     "top-k": options.whole_number(0),
     "top-p": options.number(0, 1),
@@ -22,15 +23,12 @@ READERS: dict[str, Callable[[object], Any]] = {
     "repetition-penalty": options.number(0, above=True),
     "max-new-tokens": options.whole_number(1, 1_000_000),
 }
-HELP = (
-    "type the beginning of a text; Ctrl-C ends the answer, Ctrl-D leaves; "
-    f"change a setting with {', '.join(f'/{name}' for name in READERS)} and a value, e.g. /temperature 1.2"
-)
+WELCOME = "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D leaves, /help lists what you can change."
 
 
 @dataclass(frozen=True)
 class SamplingChoices:
-    """What may be changed between answers, named as the flags; no seed means another one for each answer."""
+    """What may change between answers, by the names of the flags; no seed means another one for each answer."""
 
     values: dict[str, Any] = field(default_factory=dict)
 
@@ -38,34 +36,43 @@ class SamplingChoices:
         """With the change that a line such as `/temperature 1.2` asks for; raises typer.BadParameter."""
         name, _, value = line.removeprefix("/").replace("_", "-").partition(" ")
         if name not in READERS:
-            raise typer.BadParameter(f"/{name} is not known; {HELP}")
+            raise typer.BadParameter(f"there is no {shown('/' + name)}; /help lists what you can change")
         return replace(self, values={**self.values, name: READERS[name](value.strip())})
 
     def seed(self) -> int:
         seed: int | None = self.values.get("seed")
         return secrets.randbelow(2**31) if seed is None else seed
 
+    def lines(self) -> list[str]:
+        """The answer to /help: what can be typed to get what holds now."""
+        unset = {"seed": "another one for each answer"}
+        values = {name: self.values.get(name) for name in READERS}
+        return [f"/{name} {unset.get(name, 'off') if value is None else value}" for name, value in values.items()]
+
 
 def converse(console: Console, choices: SamplingChoices, answer: Callable[[str, SamplingChoices], object]) -> None:
     """Answer lines until the input ends; `answer` prints the continuation of one."""
-    console.notice(HELP)
+    console.notice(WELCOME)
     for line in _lines():
-        if not line.startswith("/"):
+        if line.strip() == "/help":
+            console.result("\n".join([WELCOME, "These are the values now; type a line like them to change one:"]))
+            console.result("\n".join(choices.lines()))
+        elif line.startswith("/"):
+            try:
+                choices = choices.changed(line)
+            except typer.BadParameter as error:
+                console.warn(error.message)
+        else:
             try:
                 answer(line, choices)
             except KeyboardInterrupt:
                 console.result("")
-            continue
-        try:
-            choices = choices.changed(line)
-        except typer.BadParameter as error:
-            console.warn(str(error.message))
 
 
 def _lines() -> Iterator[str]:
-    """What is typed, line by line, with history and editing where the system has them."""
+    """What the user types, line by line, with history and editing where the system has them."""
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - its import is what gives input() a history
+        import readline  # noqa: F401 - its import gives input() a history
     while True:
         try:
             yield input("> ")

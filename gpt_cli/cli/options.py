@@ -55,16 +55,14 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def path(text: object) -> Path:
-    """A reader of paths: `~` is the home directory also where the shell leaves it, as in quotes."""
-    if not str(text).strip():
-        raise typer.BadParameter("the path is empty; name a file or a directory")
-    return Path(os.path.expanduser(str(text)))
+    """A reader of paths: `~` is the home directory also where the shell leaves it alone, as in quotes."""
+    return Path(source(str(text)))
 
 
 def source(text: str) -> str:
-    """A reader of SOURCEs of text; `~` as in `path`."""
+    """A reader of what may be a path, such as a SOURCE of text; `~` as in `path`."""
     if not text.strip():
-        raise typer.BadParameter("the name is empty; name a file, a directory, a glob, - or a name of `gpt data list`")
+        raise typer.BadParameter("the name is empty; name a file or a directory")
     return os.path.expanduser(text)
 
 

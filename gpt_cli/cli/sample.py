@@ -93,6 +93,9 @@ def sample(
     word, not with a space: a byte-pair model learned its words with the space in front.
     """
     given = locals()
+    from gpt_cli.checkpoints.finding import find_header
+
+    find_header(run, checkpoint)  # a wrong name is refused before torch is loaded
     from gpt_cli.cli.work.sample import sample as work
 
     return work(**given)

@@ -1,4 +1,4 @@
-"""What a command says: results on stdout, everything else on stderr."""
+"""What a command prints: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
+
+from rich.cells import cell_len
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0
 
 
 def prepare_streams() -> None:
-    """Let any text be printed (what the terminal's encoding lacks is escaped), and let stderr be closed.
+    """Make stdout and stderr take any text: they escape what the terminal's encoding lacks, and stderr may be closed.
 
     A stream that was closed before the program began is replaced by one to nowhere.
     """
@@ -27,12 +33,12 @@ def prepare_streams() -> None:
 
 
 def abandon_stdout() -> None:
-    """Let nothing more be written to a stdout that is gone, not even at exit."""
+    """Write nothing more to a stdout that is gone, not even at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Forgiving:
-    """A stream whose reader may go away or whose disk may fill: what is written then is lost, and nothing else."""
+    """A stream whose reader may go away or whose disk may fill: only what is written then is lost."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -57,7 +63,7 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True)
 class Console:
-    """Speaks to the user, unless told to be quiet."""
+    """Prints what a command has to say; `quiet` leaves out notices and progress."""
 
     quiet: bool = False
 
@@ -80,41 +86,65 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
-        """A function that is told amounts done; a bar appears when it takes longer than two seconds."""
-        from tqdm import tqdm
+        """A function that receives the amounts done: it shows a bar, or off a terminal a line at long intervals.
 
-        hidden = self.quiet or not sys.stderr.isatty()
-        bars: list[tqdm] = []
+        The bar appears when the work takes longer than two seconds.
+        """
+        if self.quiet:
+            yield lambda _: None
+        elif not sys.stderr.isatty():
+            yield _Lines(what, total, unit, self.notice).count
+        else:
+            bars: list[tqdm[NoReturn]] = []
 
-        def count(amount: int) -> None:
-            if not bars:  # the two seconds begin with the work
-                options = {"unit": unit, "unit_scale": True, "delay": 2, "leave": False, "dynamic_ncols": True}
-                bars.append(tqdm(total=total, desc=what, file=sys.stderr, disable=hidden, **options))
-            bars[0].update(amount)
+            def count(amount: int) -> None:
+                if not bars:  # the two seconds begin with the work
+                    bar = tqdm(
+                        total=total,
+                        desc=what,
+                        unit=unit,
+                        unit_scale=True,
+                        delay=2,
+                        leave=False,
+                        dynamic_ncols=True,
+                        file=sys.stderr,
+                    )
+                    bars.append(bar)
+                bars[0].update(amount)
 
-        try:
-            yield count
-        finally:
-            for bar in bars:
-                bar.close()
+            try:
+                yield count
+            finally:
+                for bar in bars:
+                    bar.close()
 
     def _line(self, text: str) -> None:
-        from tqdm import tqdm
-
         tqdm.write(text, file=sys.stderr)  # keeps a progress bar in one piece
+
+
+class _Lines:
+    """Progress where no bar can be drawn: a line when LINE_SECONDS have passed since the last one."""
+
+    def __init__(self, what: str, total: int, unit: str, notice: Callable[[str], object]) -> None:
+        self._what, self._total, self._unit, self._notice = what, total, unit, notice
+        self._done, self._said_at = 0, time.monotonic()
+
+    def count(self, amount: int) -> None:
+        self._done += amount
+        if time.monotonic() - self._said_at >= LINE_SECONDS:
+            self._said_at = time.monotonic()
+            self._notice(f"{self._what}: {self._done:,} of {self._total:,} {self._unit}")
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows as aligned columns; wide characters count as two."""
-    from rich.cells import cell_len
-
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 42 s, 3 min 20 s, 2 h 5 min."""
+    """Seconds as people write them: 42 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

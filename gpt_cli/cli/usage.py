@@ -15,9 +15,8 @@ from gpt_cli.errors import GptError, UsageError, shown
 __all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "usage_error"]
 
 
-def usage_error(error: ClickUsageError, words: Sequence[str]) -> UsageError:
-    """What typer found wrong with the words of a command line."""
-    command = error.ctx.command_path if error.ctx else "gpt"
+def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> UsageError:
+    """What typer found wrong with the words of a command line, which name the command `gpt sample` or so."""
     see = f"{command} --help lists the flags"
     if isinstance(error, NoSuchOption):
         near = error.possibilities
@@ -30,7 +29,7 @@ def usage_error(error: ClickUsageError, words: Sequence[str]) -> UsageError:
         return UsageError(command, f"{_name(error.param)} is missing", hint=f"{command} --help shows an example")
     if isinstance(error, BadParameter) and error.param is not None:
         return UsageError(_name(error.param), _sentence(error.message))
-    if wrong := _unknown_command(error, words):
+    if wrong := _unknown_command(error, command, words):
         near = difflib.get_close_matches(wrong, getattr(error.ctx and error.ctx.command, "commands", {}), n=1)
         hint = f"did you mean {near[0]}?" if near else f"{command} --help lists the commands"
         return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)
@@ -52,19 +51,17 @@ def _typed(flag: str, words: Sequence[str]) -> str:
     return next((word for word in typed if word.replace("_", "-") == flag), flag)
 
 
-def _unknown_command(error: ClickUsageError, words: Sequence[str]) -> str | None:
-    """The word that should name a command, where the error is about one that does not exist."""
-    if error.ctx is None or not error.message.startswith("No such command"):
-        return None
-    names = [word for word in words if not word.startswith("-")]
-    depth = len(error.ctx.command_path.split()) - 1  # gpt itself is no word of the arguments
-    return names[depth] if depth < len(names) else None
+def _unknown_command(error: ClickUsageError, command: str, words: Sequence[str]) -> str | None:
+    """The word after `gpt data` or so that should name a command, where the error is about one that does not exist."""
+    depth = len(command.split()) - 1  # gpt itself is no word of the arguments
+    return words[depth] if error.message.startswith("No such command") and depth < len(words) else None
 
 
 def _name(parameter: object) -> str:
     """A flag as `--flag`, an argument as in the help."""
     flags = [flag for flag in getattr(parameter, "opts", []) if flag.startswith("-")]
-    return flags[0] if flags else str(getattr(parameter, "metavar", None) or getattr(parameter, "name", ""))
+    argument = getattr(parameter, "metavar", None) or getattr(parameter, "name", "")
+    return flags[0] if flags else str(argument).strip("[].")
 
 
 def _sentence(message: str) -> str:

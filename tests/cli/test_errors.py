@@ -1,84 +1,266 @@
-"""What a user gets to read when something is wrong: exact texts and exit codes."""
+"""What gpt prints when something is wrong: exact texts and exit codes."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
-from support.helpers import Outcome, RunCommand
+from support.helpers import RunCommand
 
 import gpt_cli.cli.app as app
 from gpt_cli.cli.work import sample as sample_module
 
-TABLE = [
-    (["trian"], 2, ["error: gpt: no such command 'trian'; see gpt --help", "hint: did you mean train?"]),
-    (["train"], 2, ["error: gpt train: --config is missing; name a YAML file or a shipped config", "hint: gpt train --config tiny"]),
-    (["train", "--confg", "x"], 2, ['error: gpt train: no such flag "--confg"; see gpt train --help', "hint: did you mean --config?"]),
-    (["train", "--config", "smoke", "extra"], 2, ["error: gpt train: got unexpected extra argument(s) (extra); see gpt train --help"]),
-    (["train", "--config", "smal"], 2, [
-        'error: "smal": no such config file', "hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny"]),
-    (["train", "--config", "smoke", "--max-steps", "0"], 2, ["error: --max-steps: 0 is out of range; use a whole number from 1"]),
-    (["train", "--config", "smoke", "--seed", "x"], 2, ['error: --seed: "x" is not a whole number; use a whole number from 0']),
-    (["train", "--config", "smoke", "--dtype", "fp16"], 2, ['error: --dtype: "fp16" is not allowed; use auto | float32 | bfloat16']),
-    (["train", "--config", "smoke", "--device", "tpu"], 2, ['error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N']),
-    (["train", "--config", "smoke", "--resume", "--overwrite"], 2, ["error: --overwrite: contradicts --resume; use one of them"]),
-    (["train", "--resume", "--out", "runs/new"], 2, [
-        'error: gpt train: there is no run in "runs/new"; --config is needed to begin one']),
-    (["train", "--config", "smoke", "--data", "nothere.txt", "--out", "o"], 3, [
-        'error: "nothere.txt": no such file',
-        "hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"]),
-    (["train", "--config", "smoke", "--data", "short.txt", "--out", "o"], 3, [
-        "error: corpus: its training part has 1 token; context_length 32 needs at least 33",
-        "hint: add text with --data, or lower --set model.context_length"]),
-    (["train", "--config", "smoke", "--out", "short.txt"], 2, ['error: "short.txt": is not a directory; --out names a directory']),
-    (["sample", "--prompt", "x", "--run", "nothere"], 4, [
-        'error: "nothere": no such run or checkpoint', "hint: runs here: runs/smoke"]),
-    (["sample", "--prompt", "x", "--run", "short.txt"], 4, [
-        'error: "short.txt": not a checkpoint of this program', "hint: gpt train writes them"]),
-    (["sample", "--prompt", "x", "--checkpoint", "7"], 4, ['error: "runs/smoke": has no checkpoint of step 7; its steps are 10, 20']),
-    (["sample", "--prompt", "x", "--checkpoint", "worst"], 2, ['error: --checkpoint: "worst" is not allowed; use best | last | a step']),
-    (["sample", "--prompt", "x", "--temperature", "nan"], 2, ['error: --temperature: "nan" is not allowed; use a number from 0']),
-    (["sample", "--prompt", "x", "--temperature", "-1"], 2, ['error: --temperature: "-1" is not allowed; use a number from 0']),
-    (["sample", "--prompt", "x", "--top_k", "-3"], 2, ['error: --top-k: "-3" is not allowed; use a whole number from 0']),
-    (["sample", "--prompt", "x", "--max-new-tokens", "1e3"], 2, [
-        'error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1000000']),
-    (["sample", "--prompt"], 2, ["error: --prompt: has no value; see gpt sample --help"]),
-    (["sample", "--prompt-file", "nothere.txt"], 3, ['error: "nothere.txt": no such file']),
-    (["sample", "--prompt-file", "latin.txt"], 3, [
-        "error: latin.txt: line 2: byte 0xe9 at offset 5 is not UTF-8; text is UTF-8",
-        "hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW"]),
-    (["attn-dump", "--prompt", "x", "--out", "a.gif"], 2, [
-        'error: --out: "a.gif" has no known ending; use .npz .safetensors .json .csv .html .png .svg']),
-    (["attn-dump", "--prompt", "x", "--out", "no/a.npz"], 5, ['error: writing "no/a.npz": no such directory', "hint: mkdir -p no"]),
-    (["attn-dump", "--prompt", "x", "--layers", "2"], 2, ['error: --layers: "2" is out of range; this model has 0 to 1']),
-    (["attn-dump", "--prompt", "x", "--stage", "query"], 2, [
-        'error: --stage: "query" is not allowed; use weights | scores | queries | keys | values | heads']),
-    (["attn-dump", "--prompt", "x", "--file-dtype", "int8"], 2, ['error: --file-dtype: "int8" is not allowed; use float32 | float16']),
-    (["sample", "--prompt", "x", "--device", "cuda:x"], 2, [
-        'error: --device: "cuda:x" is not allowed; use auto | cpu | cuda | cuda:N']),
-    (["sample", "--prompt", "x", "--checkpoint", "9" * 5000], 2, [
-        'error: --checkpoint: "' + "9" * 200 + '…" is not allowed; use best | last | a step']),
-    (["info", "runs/nothere"], 4, ['error: "runs/nothere": no such run or checkpoint', "hint: runs here: runs/smoke"]),
-    (["train", "--config", "smoke", "--data", "", "--out", "o"], 2, ['error: --data: "" is not allowed; use text or a list of texts']),
-    (["info"], 2, ["error: gpt info: PATH is missing; see gpt info --help"]),
-    (["config", "check", "typo.yaml"], 2, [
-        'error: typo.yaml:2: unknown key "model.d_modle"; see `gpt config schema` for those of model',
-        "error: typo.yaml:3: model.dropout: 2.0 is out of range; use a number from 0 and below 1",
-        "hint: did you mean model.d_model?"]),
-    (["data", "fetch", "luny"], 2, [
-        'error: "luny": not in the catalogue; known are python-docs, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing',
-        "hint: did you mean lunyu?"]),
-]  # fmt: skip
+TRANSCRIPT = r"""
+$ gpt trian
+error: gpt: there is no command "trian"
+hint: did you mean train?
+exit code 2
+
+$ gpt train
+error: gpt train: --config is missing; name a YAML file or a shipped config
+hint: gpt train --config tiny
+exit code 2
+
+$ gpt train --confg x
+error: gpt train: there is no flag "--confg"
+hint: did you mean --config?
+exit code 2
+
+$ gpt train --config smoke extra
+error: gpt train: "extra" belongs to no flag
+hint: put quotes around a text with spaces; gpt train --help lists the flags
+exit code 2
+
+$ gpt train --config smal
+error: "smal": no such config file
+hint: did you mean --config small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny
+exit code 2
+
+$ gpt train --config smoke --max-steps 0
+error: --max-steps: 0 is out of range; use a whole number from 1
+exit code 2
+
+$ gpt train --config smoke --seed x
+error: --seed: "x" is not a whole number; use a whole number from 0
+exit code 2
+
+$ gpt train --config smoke --dtype fp16
+error: --dtype: "fp16" is not allowed; use auto | float32 | bfloat16
+exit code 2
+
+$ gpt train --config smoke --device tpu
+error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
+exit code 2
+
+$ gpt train --config smoke --resume --overwrite
+error: --overwrite: contradicts --resume; use one of them
+exit code 2
+
+$ gpt train --resume --out runs/new
+error: gpt train: there is no run in "runs/new"; --config is needed to begin one
+exit code 2
+
+$ gpt train --config smoke --data nothere.txt --out o
+error: "nothere.txt": no such file
+hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`
+exit code 3
+
+$ gpt train --config smoke --data short.txt --out o
+error: corpus: its training part has 1 token; context_length 32 needs at least 33
+hint: add text with --data, or lower --set model.context_length
+exit code 3
+
+$ gpt train --config smoke --out short.txt
+error: "short.txt": is not a directory; --out names a directory
+exit code 2
+
+$ gpt sample --prompt x --run nothere
+error: "nothere": there is no such run or checkpoint
+hint: runs here: runs/smoke
+exit code 4
+
+$ gpt sample --prompt x --run short.txt
+error: "short.txt": this is not a checkpoint of gpt
+hint: gpt train writes checkpoints
+exit code 4
+
+$ gpt sample --prompt x --checkpoint 7
+error: "runs/smoke": this run has no checkpoint of step 7, only of 10, 20
+exit code 4
+
+$ gpt sample --prompt x --checkpoint worst
+error: --checkpoint: use best, last or the number of a step instead of "worst"
+exit code 2
+
+$ gpt sample --prompt x --temperature nan
+error: --temperature: "nan" is not allowed; use a number from 0
+exit code 2
+
+$ gpt sample --prompt x --temperature -1
+error: --temperature: "-1" is not allowed; use a number from 0
+exit code 2
+
+$ gpt sample --prompt x --top_k -3
+error: --top_k: "-3" is not allowed; use a whole number from 0
+exit code 2
+
+$ gpt sample --prompt x --max-new-tokens 1e3
+error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1000000
+exit code 2
+
+$ gpt sample --prompt
+error: --prompt: this flag needs a value
+hint: gpt sample --help lists the flags
+exit code 2
+
+$ gpt sample --prompt-file nothere.txt
+error: "nothere.txt": no such file
+exit code 3
+
+$ gpt sample --prompt-file latin.txt
+error: latin.txt: line 2: byte 0xe9 at offset 5 is not UTF-8; text is UTF-8
+hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW
+exit code 3
+
+$ gpt attn-dump --prompt x --out a.gif
+error: --out: "a.gif" has no known ending; use .npz .safetensors .json .csv .html .png .svg
+exit code 2
+
+$ gpt attn-dump --prompt x --out no/a.npz
+error: writing "no/a.npz": no such directory
+hint: mkdir -p no
+exit code 5
+
+$ gpt attn-dump --prompt x --layers 2
+error: --layers: "2" is out of range; this model has 0 to 1
+exit code 2
+
+$ gpt attn-dump --prompt x --stage query
+error: --stage: "query" is not allowed; use weights | scores | queries | keys | values | heads
+exit code 2
+
+$ gpt attn-dump --prompt x --file-dtype int8
+error: --file-dtype: "int8" is not allowed; use float32 | float16
+exit code 2
+
+$ gpt sample --prompt x --device cuda:x
+error: --device: "cuda:x" is not allowed; use auto | cpu | cuda | cuda:N
+exit code 2
+
+$ gpt info runs/nothere
+error: "runs/nothere": there is no such run or checkpoint
+hint: runs here: runs/smoke
+exit code 4
+
+$ gpt train --config smoke --data '' --out o
+error: --source: "" is not allowed; use text or a list of texts
+exit code 2
+
+$ gpt data lst
+error: gpt data: there is no command "lst"
+hint: did you mean list?
+exit code 2
+
+$ gpt sample --tempature 1
+error: gpt sample: there is no flag "--tempature"
+hint: did you mean --temperature?
+exit code 2
+
+$ gpt sample --xyz
+error: gpt sample: there is no flag "--xyz"
+hint: gpt sample --help lists the flags
+exit code 2
+
+$ gpt sample --prompt The value
+error: gpt sample: "value" belongs to no flag
+hint: put quotes around a text with spaces; gpt sample --help lists the flags
+exit code 2
+
+$ gpt sample --prompt x --prompt-file short.txt
+error: --prompt-file: a prompt comes from --prompt or from --prompt-file; leave one of them out
+exit code 2
+
+$ gpt sample --prompt-file ''
+error: --prompt-file: the name is empty; name a file or a directory
+exit code 2
+
+$ gpt sample --prompt x --run ''
+error: --run: the name is empty; name a file or a directory
+exit code 2
+
+$ gpt sample --prompt x --num_samples=0
+error: --num_samples: "0" is not allowed; use a whole number from 1 to 10000
+exit code 2
+
+$ gpt sample --prompt x --seed 9223372036854775808
+error: --seed: "9223372036854775808" is not allowed; use a whole number from 0 to 9223372036854775807
+exit code 2
+
+$ gpt sample --prompt x --json=1
+error: --json: this flag takes no value
+hint: gpt sample --help lists the flags
+exit code 2
+
+$ gpt eval --memorized
+error: gpt eval: there is no flag "--memorized"
+hint: did you mean --memorised?
+exit code 2
+
+$ gpt eval --data ''
+error: --data: the name is empty; name a file or a directory
+exit code 2
+
+$ gpt eval --run runs/nothere
+error: "runs/nothere": there is no such run or checkpoint
+hint: runs here: runs/smoke
+exit code 4
+
+$ gpt info smoke --checkpoint 3
+error: --checkpoint: smoke is a config, and only runs have checkpoints
+exit code 2
+
+$ gpt info ''
+error: PATH: the name is empty; name a file or a directory
+exit code 2
+
+$ gpt sample --prompt x --stop ''
+error: --stop: the text is empty; name the text before which a sample ends
+exit code 2
+
+$ gpt config check
+error: gpt config check: FILE is missing
+hint: gpt config check --help shows an example
+exit code 2
+
+$ gpt help smaple
+error: gpt: there is no command "smaple"
+hint: did you mean sample?
+exit code 2
+
+$ gpt config check typo.yaml
+error: typo.yaml:2: unknown key "model.d_modle"; see `gpt config schema` for those of model
+error: typo.yaml:3: model.dropout: 2.0 is out of range; use a number from 0 and below 1
+hint: did you mean model.d_model?
+exit code 2
+
+$ gpt data fetch luny
+error: "luny": not in the catalogue; known are python-docs, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing
+hint: did you mean lunyu?
+exit code 2
+"""
+BLOCKS = TRANSCRIPT.strip().split("\n\n")
 
 
-@pytest.mark.parametrize(("arguments", "code", "lines"), TABLE, ids=[" ".join(row[0]) for row in TABLE])
-def test_a_mistake_is_one_line_with_a_way_out(
-    arguments: list[str], code: int, lines: list[str], smoke_run: Path, run: RunCommand
-) -> None:
+@pytest.mark.parametrize("block", BLOCKS, ids=[block.splitlines()[0] for block in BLOCKS])
+def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run: RunCommand) -> None:
     Path("short.txt").write_text("short")
     Path("latin.txt").write_bytes(b"ab\ncd\xe9")
     Path("typo.yaml").write_text("model:\n  d_modle: 4\n  dropout: 2\n")
-    assert run(*arguments) == Outcome(code, "", "".join(line + "\n" for line in lines))
+    command = block.splitlines()[0]
+    outcome = run(*shlex.split(command)[2:])
+    assert f"{command}\n{outcome.err}exit code {outcome.code}" == block
+    assert outcome.out == ""
 
 
 def test_a_device_that_is_not_there_is_found_before_data_is_read(here: Path, run: RunCommand) -> None:
@@ -87,7 +269,7 @@ def test_a_device_that_is_not_there_is_found_before_data_is_read(here: Path, run
     assert outcome.err.startswith("error: device: cuda:9 is not there")
 
 
-def test_a_bug_is_called_one_and_debug_shows_where(
+def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> str:
@@ -96,24 +278,27 @@ def test_a_bug_is_called_one_and_debug_shows_where(
     monkeypatch.setattr(sample_module, "read_prompts", broken)
     quiet, loud = run("sample", "--prompt", "x"), run("sample", "--prompt", "x", "--debug")
     assert quiet.code == loud.code == 1
-    assert quiet.err == "error: internal: ZeroDivisionError: oops; this is a bug\nhint: add --debug for the traceback\n"
+    assert (
+        quiet.err
+        == "error: internal: this is a bug of gpt, ZeroDivisionError: oops\nhint: add --debug for the traceback\n"
+    )
     assert "Traceback" in loud.err
 
 
 @pytest.mark.parametrize(
     ("raised", "code", "start"),
     [
-        (MemoryError(), 5, "error: memory: out of memory"),
+        (MemoryError(), 5, "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             5,
-            "error: memory: out of memory",
+            "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples",
         ),
         (OSError(28, "No space left on device", "f"), 5, 'error: "f": no space left on the filesystem'),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
 )
-def test_what_the_machine_refuses_has_a_code(
+def test_what_the_machine_refuses_has_an_exit_code(
     raised: BaseException,
     code: int,
     start: str,
@@ -130,17 +315,38 @@ def test_what_the_machine_refuses_has_a_code(
     assert outcome.err.startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("gpt train", "halve the batch with --set train.micro_batch_size=8, or choose a smaller model"),
+        ("gpt attn-dump", "choose fewer with --layers 0 and --heads 0, or use a shorter prompt"),
+        ("gpt eval", None),
+    ],
+)
+def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> None:
+    assert app.MEMORY_HINTS.get(command) == hint
+    for name in app.MEMORY_HINTS:
+        assert app.named(name.split()[1:]) == name, "this command exists"
+
+
+def test_an_error_of_a_command_names_the_flag_as_typed(smoke_run: Path, run: RunCommand) -> None:
+    typed = run("sample", "--prompt", "x", "--prompt_file", "short.txt")
+    assert typed.err.startswith("error: --prompt_file: a prompt comes from --prompt or from")
+
+
+def test_a_tilde_in_quotes_is_the_home_directory(
+    copied: Path, run: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(here))
+    Path("prompt.txt").write_text("The value of")
+    found = run("sample", "--run", "~/runs/smoke", "--prompt-file", "~/prompt.txt", "--greedy", "--max-new-tokens", "2")
+    assert (found.code, found.err) == (0, "")
+    assert run("eval", "--data", "~/prompt.txt", "--run", "~/runs/smoke").code == 0
+    assert run("info", "~/runs/smoke").code == 0
+
+
 def test_flags_may_be_typed_with_either_dash(smoke_run: Path, run: RunCommand) -> None:
     one = run("sample", "--prompt", "a_b", "--max_new_tokens", "5", "--num_samples", "2", "--seed", "0")
     other = run("sample", "--prompt", "a_b", "--max-new-tokens", "5", "--num-samples", "2", "--seed", "0")
     assert one == other
     assert one.code == 0
-
-
-def test_help_has_an_example_for_every_command(run: RunCommand) -> None:
-    assert run().out == run("--help").out
-    for words in (["train"], ["sample"], ["attn-dump"], ["info"], ["config", "check"], ["data", "stats"]):
-        outcome = run(*words, "--help")
-        assert outcome.code == 0
-        assert f"Example: gpt {' '.join(words)}" in outcome.out
-    assert app.main.__doc__

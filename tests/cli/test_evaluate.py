@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+import torch
+from support.helpers import RunCommand, overflow
 
-from gpt_cli.cli.evaluate import coloured_text
+from gpt_cli.cli.work.evaluate import coloured_text
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 
@@ -22,7 +23,7 @@ def test_without_data_it_is_the_closing_loss_of_the_training(copied: Path, run: 
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
-def test_several_runs_stand_in_one_table(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+def test_several_runs_make_one_table(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The value of the expression is the value of its operands.\n" * 5)
     steps = [smoke_run / "checkpoints" / f"step-{step:08}.safetensors" for step in (10, 20)]
     outcome = run("eval", "--run", steps[0], "--run", steps[1], "--data", tmp_path / "a.txt")
@@ -38,7 +39,7 @@ def test_more_context_helps_or_at_least_changes_the_loss(smoke_run: Path, run: R
     assert losses[0] != losses[1]
 
 
-def test_the_price_of_int8_is_seen(smoke_run: Path, run: RunCommand) -> None:
+def test_int8_changes_the_loss_a_little(smoke_run: Path, run: RunCommand) -> None:
     losses = [json.loads(run("eval", "--json", *more).out)["runs"][0]["loss"] for more in ([], ["--quantize", "int8"])]
     assert 0 < abs(losses[1] - losses[0]) < 0.01
 
@@ -74,18 +75,103 @@ def test_samples_are_compared_with_the_training_text(smoke_run: Path, run: RunCo
     assert f"training text {found['memorised']['longest_length']}: " in run(*options).out
 
 
+@pytest.fixture
+def own_runs(here: Path, run: RunCommand) -> Path:
+    """Two runs on two files, a.txt and b.txt, of the working folder."""
+    for name in ("a", "b"):
+        Path(f"{name}.txt").write_text(f"{name} is {name} and no other letter.\n" * 60)
+        flags = ["--set", "tokenizer.kind=byte", "--max-steps", "2", "--out", f"runs/{name}", "--quiet"]
+        assert run("train", "--config", "smoke", "--data", f"{name}.txt", *flags).code == 0
+    return here
+
+
+def test_a_changed_text_is_reported_in_a_warning_the_table_and_the_json(own_runs: Path, run: RunCommand) -> None:
+    unchanged = run("eval", "--run", "runs/a")
+    assert unchanged.err == ""
+    assert unchanged.out.splitlines()[0].split()[-1] == "text"
+    assert unchanged.out.splitlines()[1].split()[-1] == "a.txt"
+    Path("a.txt").write_text("All of it is new.\n" * 60)
+    changed = run("eval", "--run", "runs/a")
+    assert changed.err == "warning: runs/a: a.txt has changed since this run was trained on it\n"
+    assert changed.out.splitlines()[1].endswith("a.txt (changed)")
+    (found,) = json.loads(run("eval", "--run", "runs/a", "--json").out)["runs"]
+    assert (found["text"], found["same_text"]) == ("a.txt", False)
+
+
+def test_another_working_folder_has_no_text_or_another_one(
+    own_runs: Path, run: RunCommand, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    path = own_runs / "runs" / "a"
+    missing = run("eval", "--run", path)
+    assert missing.code == 3
+    assert missing.err.startswith('error: "a.txt": ')
+    assert missing.err.endswith(f"hint: {path} was trained on it; measure another text with --data SOURCE\n")
+    Path("a.txt").write_text("Not what the run has read.\n" * 60)
+    assert "a.txt has changed since this run was trained on it" in run("eval", "--run", path).err
+
+
+def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: Path, run: RunCommand) -> None:
+    both = ["--run", "runs/a", "--run", "runs/b"]
+    apart = run("eval", *both)
+    warning = "warning: these runs are measured on different texts; --data SOURCE measures all on one\n"
+    assert apart.err == warning
+    assert [line.split()[-1] for line in apart.out.splitlines()] == ["text", "a.txt", "b.txt"]
+    together = run("eval", *both, "--data", "a.txt")
+    assert (together.code, together.err) == (0, "")
+    assert "text" not in together.out.splitlines()[0].split()
+
+
+def test_a_run_trained_from_stdin_asks_for_a_text(here: Path, run: RunCommand) -> None:
+    flags = ["--data", "-", "--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/piped", "--quiet"]
+    assert run("train", "--config", "smoke", *flags, stdin=b"from a pipe, " * 100).code == 0
+    outcome = run("eval", stdin=b"never read")
+    sentence = "runs/piped: this run was trained on text from stdin, which it does not keep"
+    assert (outcome.code, outcome.err) == (3, f"error: {sentence}\nhint: --data FILE\n")
+    assert run("eval", "--data", "-", stdin=b"another pipe").code == 0
+
+
+def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunCommand) -> None:
+    overflow(copied / "checkpoints" / "best.safetensors")
+    outcome = run("eval")
+    assert (outcome.code, outcome.out) == (4, "")
+    assert outcome.err.startswith("error: ")
+
+
+def test_long_work_off_a_terminal_prints_lines(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.terminal.LINE_SECONDS", 0.0)
+    lines = run("eval").err.splitlines()
+    assert re.fullmatch(r"evaluating: [\d,]+ of [\d,]+ tokens", lines[0])
+    assert run("eval", "--quiet").err == ""
+
+
+def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> None:
+    before = torch.get_num_threads()
+    try:
+        assert run("eval", "--threads", "1").code == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "error"),
     [
-        (["--stride", "33"], 2, '--stride: 33 is more than the context length of runs/smoke/checkpoints/best.safetensors; use 1 to 32'),
-        (["--stride", "0"], 2, '--stride: "0" is not allowed; use a whole number from 1'),
-        (["--per-token", "--run", "a", "--run", "b"], 2, "--per-token: is asked for 2 runs; name one with --run"),
-        (["--data", "one.txt"], 3, "--data: is one token long; nothing can be predicted"),
+        ("--stride 33", 2, "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
+        ("--stride 0", 2, '--stride: "0" is not allowed; use a whole number from 1'),
+        (
+            "--per-token --run runs/smoke --run runs/smoke",
+            2,
+            "--per-token: it shows one run, and --run names 2; name one",
+        ),
+        ("--data one.txt", 3, "--data: the text is one token long, so there is nothing to predict"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_measured_is_told(
-    copied: Path, run: RunCommand, here: Path, flags: list[str], code: int, error: str
+)
+def test_a_measurement_that_is_impossible_is_refused(
+    copied: Path, run: RunCommand, here: Path, flags: str, code: int, error: str
 ) -> None:
     (here / "one.txt").write_text("a")
-    outcome = run("eval", *flags)
+    outcome = run("eval", *flags.split())
     assert (outcome.code, outcome.err) == (code, f"error: {error}\n")

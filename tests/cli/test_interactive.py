@@ -27,7 +27,7 @@ class Terminal:
             os.execve(command[0], command, os.environ | {"TERM": "dumb"})
 
     def until(self, text: str) -> str:
-        """What is shown up to a text, which must come."""
+        """What the terminal shows before a text, which must come."""
         deadline = time.monotonic() + TIMEOUT
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen
@@ -43,13 +43,13 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def test_lines_are_continued_settings_change_and_ctrl_c_ends_the_answer_alone(smoke_run: Path) -> None:
+def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smoke_run: Path) -> None:
     terminal = Terminal("--max-new-tokens", "8")
-    terminal.until("Ctrl-D leaves")
+    terminal.until("Ctrl-D leaves, /help lists")
     answers = []
-    for setting in ("/seed 3", "/temperature 0", "/seed 4"):
+    for choice in ("/seed 3", "/temperature 0", "/seed 4"):
         terminal.until("> ")
-        terminal.type(setting + "\n")
+        terminal.type(choice + "\n")
         terminal.until("> ")
         terminal.type("The value\n")
         terminal.until("The value\r\n")
@@ -66,18 +66,21 @@ def test_lines_are_continued_settings_change_and_ctrl_c_ends_the_answer_alone(sm
     terminal.type("\x03")
     terminal.until("\r\n> ")
     terminal.type("/warmth 3\n")
-    terminal.until("warning: /warmth is not known; type the beginning of a text")
+    terminal.until('warning: there is no "/warmth"; /help lists what you can change')
+    terminal.until("> ")
+    terminal.type("/help\n")
+    terminal.until("/seed 4\r\n/temperature 0.0\r\n/top-k off\r\n")
     terminal.until("> ")
     terminal.type("\x04")
     assert terminal.code() == 0
 
 
-def test_settings_are_read_as_the_flags_are() -> None:
-    settings = SamplingChoices({"temperature": 0.8}).changed("/top_p 0.5").changed("/temperature 1.5")
-    assert settings.values == {"temperature": 1.5, "top-p": 0.5}
-    assert settings.changed("/seed 0").seed() == 0
+def test_choices_are_read_as_the_flags_are() -> None:
+    choices = SamplingChoices({"temperature": 0.8}).changed("/top_p 0.5").changed("/temperature 1.5")
+    assert choices.values == {"temperature": 1.5, "top-p": 0.5}
+    assert choices.changed("/seed 0").seed() == 0
     with pytest.raises(typer.BadParameter, match=re.escape('"-1" is not allowed; use a number from 0')):
-        settings.changed("/temperature -1")
+        choices.changed("/temperature -1")
 
 
 def test_an_earlier_line_comes_back_with_the_key_for_it(smoke_run: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, overflow
 
 import gpt_cli
 
@@ -22,7 +22,7 @@ def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path,
     assert not first.out.startswith("The value")
 
 
-def test_without_a_seed_one_is_chosen_and_told(smoke_run: Path, run: RunCommand) -> None:
+def test_without_a_seed_one_is_chosen_and_printed(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("sample", "--prompt", "The", "--max-new-tokens", "10")
     seed = outcome.err.split("--seed ")[1].strip()
     assert run("sample", "--prompt", "The", "--max-new-tokens", "10", "--seed", seed).out == outcome.out
@@ -33,10 +33,10 @@ def test_a_prompt_comes_from_a_flag_a_file_or_stdin(smoke_run: Path, run: RunCom
     options = ["--greedy", "--max-new-tokens", "8"]
     by_flag = run("sample", "--prompt", "The value", *options, stdin=b"never read")
     assert by_flag.code == 0
-    for arguments, stdin in (
-        (["--prompt-file", tmp_path / "prompt.txt"], b"never read"), ([], b"The value\n"), (["--prompt", "-"], b"The value"),
-    ):  # fmt: skip
-        assert run("sample", *arguments, *options, stdin=stdin).out == by_flag.out
+    by_file = run("sample", "--prompt-file", tmp_path / "prompt.txt", *options, stdin=b"never read")
+    piped = run("sample", *options, stdin=b"The value\n")
+    asked = run("sample", "--prompt", "-", *options, stdin=b"The value")
+    assert by_flag.out == by_file.out == piped.out == asked.out
 
 
 def test_greedy_is_temperature_zero_and_top_k_one(smoke_run: Path, run: RunCommand) -> None:
@@ -64,14 +64,15 @@ def test_several_samples_come_in_one_batch_and_the_first_is_that_of_one(smoke_ru
     assert text == "\n---\n".join(sample["text"] for sample in three["samples"]) + "\n"
 
 
-def test_a_file_holds_one_prompt_a_line_and_all_share_a_batch(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+def test_a_file_contains_one_prompt_per_line_and_all_share_a_batch(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
     (tmp_path / "prompts.txt").write_text("The value of\n\nA\r\nthe statement\n")
     options = ["--seed", "4", "--max-new-tokens", "9", "--num-samples", "2", "--json"]
     found = json.loads(run("sample", "--prompt-file", tmp_path / "prompts.txt", *options).out)
-    assert [sample["prompt"] for sample in found["samples"]] == [
-        "The value of", "The value of", "A", "A", "the statement", "the statement",
-    ]  # fmt: skip
-    for number, prompt in enumerate(("The value of", "A", "the statement")):
+    prompts = ["The value of", "A", "the statement"]
+    assert [sample["prompt"] for sample in found["samples"]] == [prompt for prompt in prompts for _ in range(2)]
+    for number, prompt in enumerate(prompts):
         alone = json.loads(run("sample", "--prompt", prompt, *options).out)["samples"]
         together = found["samples"][2 * number : 2 * number + 2]
         assert [sample["tokens"] for sample in together] == [sample["tokens"] for sample in alone]
@@ -157,18 +158,20 @@ def test_sampling_needs_nothing_but_the_checkpoint(
     assert run("sample", "--run", "alone.safetensors", *options).out == expected
 
 
+@pytest.mark.parametrize("flags", [["--greedy"], ["--seed", "1", "--json"]], ids=["text", "json"])
+def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunCommand, flags: list[str]) -> None:
+    overflow(copied / "checkpoints" / "best.safetensors")
+    outcome = run("sample", "--prompt", "The value of", "--quiet", *flags)
+    assert (outcome.code, outcome.out) == (4, "")
+    assert outcome.err.startswith("error: ")
+
+
 def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
     command = [
         sys.executable,
         "-m",
         "gpt_cli",
-        "sample",
-        "--prompt",
-        "The",
-        "--seed",
-        "0",
-        "--max-new-tokens",
-        "5000",
+        *["sample", "--prompt", "The", "--seed", "0", "--max-new-tokens", "5000"],
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt_cli.cli.app import main
+from gpt_cli.__main__ import run
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config
 from gpt_cli.config.yaml_subset import Document
@@ -47,7 +47,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
     given, out, err = _Standard(stdin), _Standard(), _Standard()
     sys.stdin, sys.stdout, sys.stderr = given, out, err
     try:
-        code = main([str(argument) for argument in arguments])
+        code = run([str(argument) for argument in arguments])
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
     return Outcome(code, out.text(), err.text())
@@ -72,6 +72,17 @@ def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1  # among the weights
     path.write_bytes(content)
+
+
+def overflow(path: Path) -> None:
+    """Make the weights of a checkpoint so large that its logits are not finite, while the file stays intact."""
+    from dataclasses import replace
+
+    from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+
+    stored = read_checkpoint(path)
+    huge = {name: weight * 1e30 for name, weight in stored.weights.items()}
+    save_checkpoint(path, replace(stored, weights=huge))
 
 
 def sharp_model(vocab_size: int, *settings: str) -> GPT:

@@ -1,8 +1,7 @@
-"""gpt info."""
-
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from support.helpers import RunCommand
@@ -10,7 +9,7 @@ from support.helpers import RunCommand
 import gpt_cli
 
 
-def test_info_counts_a_config_and_its_run_alike(smoke_run: Path, run: RunCommand) -> None:
+def test_a_config_and_its_run_have_the_same_figures(smoke_run: Path, run: RunCommand) -> None:
     config, trained = (json.loads(run("info", path, "--json").out) for path in ("smoke", smoke_run))
     for key in (
         "vocab_size",
@@ -28,7 +27,7 @@ def test_info_counts_a_config_and_its_run_alike(smoke_run: Path, run: RunCommand
     assert trained["checkpoints"]["step-00000020.safetensors"].endswith("resumable")
 
 
-def test_info_verifies_every_byte(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+def test_every_byte_is_verified(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     content = bytearray((smoke_run / "checkpoints" / "step-00000020.safetensors").read_bytes())
     content[-3] ^= 4
     path = tmp_path / "c.safetensors"
@@ -38,13 +37,13 @@ def test_info_verifies_every_byte(smoke_run: Path, run: RunCommand, tmp_path: Pa
     assert outcome.err.startswith(f'error: "{path}": the file is damaged: its content does not match its digest')
 
 
-def test_info_tells_what_each_form_of_attention_caches(run: RunCommand) -> None:
+def test_each_form_of_attention_has_its_cache_counted(run: RunCommand) -> None:
     facts = json.loads(run("info", "smoke", "--json").out)
     assert facts["cache_bytes_by_attention"] == {"multi_head": 512, "grouped_query": 256, "latent": 64}
     assert facts["cache_bytes_per_token"] == 512
 
 
-def test_info_is_a_table_for_people(smoke_run: Path, run: RunCommand) -> None:
+def test_people_get_a_table(smoke_run: Path, run: RunCommand) -> None:
     out = run("info", "smoke").out
     rows = [line.rsplit("  ", 1) for line in out.splitlines()]
     assert ["  feed-forward", "16,704"] in [
@@ -53,6 +52,24 @@ def test_info_is_a_table_for_people(smoke_run: Path, run: RunCommand) -> None:
     # two blocks in float32: keys and values of 2 x 16, of one head of 16, and a latent of 8
     cache = [line.split() for line in out.splitlines()[-5:]]
     assert cache == [
-        ["cache", "memory", "per", "token", "512", "bytes"], ["cache", "memory", "by", "attention"],
-        ["multi_head", "512", "bytes"], ["grouped_query", "256", "bytes"], ["latent", "64", "bytes"],
-    ]  # fmt: skip
+        ["cache", "memory", "per", "token", "512", "bytes"],
+        ["cache", "memory", "by", "attention"],
+        ["multi_head", "512", "bytes"],
+        ["grouped_query", "256", "bytes"],
+        ["latent", "64", "bytes"],
+    ]
+
+
+def test_parts_without_parameters_are_left_out(run: RunCommand) -> None:
+    parts = json.loads(run("info", "smoke", "--json").out)["parameters_by_part"]
+    assert "attention" in parts
+    assert all(parts.values())
+    assert "n-gram embedding" not in run("info", "smoke").out
+
+
+def test_without_a_path_it_is_about_the_newest_run(copied: Path, run: RunCommand) -> None:
+    outcome = run("info", "--json")
+    assert (outcome.code, outcome.err) == (0, "runs/smoke\n")
+    assert json.loads(outcome.out)["checkpoint"] == "runs/smoke/checkpoints/best.safetensors"
+    os.rename("runs", "elsewhere")
+    assert run("info").code == 4
