@@ -41,7 +41,7 @@ def read_request(
     if out == "":
         raise UsageError("--out", "it is empty, and names the run directory")
     if config is None and not (resume and out):
-        sentence = "--config is missing, which names a YAML file or a shipped config"
+        sentence = "--config is missing; name a YAML file or a shipped config"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config) and out is None:
         raise UsageError("--out", "a config that no file names needs the name of its run directory")

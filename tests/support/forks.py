@@ -51,8 +51,15 @@ class Server:
     """A process that has imported everything, and forks once for each command; one command at a time."""
 
     def __init__(self) -> None:
+        tests = str(Path(__file__).parents[1])  # from where the server imports this package
+        path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=os.environ | {"PYTHONPATH": path},
         )
 
     def run(self, request: dict[str, Any], signals: Signals) -> tuple[int, float, float]:
