@@ -3,16 +3,20 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import traceback
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+import gpt_cli.model
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.dropout import DropMasks
 
 VOCAB = 17
+MODEL_FILES = Path(gpt_cli.model.__file__).parent
 CHOICES = list(itertools.product(("learned", "sinusoidal", "rope", "none"), ("layernorm", "rmsnorm"), ("pre", "post")))
 
 
@@ -145,6 +149,23 @@ def test_next_logits_are_the_last_row() -> None:
 def test_the_same_seed_draws_the_same_weights() -> None:
     for one, other in zip(make().parameters(), make().parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_four_calls_lead_from_the_model_to_the_product_of_queries_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in the files of the model; torch's own way from a module to its `forward` is not."""
+    found: list[list[str]] = []
+    product = torch.baddbmm
+
+    def watched(*given: Tensor, alpha: float) -> Tensor:
+        frames = [(Path(frame.filename), frame.name) for frame in traceback.extract_stack()]
+        found.append([f"{file.stem}.{name}" for file, name in frames if file.parent == MODEL_FILES])
+        return product(*given, alpha=alpha)
+
+    monkeypatch.setattr(torch, "baddbmm", watched)
+    model = make()
+    model(ids())
+    # the fourth call is the product itself
+    assert found == [["gpt.forward", "block.forward", "attention.forward", "attention.attend"]] * len(model.blocks)
 
 
 def test_the_default_model_has_the_published_shape() -> None:
