@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
-from gpt_cli.model.attention import SelfAttention
+from gpt_cli.model.attention import SelfAttention, attend
 from gpt_cli.model.positions import rotate
 from gpt_cli.sampling.products import Products
 
@@ -61,14 +61,6 @@ class Cache(ABC):
         """Bring slots `begin` to `end` to the front."""
         self.kept[..., : end - begin, :] = self.kept[..., begin:end, :].clone()
 
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of the N queries of each of n groups: [n, N, K], [n, S, K], [n, S, K'], [n, N, S] -> [n, N, K']."""
-        if mask is None:
-            scores = torch.bmm(queries * self.scale, keys.transpose(1, 2))
-        else:
-            scores = torch.baddbmm(mask, queries, keys.transpose(1, 2), alpha=self.scale)
-        return torch.bmm(scores.softmax(dim=-1), values)
-
     def spread(self, mask: Tensor | None) -> Tensor | None:
         """A mask [R, 1, T, S] for the queries of each group, which stand below each other: [R * G, H // G * T, S]."""
         if mask is None:
@@ -103,8 +95,8 @@ class KeyValueCache(Cache):
         queries, keys = turning.split((H, G), dim=1)
         self.kept[0][window.rows, :, window.begin : window.end] = keys
         self.kept[1][window.rows, :, window.begin : window.end] = values
-        keys, values = self.kept[:, window.rows, :, window.first : window.end].view(2, R * G, -1, K)
-        mixed = self.look(queries.reshape(R * G, H // G * T, K), keys, values, window.mask)
+        keys, values = self.kept[:, window.rows, :, window.first : window.end]
+        mixed, _ = attend(queries.reshape(R, G, H // G * T, K), keys, values, window.mask, self.scale)
         return mixed.view(R, H, T, K).transpose(1, 2).reshape(R * T, H * K)
 
 
@@ -151,7 +143,8 @@ class LatentCache(Cache):
             latents = torch.cat([latents[..., :C], rotate(latents[..., C:], window.rotation[:, :, 0])], dim=-1)
         self.kept[window.rows, window.begin : window.end] = latents
         keys = self.kept[window.rows, window.first : window.end]
-        mixed = self.look(absorbed.reshape(N, H * T, C + R), keys, keys[..., :C], window.mask)
+        queries, keys = absorbed.reshape(N, 1, H * T, C + R), keys[:, None]
+        mixed, _ = attend(queries, keys, keys[..., :C], window.mask, self.scale)
         outputs = self.absorbed_values(mixed.view(N, H, T, C).transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)
 
