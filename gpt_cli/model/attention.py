@@ -102,21 +102,20 @@ def attend(
     dropout: float = 0.0,
     keep: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """All heads at once: [B, H, T, K], [B, H, S, K], [B, H, S, K'] -> mixed values [B, H, T, K'], weights [B, H, T, S].
+    """N heads at once: [N, T, K], [N, S, K], [N, S, K'] -> mixed values [N, T, K'], weights [N, T, S].
 
-    The weights are softmax(queries keysᵀ * scale + bias), before dropout. `bias` is [T, S] or [B * H, T, S]; None adds
-    nothing. `dropout` is a rate; `keep` [B, H, T, S] says which weights stay, None lets torch draw.
+    N counts the heads of all sequences of a batch. The weights are softmax(queries keysᵀ * scale + bias), before
+    dropout. `bias` is [T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] says which weights
+    stay, None lets torch draw.
     """
-    shape = queries.shape[:2]
-    queries, keys, values = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
     if bias is None:
         scores = torch.bmm(queries * scale, keys.transpose(1, 2))
     else:
         # added inside the product, which saves a pass over the scores
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scale)
     weights = scores.softmax(dim=-1)
-    kept = drop_out(weights, None if keep is None else keep.flatten(0, 1), dropout) if dropout else weights
-    return torch.bmm(kept, values).unflatten(0, shape), weights.unflatten(0, shape)
+    kept = drop_out(weights, keep, dropout) if dropout else weights
+    return torch.bmm(kept, values), weights
 
 
 class SelfAttention(nn.Module, ABC):
@@ -152,7 +151,10 @@ class SelfAttention(nn.Module, ABC):
         if x.is_cuda and not dropout:  # on a CPU `attend` is faster than the flash kernel at these lengths
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
-            mixed, _ = attend(queries, keys, values, causal_bias(x.shape[1], queries), self.scale, dropout, keep)
+            flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+            of_heads = None if keep is None else keep.flatten(0, 1)
+            mixed, _ = attend(*flat, causal_bias(x.shape[1], queries), self.scale, dropout, of_heads)
+            mixed = mixed.unflatten(0, queries.shape[:2])
         return self.projection_layer(join_heads(mixed))
 
     def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
@@ -167,7 +169,9 @@ class SelfAttention(nn.Module, ABC):
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
         """The stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
         queries, keys, values = self.project(x, rotation, heads)
-        mixed, weights = attend(queries, keys, values, causal_bias(x.shape[1], queries), self.scale)
+        flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        found = attend(*flat, causal_bias(x.shape[1], queries), self.scale)
+        mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in found)
         return Stages(queries, keys, values, attention_scores(queries, keys), weights, mixed)
 
 

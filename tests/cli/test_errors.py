@@ -84,7 +84,7 @@ def test_a_mistake_is_one_line_with_a_way_out(
 def test_a_device_that_is_not_there_is_found_before_data_is_read(here: Path, run: RunCommand) -> None:
     outcome = run("train", "--config", "smoke", "--device", "cuda:9", "--data", "nothere.txt")
     assert outcome.code == 5
-    assert outcome.err.startswith("error: device: cuda:9 is not there")
+    assert outcome.err.startswith("error: device: cuda:9 is not available")
 
 
 def test_a_bug_is_called_one_and_debug_shows_where(

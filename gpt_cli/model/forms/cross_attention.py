@@ -70,21 +70,21 @@ class CrossAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """Mixed values [B, H, T, K], and weights [B, H, T, S] that are uniform where the mask hides all keys."""
+        B, H, T, S = len(query), len(self.heads), query.shape[1], key.shape[1]
         queries, keys, values = self._project("Wq", query), self._project("Wk", key), self._project("Wv", value)
-        scale = self.heads[0].scale
-        if mask is None:
-            return attend(queries, keys, values, None, scale, dropout)
-        bias = queries.new_zeros(mask.shape).masked_fill(mask & ~mask.all(dim=-1, keepdim=True), -torch.inf)
-        if mask.dim() == 3:
-            size = (len(query), len(self.heads), query.shape[1], key.shape[1])
-            bias = bias[:, None].expand(size).flatten(0, 1)
-        mixed, weights = attend(queries, keys, values, bias, scale, dropout)
-        return mixed.masked_fill(_sees_nothing(mask), 0), weights
+        bias = None
+        if mask is not None:
+            bias = queries.new_zeros(mask.shape).masked_fill(mask & ~mask.all(dim=-1, keepdim=True), -torch.inf)
+            bias = bias if mask.dim() == 2 else bias[:, None].expand(B, H, T, S).flatten(0, 1)
+        mixed, weights = (
+            part.unflatten(0, (B, H)) for part in attend(queries, keys, values, bias, self.heads[0].scale, dropout)
+        )
+        return mixed if mask is None else mixed.masked_fill(_sees_nothing(mask), 0), weights
 
     def _project(self, name: str, x: Tensor) -> Tensor:
-        """One matrix of every head in one product: [B, S, D] -> [B, H, S, K]."""
+        """One matrix of every head in one product: [B, S, D] -> [B * H, S, K]."""
         matrix = torch.cat([getattr(head, name).weight for head in self.heads])
-        return F.linear(x, matrix).unflatten(2, (len(self.heads), -1)).transpose(1, 2)
+        return F.linear(x, matrix).unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _sees_nothing(mask: Tensor) -> Tensor:
