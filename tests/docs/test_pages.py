@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gpt_cli.config.describing import settings_table
 from support.documents import CHINESE, DOCS, ENGLISH, ROOT, Shell, anchors, blocks
 from support.helpers import RunCommand
+
+from gpt_cli.config.describing import settings_table
 
 LINKED = [*ENGLISH, *CHINESE, ROOT / "tests/support/README.md", ROOT / "data/README.md"]
 
