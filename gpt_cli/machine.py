@@ -10,7 +10,7 @@ import shutil
 
 import torch
 
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.errors import EnvironmentFailure, counted
 
 # from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
 BFLOAT16_FROM_D_MODEL = 64
@@ -18,22 +18,21 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of auto, cpu, cuda or cuda:N; raises EnvironmentFailure for one that is not there."""
+    """The device of auto, cpu, cuda or cuda:N; raises EnvironmentFailure if this machine does not have it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name != "cpu":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         number = int(name.partition(":")[2] or 0)
         if number >= count:
-            found = f"this torch ({torch.__version__}) finds {count} CUDA devices"
-            raise EnvironmentFailure(
-                "device", f"{name} is not there, {found}", "use cpu or one that is", hint="--device cpu"
-            )
+            found = counted(count, "CUDA device") if count else "no CUDA device"
+            wrong = f"{name} is not available, because torch {torch.__version__} finds {found}"
+            raise EnvironmentFailure("device", wrong, hint="--device cpu")
     return torch.device(name)
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
-    """float32 or bfloat16; auto takes bfloat16 on CUDA and on CPUs that multiply it, for models wide enough."""
+    """float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough."""
     if name != "auto":
         return name
     multiplies = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_multiplies_bfloat16()
@@ -41,16 +40,16 @@ def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
-    """on or off; auto compiles `long` trainings on CUDA: a CPU gains too little for what it takes (NOTES.md).
+    """on or off; auto compiles `long` trainings on CUDA. A CPU gains too little for the time it takes (NOTES.md).
 
-    Raises EnvironmentFailure where a CPU's code would need a C++ compiler that is not there.
+    Raises EnvironmentFailure for a CPU if this machine has no C++ compiler.
     """
     if name == "auto":
         return "on" if device.type == "cuda" and long else "off"
     compiler = os.environ.get("CXX", "g++")
     if name == "on" and device.type == "cpu" and shutil.which(compiler) is None:
-        wrong = f"there is no C++ compiler, {compiler} is not found"
-        raise EnvironmentFailure("train.compile", wrong, "install one, or use off", hint="--compile off")
+        wrong = f"compiling for a CPU needs a C++ compiler, and {compiler} is not on the path"
+        raise EnvironmentFailure("train.compile", wrong, hint="--compile off")
     return name
 
 
@@ -60,7 +59,7 @@ def cpu_multiplies_bfloat16() -> bool:
 
 
 def processor() -> str:
-    """The model name of this machine's processor, as far as the system tells it."""
+    """The model name of this machine's processor, or its architecture where the system reports no name."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         for line in file:
             key, _, value = line.partition(":")
@@ -70,21 +69,21 @@ def processor() -> str:
 
 
 def product_dtype(name: str) -> torch.dtype:
-    """The dtype of products that a setting names."""
+    """The torch dtype of float32 or bfloat16."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
-    """A context in which products are computed in `dtype`; weights stay float32."""
+    """A context that computes products in `dtype`; weights stay float32."""
     if dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def reuse_memory() -> None:
-    """Tell the C library to keep what this process frees, for its next tensors; others than glibc are left alone.
+    """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
 
-    To ask the system for memory at each step costs more than the arithmetic of a small model (NOTES.md).
+    Asking the system for memory at each step costs more than the arithmetic of a small model (NOTES.md).
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         libc = ctypes.CDLL(None)
@@ -93,7 +92,7 @@ def reuse_memory() -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes that programs may still use without swapping; None where the system does not tell."""
+    """Bytes that programs may still use without swapping; None where the system does not report them."""
     with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
             if line.startswith("MemAvailable:"):

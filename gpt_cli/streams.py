@@ -1,8 +1,8 @@
-"""Randomness as a function of (seed, step): named streams, never shared, with nothing to save.
+"""Randomness as a function of (seed, step): streams with names, never shared, with nothing to save.
 
-Every random choice of the program is drawn from a key made of the seed and the names of what is drawn
-("dropout", step, layer, ...). A resumed run therefore draws what the uninterrupted one would have drawn,
-and drawing in one place never disturbs another.
+Every random choice of the program comes from a key made of the seed and the names of its purpose ("dropout", step,
+layer, ...). A resumed run therefore draws what an uninterrupted one would have drawn, and a draw in one place never
+disturbs another.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ def random_words(key: int, start: int, count: int) -> np.ndarray:
 
 
 def permutation(key: int, count: int) -> np.ndarray:
-    """The numbers 0..count-1 in the order that `key` gives them: int64 [count]."""
+    """The numbers 0..count-1 in an order that depends on `key`: int64 [count]."""
     return np.argsort(random_words(key, 0, count), kind="stable")

@@ -1,6 +1,6 @@
-"""Whatever runs on a GPU stays there: a tensor made on the CPU by mistake meets others, and most operations refuse that.
+"""Computations on a GPU stay there: most operations refuse a tensor that a mistake left on the CPU.
 
-No GPU is needed: torch's meta device stands for one. It computes shapes alone, and has no number to read.
+These tests need no GPU. torch's meta device takes its place: it computes shapes only, and has no numbers to read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VARIANTS = {
 }
 
 
-def test_a_tensor_of_the_cpu_is_refused_by_the_device_that_stands_for_a_gpu() -> None:
+def test_the_meta_device_refuses_a_tensor_of_the_cpu() -> None:
     with pytest.raises(RuntimeError, match="device"):
         _ = torch.ones(3, device="meta") + torch.ones(3)
 

@@ -11,20 +11,22 @@ from gpt_cli.machine import autocast, choose_compile, choose_device, choose_dtyp
 CPU = torch.device("cpu")
 
 
-def test_a_device_that_is_not_there_is_told_with_what_torch_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_an_error_that_says_what_torch_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("auto") == choose_device("cuda") == torch.device("cuda")
     assert choose_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(EnvironmentFailure, match=r"cuda:2 is not there, this torch .* finds 2 CUDA devices"):
+    with pytest.raises(
+        EnvironmentFailure, match=r"^device: cuda:2 is not available, because torch .* finds 2 CUDA devices$"
+    ):
         choose_device("cuda:2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose_device("auto") == CPU
-    with pytest.raises(EnvironmentFailure, match="finds 0 CUDA devices"):
+    with pytest.raises(EnvironmentFailure, match="finds no CUDA device"):
         choose_device("cuda")
 
 
-def test_auto_takes_bfloat16_where_the_processor_multiplies_it_and_the_model_is_wide(
+def test_auto_takes_bfloat16_if_the_processor_multiplies_it_and_the_model_is_wide(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: True)
@@ -43,7 +45,7 @@ def test_products_are_computed_in_the_chosen_type() -> None:
         assert (x @ x).dtype == torch.float32
 
 
-def test_compiling_is_for_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_compiles_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     assert [choose_compile("auto", cuda, long=long) for long in (False, True)] == ["off", "on"]
     assert choose_compile("auto", cpu, long=True) == "off"
@@ -52,7 +54,7 @@ def test_compiling_is_for_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(EnvironmentFailure) as raised:
         choose_compile("on", cpu, long=False)
     assert raised.value.lines() == [
-        "error: train.compile: there is no C++ compiler, no-such-compiler is not found; install one, or use off",
+        "error: train.compile: compiling for a CPU needs a C++ compiler, and no-such-compiler is not on the path",
         "hint: --compile off",
     ]
     assert choose_compile("on", cuda, long=False) == "on"

@@ -8,13 +8,13 @@ def test_keys_tell_seeds_and_names_apart() -> None:
     assert len(keys) == 10
 
 
-def test_words_do_not_depend_on_where_one_starts() -> None:
+def test_words_do_not_depend_on_the_start() -> None:
     key = stream_key(0, "x")
     assert (random_words(key, 100, 50) == random_words(key, 0, 200)[100:150]).all()
 
 
-def test_words_are_the_same_for_ever() -> None:
-    """Checkpoints are continued by later versions: change these numbers only with the checkpoint format."""
+def test_words_never_change() -> None:
+    """Later versions continue checkpoints: change these numbers only with the checkpoint format."""
     assert stream_key(1337, "dropout", 3) == 0xC32A96510A099543
     assert random_words(0x0123456789ABCDEF, 0, 3).tolist() == [3833571298, 4088512568, 822606692]
 

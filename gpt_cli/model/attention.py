@@ -1,4 +1,4 @@
-"""Attention: one head, written out; and many heads, which train by a fused twin on the same parameters."""
+"""Attention: one head, written out; then many heads, which train by a fused twin on the same parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt_cli.model.positions import rotate
 
 
 def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
-    """True where a query may not look, at the keys after it: bool [T, T]."""
+    """True at the keys after a query, where it may not look: bool [T, T]."""
     return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
 
 
@@ -25,12 +25,12 @@ def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def score_scale(size: int, scaled: bool = True) -> float:
-    """What scores of queries and keys of some size are multiplied with: 1 / sqrt(size), or 1 where not scaled."""
+    """The factor for scores of queries and keys of some size: 1 / sqrt(size), or 1 if not `scaled`."""
     return size**-0.5 if scaled else 1.0
 
 
 def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """softmax(scores * scale) over the keys that the mask leaves: [..., T, T] -> [..., T, T].
+    """softmax(scores * scale) over the keys that the mask does not hide: [..., T, T] -> [..., T, T].
 
     Each row sums to 1. Vaswani et al. 2017, eq. 1, where the scale is 1 / sqrt(K).
     """
@@ -48,8 +48,8 @@ class Stages(NamedTuple):
     heads: Tensor
 
 
-def head_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Stages:
-    """What one causal head does with its queries, keys and values [B, T, K], step by step."""
+def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Stages:
+    """One causal head, step by step, from its queries, keys and values [B, T, K]."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)
@@ -74,7 +74,7 @@ class Attention(nn.Module):
         queries, keys = self.Wq(x), self.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return head_stages(queries, keys, self.Wv(x), self.scale)
+        return causal_stages(queries, keys, self.Wv(x), self.scale)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
         """Where each token looks: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
@@ -87,12 +87,43 @@ class Attention(nn.Module):
         return weights @ stages.values
 
 
-class SelfAttention(nn.Module, ABC):
-    """What the forms of causal attention with H heads share: [B, T, D] -> [B, T, D].
+def causal_bias(num_tokens: int, like: Tensor) -> Tensor:
+    """The causal mask as numbers to add to scores: -inf where a query may not look, else 0; [T, T]."""
+    hidden = causal_mask(num_tokens, like.device)
+    return like.new_zeros(num_tokens, num_tokens).masked_fill(hidden, -torch.inf)
 
-    A form has parameters, and says twice how they make queries, keys and values of x: for one head (`head_stages`) and
-    for all at once (`project`). `fused` computes all heads in a few large products; off, each head computes itself.
-    Same parameters, same result up to rounding.
+
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    dropout: float = 0.0,
+    keep: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """N heads at once: [N, T, K], [N, S, K], [N, S, K'] -> mixed values [N, T, K'], weights [N, T, S].
+
+    N counts the heads of all sequences of a batch. The weights are softmax(queries keysᵀ * scale + bias), before
+    dropout. `bias` is [T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] says which weights
+    stay, None lets torch draw.
+    """
+    if bias is None:
+        scores = torch.bmm(queries * scale, keys.transpose(1, 2))
+    else:
+        # added inside the product, which saves a pass over the scores
+        scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=scale)
+    weights = scores.softmax(dim=-1)
+    kept = drop_out(weights, keep, dropout) if dropout else weights
+    return torch.bmm(kept, values), weights
+
+
+class SelfAttention(nn.Module, ABC):
+    """What all forms of causal attention with H heads share: [B, T, D] -> [B, T, D].
+
+    A form declares its parameters and computes queries, keys and values in two ways: for one head (`head_stages`) and
+    for all heads at once (`project`). With `fused`, all heads run in a few large products; without it, each head runs
+    by itself. Both use the same parameters and give the same result up to rounding.
     """
 
     num_heads: int
@@ -103,37 +134,45 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head by itself, without dropout; `rotation` [2, T, K] turns queries and keys."""
+        """The stages of one head, without dropout; `rotation` [2, T, K] turns queries and keys."""
 
     @abstractmethod
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of some heads at once, None stands for all: each [B, heads, T, K]."""
+        """Queries, keys and values of the given heads (None: of all) at once: each [B, heads, T, K]."""
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """In training `keep` [B, H, T, T] says which weights stay, else torch draws."""
-        mixed = self.fused_heads(x, rotation, keep) if self.fused else self.separate_heads(x, rotation, keep)
-        return self.projection_layer(mixed)
+        """In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw."""
+        if not self.fused:
+            return self.projection_layer(self.separate_heads(x, rotation, keep))
+        queries, keys, values = self.project(x, rotation)
+        dropout = self.dropout.p if self.training else 0.0
+        if x.is_cuda and not dropout:  # on a CPU `attend` is faster than the flash kernel at these lengths
+            mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
+        else:
+            flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+            of_heads = None if keep is None else keep.flatten(0, 1)
+            mixed, _ = attend(*flat, causal_bias(x.shape[1], queries), self.scale, dropout, of_heads)
+            mixed = mixed.unflatten(0, queries.shape[:2])
+        return self.projection_layer(join_heads(mixed))
 
     def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Each head by itself, side by side: [B, T, D] -> [B, T, D]."""
+        """Each head by itself, the outputs side by side: [B, T, D] -> [B, T, D]."""
         outputs = []
-        rate = self.dropout.p if self.training else 0.0
         for head in range(self.num_heads):
             stages = self.head_stages(head, x, rotation)
-            weights = F.dropout(stages.weights, rate) if keep is None else drop_out(stages.weights, keep[:, head], rate)
+            weights = self.dropout(stages.weights, None if keep is None else keep[:, head])
             outputs.append(weights @ stages.values)
         return torch.cat(outputs, dim=-1)
 
-    def fused_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """All heads at once: [B, T, D] -> [B, T, D]."""
-        rate = self.dropout.p if self.training else 0.0
-        return join_heads(mix_heads(*self.project(x, rotation), self.scale, rate, keep))
-
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """The stages of some heads, each [B, heads, T, K] or [B, heads, T, T]."""
-        return batched_stages(*self.project(x, rotation, heads), self.scale)
+        """The stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
+        queries, keys, values = self.project(x, rotation, heads)
+        flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        found = attend(*flat, causal_bias(x.shape[1], queries), self.scale)
+        mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in found)
+        return Stages(queries, keys, values, attention_scores(queries, keys), weights, mixed)
 
 
 class MultiHeadAttention(SelfAttention):
@@ -149,20 +188,13 @@ class MultiHeadAttention(SelfAttention):
         self.scale = self.heads[0].scale
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head by itself."""
+        """The stages of one head."""
         return self.heads[head].stages(x, rotation)
-
-    def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Each head by itself, side by side: [B, T, D] -> [B, T, D]."""
-        outputs = [
-            head(x, rotation, None if keep is None else keep[:, number]) for number, head in enumerate(self.heads)
-        ]
-        return torch.cat(outputs, dim=-1)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of some heads in one product, None stands for all: each [B, heads, T, K]."""
+        """Queries, keys and values of the given heads (None: of all) in one product: each [B, heads, T, K]."""
         chosen = range(self.num_heads) if heads is None else heads
         projections = F.linear(x, self.projection_weights(chosen))  # [B, T, 3 x heads x K]
         queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
@@ -171,44 +203,11 @@ class MultiHeadAttention(SelfAttention):
         return queries, keys, values
 
     def projection_weights(self, heads: Sequence[int]) -> Tensor:
-        """Wq of some heads, then Wk, then Wv, in one matrix: [3 x heads x K, D]; gradients flow back to the heads."""
+        """Wq of the given heads, then Wk, then Wv, in one matrix: [3 x heads x K, D]; gradients reach the heads."""
         chosen = [self.heads[head] for head in heads]
         return torch.cat([getattr(head, name).weight for name in ("Wq", "Wk", "Wv") for head in chosen])
 
 
 def join_heads(heads: Tensor) -> Tensor:
-    """The outputs of all heads side by side, as a projection layer wants them: [B, H, T, K] -> [B, T, D]."""
+    """The outputs of all heads side by side, the input of a projection layer: [B, H, T, K] -> [B, T, D]."""
     return heads.transpose(1, 2).flatten(2)
-
-
-def mix_heads(
-    queries: Tensor, keys: Tensor, values: Tensor, scale: float, dropout: float, keep: Tensor | None
-) -> Tensor:
-    """Causal attention of many heads at once: each [B, H, T, K] -> [B, H, T, K].
-
-    On a CPU the formula in batched form, which is faster than the flash kernel at these lengths; on CUDA a kernel of
-    torch's choice where no weights are dropped. `keep` [B, H, T, T] says which weights stay, else torch draws.
-    """
-    if queries.is_cuda and not dropout:
-        return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)
-    weights = _batched_weights(queries, keys, scale)
-    if keep is not None:
-        weights = drop_out(weights, keep.flatten(0, 1), dropout)
-    elif dropout:
-        weights = F.dropout(weights, dropout)
-    return torch.bmm(weights, values.flatten(0, 1)).unflatten(0, queries.shape[:2])
-
-
-def batched_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Stages:
-    """The stages of many heads at once, from what was projected: each [B, H, T, K]."""
-    weights = _batched_weights(queries, keys, scale).unflatten(0, queries.shape[:2])
-    return Stages(queries, keys, values, attention_scores(queries, keys), weights, weights @ values)
-
-
-def _batched_weights(queries: Tensor, keys: Tensor, scale: float) -> Tensor:
-    """`attention_weights` of queries and keys [B, H, T, K] under the causal mask, in fewer passes: [B*H, T, T]."""
-    T = queries.shape[-2]
-    # added to the scores inside their product, which saves a pass over them
-    future = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device), -torch.inf)
-    scores = torch.baddbmm(future, queries.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2), alpha=scale)
-    return scores.softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""A transformer block: attention and feed-forward, each with a norm and a residual."""
+"""A transformer block: attention and feed-forward, each with a norm and a residual connection."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.model.attention import MultiHeadAttention, SelfAttention
 from gpt_cli.model.dropout import Dropout, Keep
-from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
-from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
+from gpt_cli.model.forms import make_attention
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -19,20 +17,8 @@ def make_norm(config: ModelConfig) -> nn.Module:
     return nn.LayerNorm(config.d_model, bias=config.bias)
 
 
-def make_attention(config: ModelConfig) -> SelfAttention:
-    """The form of attention that a config names: [B, T, D] -> [B, T, D]."""
-    D, H, scaled = config.d_model, config.num_heads, config.scale == "head"
-    if config.attention == "grouped_query":
-        groups = config.key_value_heads
-        return GroupedQueryAttention(D, H, groups, config.dropout, bias=config.bias, scaled=scaled)
-    if config.attention == "latent":
-        sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.turned_size)
-        return LatentAttention(D, H, sizes, config.dropout, bias=config.bias, scaled=scaled)
-    return MultiHeadAttention(D, H, config.dropout, bias=config.bias, scaled=scaled)
-
-
 class FeedForward(nn.Module):
-    """Two layers with an activation between, each token by itself: [B, T, D] -> [B, T, D]."""
+    """Two layers with an activation between them, for each token by itself: [B, T, D] -> [B, T, D]."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -50,7 +36,7 @@ def relu_squared(x: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """[B, T, D] -> [B, T, D]; norms before each branch (pre) or after each sum (post)."""
+    """[B, T, D] -> [B, T, D]; the norms come before each branch (pre) or after each sum (post)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -62,16 +48,16 @@ class Block(nn.Module):
         self.pre_norm = config.norm_position == "pre"
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """What the heads of this block see of the residual stream: [B, T, D] -> [B, T, D]."""
+        """What the heads of this block read, made from the residual stream: [B, T, D] -> [B, T, D]."""
         return self.norm_1(x) if self.pre_norm else x
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None) -> Tensor:
-        """In training `keep` says what dropout leaves, else torch draws."""
+        """In training, `keep` says what dropout keeps; None lets torch draw."""
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
-        """The rest of the block, from its input and what its attention makes of that: each [B, T, D]."""
+        """The rest of the block, from its input and the output of its attention: each [B, T, D]."""
         _, attention, feed_forward = keep or (None, None, None)
         x = x + self.dropout(attended, attention)
         if self.pre_norm:

@@ -10,7 +10,7 @@ import torch
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 
-# rooms of the state dict, in the order of the forward pass; the first that a name contains counts it
+# parts of names in the state dict, in the order of the forward pass; the first that fits counts a parameter
 _PARTS = {
     "token_embedding": "token embedding",
     "ngram_embedding": "n-gram embedding",
@@ -24,7 +24,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """The costs of a model; bytes are of main or device memory."""
+    """The costs of a model; bytes refer to main or device memory."""
 
     parameters_by_part: dict[str, int]
     forward_flops_per_token: int
@@ -40,21 +40,21 @@ class Estimate:
 
 
 def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dtype: str) -> Estimate:
-    """What a model costs to train in micro-batches of some sequences, and to sample from.
+    """The costs of training with micro-batches of `micro_batch_size` sequences, and of sampling.
 
-    A product of [m, k] and [k, n] counts 2mkn operations; the backward pass counts twice the forward one.
-    Training holds weights, gradients and two moments (those of AdamW) in float32, and what the backward pass needs of
-    the forward one; sampling holds the weights and the cache of context_length tokens.
+    A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
+    holds weights, gradients and two moments (those of AdamW) in float32, and the activations that the backward pass
+    needs. Sampling holds the weights and a cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
     parameters = sum(parts.values())
-    seen = config.num_blocks * config.num_heads * config.context_length  # by a token, in all heads
+    seen = config.num_blocks * config.num_heads * config.context_length  # keys of a token in all heads
     # matrices only: a bias is added, not multiplied
     matrices = sum(matrix.numel() for matrix in model.blocks[0].parameters() if matrix.dim() == 2)
     products = config.num_blocks * matrices + config.d_model * vocab_size
     forward = 2 * (products + seen * (config.query_size + config.head_size))
-    # with a cache, queries of latent attention look at the latents themselves
+    # with a cache, the queries of latent attention see the latents themselves
     latent = config.attention == "latent"
     cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.head_size
     size = 2 if dtype == "bfloat16" else 4
@@ -71,17 +71,17 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """What a cache keeps of a token with each form of attention; those that are not the config's in their own sizes."""
+    """Bytes of cache per token for each form of attention; forms that the config does not use have default sizes."""
     own = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
-    others = {form: config.model_copy(update={"attention": form} | dict.fromkeys(own)) for form in forms}
+    others = {form: config.changed(attention=form, **dict.fromkeys(own)) for form in forms}
     return {
         form: sizes.num_blocks * sizes.cached_size * 4 for form, sizes in (others | {config.attention: config}).items()
     }
 
 
 def parameters_by_part(config: ModelConfig, vocab_size: int) -> dict[str, int]:
-    """The number of parameters of each part of the model; together all of them."""
+    """The number of parameters of each part that the model has; they add up to all of its parameters."""
     return _by_part(_laid_out(config, vocab_size), config.num_blocks)
 
 
@@ -90,19 +90,19 @@ def _by_part(model: GPT, num_blocks: int) -> dict[str, int]:
     for name, parameter in model.named_parameters():
         times = num_blocks if name.startswith("blocks.") else 1
         counts[next(part for key, part in _PARTS.items() if key in name)] += times * parameter.numel()
-    return counts
+    return {part: count for part, count in counts.items() if count}
 
 
 def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
-    """A model of one block, since all are equal, without memory."""
+    """A model of one block, since all blocks are equal, without memory for its weights."""
     with torch.device("meta"):
-        return GPT(config.model_copy(update={"num_blocks": 1}), vocab_size)
+        return GPT(config.changed(num_blocks=1), vocab_size)
 
 
 def _activation_bytes(config: ModelConfig, vocab_size: int, num_sequences: int, size: int) -> int:
-    """What the forward pass keeps for the backward one; `size` is that of a product's result in bytes."""
+    """What the forward pass keeps for the backward pass; `size` is that of an entry of a product's result, in bytes."""
     width, length = config.d_model, config.context_length
-    # queries, keys and values of all heads, and what latent attention makes them from
+    # queries, keys and values of all heads, and the latents behind them
     heads = config.num_heads * (2 * config.query_size + config.head_size)
     if config.attention == "latent":
         heads += config.cached_size + (config.query_latent_size or 0)

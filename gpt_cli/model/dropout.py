@@ -1,7 +1,7 @@
 """Dropout whose masks are a function of (seed, step, sequence, block, site): nothing to save, nothing shared.
 
-The masks come from a counter-based hash instead of a generator: the same on every device, for every split
-of a batch, and many times cheaper on a CPU than torch's serial Bernoulli draws (measured in NOTES.md).
+The masks come from a counter-based hash instead of a generator. They are the same on every device and for every split
+of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (NOTES.md has the measurement).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.streams import MULTIPLIERS, stream_key
@@ -20,7 +21,7 @@ _LANES = 2**16  # each 32-bit word gives two lanes of 16 bits
 
 
 class Keep(NamedTuple):
-    """Which entries stay, True, at the three places of a block where some are dropped."""
+    """The masks of a block's three places of dropout: True where an entry stays."""
 
     weights: Tensor  # [B, H, T, T]
     attention: Tensor  # [B, T, D]
@@ -29,7 +30,7 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """Which entries to keep at one step; `first_sequence` is the number of the batch's first sequence."""
+    """The masks of one training step; `first_sequence` is the number of the batch's first sequence."""
 
     rate: float
     seed: int
@@ -42,7 +43,7 @@ class DropMasks:
         return replace(self, block=block)
 
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
-        """All masks of the block, for a batch of the shape [B, T, D]."""
+        """All masks of the block for a batch of shape [B, T, D]."""
         B, T, _ = shape
         weights = self.keep("weights", (B, num_heads, T, T), device)
         return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
@@ -65,7 +66,7 @@ def random_words(key: int, start: int, count: int, device: torch.device) -> Tens
     for half in (key & 0xFFFFFFFF, key >> 32):
         words += _signed(half)
         for shift, multiplier in zip((16, 15, 16), (*MULTIPLIERS, 1), strict=True):
-            # the shift of a signed number drags its sign along, which the mask removes
+            # the shift of a signed number copies its sign, which the mask removes
             torch.bitwise_right_shift(words, shift, out=shifted)
             words ^= shifted.bitwise_and_((1 << (32 - shift)) - 1)
             if multiplier != 1:
@@ -78,15 +79,18 @@ def _signed(word: int) -> int:
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout that can be told what to keep; without a mask torch draws one, in training mode only."""
+    """nn.Dropout that accepts a mask of what to keep; both act in training mode only."""
 
     def forward(self, input: Tensor, keep: Tensor | None = None) -> Tensor:  # noqa: A002
-        if keep is None or not self.training or self.p == 0:
-            return super().forward(input)
-        return drop_out(input, keep, self.p)
+        return drop_out(input, keep, self.p) if self.training and self.p else input
 
 
-def drop_out(x: Tensor, keep: Tensor, rate: float) -> Tensor:
-    """Zero what is not kept and scale the rest by 1 / (1 - rate). Srivastava et al. 2014, section 10."""
+def drop_out(x: Tensor, keep: Tensor | None, rate: float) -> Tensor:
+    """Zero the entries that `keep` does not hold and scale the rest by 1 / (1 - rate); None lets torch draw.
+
+    Srivastava et al. 2014, section 10.
+    """
+    if keep is None:
+        return F.dropout(x, rate)
     # a product is several times faster on a CPU than masked_fill or where, forward and backward
     return x * (keep.to(x.dtype) * (1 / (1 - rate)))

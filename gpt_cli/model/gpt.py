@@ -20,7 +20,7 @@ from gpt_cli.model.positions import RotaryPositions, SinusoidalPositions
 class GPT(nn.Module):
     """A decoder-only transformer: ids [B, T] -> logits [B, T, V], for each position those of the next token.
 
-    Radford et al. 2019 in shape. `generator` draws the first weights, None is torch's own.
+    Radford et al. 2019 in shape. `generator` draws the initial weights; None uses torch's own.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
@@ -40,7 +40,7 @@ class GPT(nn.Module):
         elif config.positions == "rope":
             self.rotary = RotaryPositions(config.context_length, config.turned_size)
         self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
-        self._compiled: list[Callable[..., Tensor]] = []  # no part of the state dict
+        self._compiled: list[Callable[..., Tensor]] = []  # not in the state dict
         self.final_norm = make_norm(config)
         self.output_layer = None if config.tie_embeddings else nn.Linear(config.d_model, vocab_size, bias=False)
         if not self.token_embedding.weight.is_meta:
@@ -51,7 +51,7 @@ class GPT(nn.Module):
         return self.token_embedding.num_embeddings
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None) -> Tensor:
-        """Logits [B, T, V]; T is at most context_length. In training `masks` say what dropout drops."""
+        """Logits [B, T, V]; T is at most context_length. In training, `masks` say what dropout drops."""
         x, rotation = self.embed(ids)
         dropping = self.training and self.config.dropout > 0
         for number, block in enumerate(self._compiled if self.training and self._compiled else self.blocks):
@@ -62,7 +62,7 @@ class GPT(nn.Module):
         return self._logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
-        """Logits of the token after the last: [B, T] -> [B, V]; the output layer sees one position only."""
+        """Logits of the token after the last: [B, T] -> [B, V]; the output layer runs on one position only."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
@@ -72,9 +72,9 @@ class GPT(nn.Module):
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Iterator[Stages]:
-        """What happens in the heads, without dropout, one wanted layer after another; None stands for all.
+        """Yields the stages of the given heads in each of the given layers, without dropout; None means all.
 
-        The model runs no further than to the heads of the last wanted layer.
+        The model runs no further than the heads of the last of these layers.
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
@@ -87,29 +87,29 @@ class GPT(nn.Module):
             stages = attention.stages(seen, rotation, heads)
             yield stages
             if number < max(layers):
-                whole = list(heads) == list(range(self.config.num_heads))  # then they need not be computed again
+                whole = list(heads) == list(range(self.config.num_heads))  # then their outputs are known
                 attended = attention.projection_layer(join_heads(stages.heads)) if whole else attention(seen, rotation)
                 x = block.after_attention(x, attended)
 
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Where each token looks: ids [B, T] -> [L, B, H, T, T] for the wanted layers and heads, in model order."""
+        """Where each token looks: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and the heads."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
-        """Train by compiled blocks from now on, of the same parameters, or no longer; returns the model."""
+        """Train with compiled blocks, which share the parameters, or with plain ones again; returns the model."""
         self._compiled = [torch.compile(block) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 
     def use_fused(self, fused: bool) -> GPT:
-        """Choose between the fused twin and the separate heads, in every block; returns the model."""
+        """Run all heads of a block at once, or each by itself, in every block; returns the model."""
         for block in self.blocks:
             block.attention.fused = fused
         return self
 
     def embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Token and position embedding [B, T, D], and the rotation [2, T, size] where positions are rotary."""
+        """Token and position embeddings [B, T, D], and the rotation [2, T, size] of rotary positions."""
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
         x = self.token_embedding(ids)
@@ -125,9 +125,9 @@ class GPT(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
-        """Normal weights of deviation 0.02, those that end a residual branch smaller by sqrt(2 L); no biases.
+        """Normal weights of deviation 0.02, divided by sqrt(2 L) where they end a residual branch; biases are zero.
 
-        Tables of n-grams stay zero: most of their rows are met a few times or never.
+        Tables of n-grams stay zero, because training meets most of their rows a few times or never.
         """
         for name, parameter in self.named_parameters():
             if name.startswith("ngram_embedding"):
@@ -141,5 +141,5 @@ class GPT(nn.Module):
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
-    """A table without values yet: nn.Embedding draws some, for which the meta device imports a compiler in a second."""
+    """A table without values; nn.Embedding draws some, for which the meta device imports a compiler (a second)."""
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)

@@ -1,4 +1,4 @@
-"""How a model knows the order of its tokens: added to the embedding, or rotated into queries and keys."""
+"""How a model learns the order of its tokens: positions added to embeddings, or rotated into queries and keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SinusoidalPositions(nn.Module):
 
     def __init__(self, context_length: int, d_model: int):
         super().__init__()
-        # on the CPU even where a model is laid out without memory (meta), so that the table holds its values
+        # on the CPU even when the model is built on the meta device, so that the table has values
         angles = _angles(torch.arange(context_length, device="cpu"), d_model)
         table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
         self.register_buffer("table", table.float(), persistent=False)
@@ -30,14 +30,14 @@ class RotaryPositions(nn.Module):
     def __init__(self, context_length: int, size: int):
         super().__init__()
         self.size = size
-        # on the CPU even where a model is laid out without memory (meta), so that the table holds its values
+        # on the CPU even when the model is built on the meta device, so that the table has values
         self.register_buffer("table", self.at(torch.arange(context_length, device="cpu")), persistent=False)
 
     def forward(self, num_tokens: int) -> Tensor:
         return self.table[:, :num_tokens]
 
     def at(self, positions: Tensor) -> Tensor:
-        """Cosines and sines of any positions, also past the table: [...] -> float32 [2, ..., size]."""
+        """Cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
         angles = _angles(positions, self.size)
         angles = torch.cat([angles, angles], dim=-1)
         return torch.stack([angles.cos(), angles.sin()]).float()

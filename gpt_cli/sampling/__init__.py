@@ -1,1 +1,1 @@
-"""From a model and a prompt to new text."""
+"""New text from a model and a prompt."""

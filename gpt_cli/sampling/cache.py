@@ -1,4 +1,4 @@
-"""What decoding keeps of earlier tokens, and how new ones look at it, for each form of attention."""
+"""Attention of one layer in decoding: what it keeps of earlier tokens, and how new tokens look at them."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import torch
 from torch import Tensor
 
 from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
-from gpt_cli.model.attention import SelfAttention
+from gpt_cli.model.attention import SelfAttention, attend
 from gpt_cli.model.positions import rotate
 from gpt_cli.sampling.products import Products
 
 
 @dataclass(frozen=True)
 class Window:
-    """Where the last T tokens of R rows stand among the slots of a cache, and what they see.
+    """The slots of a cache that hold the last T tokens of R rows, and the slots that these tokens see.
 
-    They stand in slots `begin` to `end` and see those from `first` on. `mask`, in the form that `Cache.spread` gives
-    it, is -inf where a query may not look and 0 elsewhere, None where it may look everywhere. `rotation`
-    [2, R, 1, T, size] is that of rotary positions.
+    The tokens are in slots `start` to `end` and see the slots from `first` on. `bias` comes from `Cache.spread`: -inf
+    where a query may not look, 0 elsewhere; None lets each look everywhere. `rotation` [2, R, 1, T, size] is that of
+    rotary positions.
     """
 
     rows: slice | Tensor
     num_rows: int
-    begin: int
+    start: int
     end: int
     first: int
     rotation: Tensor | None
-    mask: Tensor | None
+    bias: Tensor | None
 
 
 class Cache(ABC):
-    """A layer's weights for attention, and what it keeps of each token of B rows in some slots."""
+    """The attention of a layer in decoding: copies of its weights, and slots for the tokens of B rows."""
 
     num_groups: int  # of heads that look at the same keys
 
@@ -46,40 +46,30 @@ class Cache(ABC):
 
     @abstractmethod
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """Of what is kept."""
+        """The shape of `kept`."""
 
     @abstractmethod
     def mix(self, x: Tensor, window: Window) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D], and give what their heads make of all: [R * T, D]."""
+        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, D]."""
 
-    def begin(self, num_rows: int, num_slots: int, like: Tensor) -> None:
-        """Make room for new rows; what is in it is nothing yet."""
+    def make_room(self, num_rows: int, num_slots: int, like: Tensor) -> None:
+        """Allocate slots for new rows, with undefined contents."""
         # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
         self.kept = like.new_empty(self.shape(num_rows, num_slots))
 
-    def move(self, begin: int, end: int) -> None:
-        """Bring slots `begin` to `end` to the front."""
-        self.kept[..., : end - begin, :] = self.kept[..., begin:end, :].clone()
+    def move(self, start: int, end: int) -> None:
+        """Move slots `start` to `end` to the front."""
+        self.kept[..., : end - start, :] = self.kept[..., start:end, :].clone()
 
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of the N queries of each of n groups: [n, N, K], [n, S, K], [n, S, K'], [n, N, S] -> [n, N, K']."""
-        if mask is None:
-            scores = torch.bmm(queries * self.scale, keys.transpose(1, 2))
-        else:
-            scores = torch.baddbmm(mask, queries, keys.transpose(1, 2), alpha=self.scale)
-        return torch.bmm(scores.softmax(dim=-1), values)
-
-    def spread(self, mask: Tensor | None) -> Tensor | None:
-        """A mask [R, 1, T, S] for the queries of each group, which stand below each other: [R * G, H // G * T, S]."""
-        if mask is None:
-            return None
-        R, _, T, S = mask.shape
+    def spread(self, bias: Tensor) -> Tensor:
+        """Repeat a bias [R, 1, T, S] for all queries of each group, one head below another: [R * G, H // G * T, S]."""
+        R, _, T, S = bias.shape
         H, G = self.num_heads, self.num_groups
-        return mask.expand(R, H, T, S).reshape(R * G, H // G * T, S)
+        return bias.expand(R, H, T, S).reshape(R * G, H // G * T, S)
 
 
 class KeyValueCache(Cache):
-    """Keeps keys and values of G heads [2, B, G, slots, K], of multi-head (G = H) and grouped-query attention."""
+    """Keeps keys and values of G heads [2, B, G, slots, K], for multi-head (G = H) and grouped-query attention."""
 
     def __init__(self, attention: MultiHeadAttention | GroupedQueryAttention, products: Products):
         super().__init__(attention, products)
@@ -89,31 +79,31 @@ class KeyValueCache(Cache):
         self.queries_keys_values = products.of(attention.projection_weights(range(attention.num_heads)))
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """Of what is kept."""
+        """The shape of `kept`."""
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
     def mix(self, x: Tensor, window: Window) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D], and give what their heads make of all: [R * T, D]."""
-        R, T = window.num_rows, window.end - window.begin
+        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, D]."""
+        R, T = window.num_rows, window.end - window.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
         turning, values = projections.split((H + G, G), dim=1)
         if window.rotation is not None:
             turning = rotate(turning, window.rotation)
         queries, keys = turning.split((H, G), dim=1)
-        self.kept[0][window.rows, :, window.begin : window.end] = keys
-        self.kept[1][window.rows, :, window.begin : window.end] = values
+        self.kept[0][window.rows, :, window.start : window.end] = keys
+        self.kept[1][window.rows, :, window.start : window.end] = values
         keys, values = self.kept[:, window.rows, :, window.first : window.end].view(2, R * G, -1, K)
-        mixed = self.look(queries.reshape(R * G, H // G * T, K), keys, values, window.mask)
+        mixed, _ = attend(queries.reshape(R * G, H // G * T, K), keys, values, window.bias, self.scale)
         return mixed.view(R, H, T, K).transpose(1, 2).reshape(R * T, H * K)
 
 
 class LatentCache(Cache):
-    """Keeps the latent and the rotary key alone: [B, slots, C + R].
+    """Keeps only the latent and the rotary key: [B, slots, C + R].
 
-    W_UK and W_UV are never applied to what is kept. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query is brought
-    to the width of the latent, and all heads look at the latents themselves; of the mix of these W_UV makes the
-    head's output. DeepSeek-AI 2024, section 2.1.2.
+    W_UK and W_UV never touch what the cache keeps. (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, so each query gets the
+    width of the latent and all heads look at the latents themselves; W_UV turns their mix into the output of the head.
+    DeepSeek-AI 2024, section 2.1.2.
     """
 
     num_groups = 1
@@ -132,12 +122,12 @@ class LatentCache(Cache):
         self.absorbed_values = products.batched([head.W_UV.weight for head in heads])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """Of what is kept."""
+        """The shape of `kept`."""
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, window: Window) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D], and give what their heads make of all: [R * T, D]."""
-        N, T, R = window.num_rows, window.end - window.begin, self.rotary_size
+        """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, D]."""
+        N, T, R = window.num_rows, window.end - window.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
         lower = x.to(self.dtype)
         queries = self.queries(lower if self.query_source is None else self.query_source(lower))
@@ -149,15 +139,15 @@ class LatentCache(Cache):
             turned = rotate(queries[..., K:].transpose(1, 2), window.rotation)
             absorbed = torch.cat([absorbed, turned], dim=-1)
             latents = torch.cat([latents[..., :C], rotate(latents[..., C:], window.rotation[:, :, 0])], dim=-1)
-        self.kept[window.rows, window.begin : window.end] = latents
+        self.kept[window.rows, window.start : window.end] = latents
         keys = self.kept[window.rows, window.first : window.end]
-        mixed = self.look(absorbed.reshape(N, H * T, C + R), keys, keys[..., :C], window.mask)
+        mixed, _ = attend(absorbed.reshape(N, H * T, C + R), keys, keys[..., :C], window.bias, self.scale)
         outputs = self.absorbed_values(mixed.view(N, H, T, C).transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)
 
 
 def make_cache(attention: SelfAttention, products: Products) -> Cache:
-    """The cache of a layer, in the form that its attention has."""
+    """The cache for the form of attention that a layer has."""
     if isinstance(attention, LatentAttention):
         return LatentCache(attention, products)
     assert isinstance(attention, MultiHeadAttention | GroupedQueryAttention)

@@ -1,4 +1,4 @@
-"""Decoding with a cache of what earlier tokens gave: each new token costs one token's work, not the whole window's."""
+"""Decoding with a cache of earlier tokens: each new token costs the work of one token, not of the whole window."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class _Layer:
 
 
 class Decoder:
-    """Continues a batch of sequences token by token, from copies of a model's weights in `dtype`.
+    """Continues a batch of sequences token by token, with copies of a model's weights.
 
-    Products with weights are in `dtype`, all else stays in the model's: the residual stream, norms, attention with its
-    cache and, of latent attention, its up-projections. Prompts of different length share a batch; the padding before
-    the shorter ones is masked, its weights are exactly zero. With `int8` weights are rounded to whole numbers
-    (quantise.py), and their products are in bfloat16.
+    Products with weights are in `dtype`. All else stays in the dtype of the model: the residual stream, norms,
+    attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:
+    the shorter ones get padding in front, whose weights are exactly zero. `int8` rounds weights to whole numbers
+    (quantise.py), with products in bfloat16.
 
-    Past context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
-    C // 2 tokens, which begin at position 0 again; with rotary positions, or none, each token sees the C - 1 before
-    it, whose keys and values stay as they were computed.
+    Beyond context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
+    C // 2 tokens, which start at position 0 again. With rotary positions, or none, each token sees the C - 1 tokens
+    before it, whose keys and values stay as they were.
     """
 
     def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False):
@@ -56,35 +56,35 @@ class Decoder:
         self.final_norm = _frozen(model.final_norm)
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
-        # twice the window, so that old slots are dropped once in C tokens and not at each
+        # twice the window, so that old slots are dropped once in C tokens and not for each token
         self.num_slots = 2 * self.config.context_length
-        self.num_rows = 0  # that the caches have room for
-        self.tokens: list[list[int]] = []  # of each row, since the beginning of its window
-        self.begins: list[int] = []  # the slot where each row's window begins
-        self.end = 0  # the next free slot, of all rows
+        self.num_rows = 0  # that fit in the caches
+        self.tokens: list[list[int]] = []  # of each row, from the start of its window
+        self.starts: list[int] = []  # the slot where the window of each row starts
+        self.end = 0  # the next free slot of all rows
 
     def cache_bytes(self, num_tokens: int) -> int:
-        """What the caches keep of one row that has so many tokens, prompt included."""
+        """The size of one row of `num_tokens` tokens, prompt included, in all caches."""
         num_slots = min(self.num_slots, num_tokens)
         return self.config.num_blocks * self.config.cached_size * self.token_embedding.element_size() * num_slots
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Begin new sequences, each of 1 to context_length ids; gives the logits [B, V] of their next tokens."""
+        """Start new sequences, each of 1 to context_length ids; returns the logits [B, V] of their next tokens."""
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
         if self.num_rows != B:
             self.num_rows = B
             for layer in self.layers:
-                layer.cache.begin(B, self.num_slots, self.token_embedding)
+                layer.cache.make_room(B, self.num_slots, self.token_embedding)
         self.tokens = [list(prompt) for prompt in prompts]
-        self.begins = [length - len(prompt) for prompt in prompts]
+        self.starts = [length - len(prompt) for prompt in prompts]
         self.end = length
         return self._run(length, list(range(B)))
 
     @torch.inference_mode()
     def decode(self, ids: Sequence[int]) -> Tensor:
-        """Add one token to each row; gives the logits [B, V] of the tokens after them."""
+        """Add one token to each row; returns the logits [B, V] of the tokens after them."""
         if self.end == self.num_slots:
             self._drop_old_slots()
         self.end += 1
@@ -97,25 +97,25 @@ class Decoder:
         return self._refill(full, ids)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Compute the rows whose window is full anew from its last half, and the others as ever."""
+        """Compute rows with a full window again from its last half, and the others as usual."""
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.token_embedding.dtype)
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
-            self.begins[number] = self.end - half
+            self.starts[number] = self.end - half
         logits[full] = self._run(half, full)
         if others := [number for number in range(len(ids)) if number not in full]:
             logits[others] = self._run(1, others)
         return logits
 
     def _drop_old_slots(self) -> None:
-        """Move the last context_length slots to the front, which hold every row's window."""
+        """Move the last context_length slots, which hold the window of every row, to the front."""
         C = self.config.context_length
         dropped = self.end - C
         for layer in self.layers:
             layer.cache.move(dropped, self.end)
-        # a window that has rolled begins before the slots that are left
-        self.begins = [begin - dropped for begin in self.begins]
+        # a window that has rolled starts before the remaining slots
+        self.starts = [start - dropped for start in self.starts]
         self.end = C
 
     def _embed(self, T: int, rows: list[int]) -> Tensor:
@@ -129,23 +129,22 @@ class Decoder:
         return x if self.ngrams is None else self.ngrams(x, ids, num_before)
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
-        """The last T tokens of some rows into the last T slots; gives the logits [R, V] after the last one."""
+        """Compute the last T tokens of some rows in the last T slots; returns the logits [R, V] after the last."""
         R, D = len(rows), self.config.d_model
-        begin = self.end - T
-        # no slot before the first is seen
-        first = max(0, begin + 1 - self.config.context_length)
+        start = self.end - T
+        first = max(0, start + 1 - self.config.context_length)  # the first slot that a token may see
         of_rows = slice(None) if len(self.tokens) == R else torch.tensor(rows, device=self.device)
-        begins = torch.tensor([self.begins[row] for row in rows], device=self.device)[:, None]
-        slots = torch.arange(begin, self.end, device=self.device)
-        positions = (slots - begins).clamp(min=0)  # [R, T]; padding stands before position 0
+        starts = torch.tensor([self.starts[row] for row in rows], device=self.device)[:, None]
+        slots = torch.arange(start, self.end, device=self.device)
+        positions = (slots - starts).clamp(min=0)  # [R, T]; padding gets position 0
         x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
             x = x + self.positions[positions].view(R * T, D)
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
-        mask = None
-        if T > 1 or any(self.begins[row] > first for row in rows):
-            mask = self.layers[0].cache.spread(self._mask(slots, begins, first))
-        window = Window(of_rows, R, begin, self.end, first, rotation, mask)
+        bias = None
+        if T > 1 or any(self.starts[row] > first for row in rows):
+            bias = self.layers[0].cache.spread(self._bias(slots, starts, first))
+        window = Window(of_rows, R, start, self.end, first, rotation, bias)
         for layer in self.layers:
             seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
             x = self._after_attention(layer, x, layer.cache.mix(seen, window))
@@ -161,14 +160,14 @@ class Decoder:
     def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
         return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
 
-    def _mask(self, slots: Tensor, begins: Tensor, first: int) -> Tensor:
+    def _bias(self, slots: Tensor, starts: Tensor, first: int) -> Tensor:
         """-inf where a query may not look, 0 elsewhere: [R, 1, T, end - first].
 
-        Padding looks at itself, since softmax needs something to look at.
+        Padding looks at itself, since softmax needs at least one key.
         """
         seen = torch.arange(first, self.end, device=self.device)
         query = slots[:, None]
-        oldest = torch.maximum(begins[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
+        oldest = torch.maximum(starts[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
         nothing = torch.zeros(hidden.shape, dtype=self.token_embedding.dtype, device=self.device)
         return nothing.masked_fill(hidden, -torch.inf)[:, None]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from gpt_cli.model.finite import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.streams import stream_key
@@ -16,7 +17,7 @@ _DRAWN_AHEAD = 256  # steps
 
 @dataclass(frozen=True)
 class Draw:
-    """A token, and the logarithm of the chance that the model itself gave it, before temperature and limits."""
+    """A token and its log probability under the model itself, before temperature and limits."""
 
     token: int
     log_probability: float  # nats
@@ -33,16 +34,16 @@ def generate(
     end_of_text: int | None = None,
     done: Callable[[int], bool] = lambda row: False,
 ) -> Iterator[list[Draw | None]]:
-    """Continue prompts of 1 to context_length ids: yields a draw for each row, None for one that has ended.
+    """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
 
-    Rows are the samples of the first prompt, then those of the second, ... A row ends at end_of_text, which is not
-    given out, or when `done` says so of its number before a step. Sample i of a prompt draws from stream i of the
-    seed, whatever else is in the batch.
+    Rows are the samples of the first prompt, then those of the second, and so on. A row ends at end_of_text, which it
+    does not yield, or before a step for which `done(row number)` is true. Sample i of a prompt draws from stream i of
+    the seed, whatever else is in the batch. Raises CheckpointError if logits are not finite.
     """
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended, chosen = [False] * len(rows), [0] * len(rows)
-    uniforms = torch.empty(0)  # what the samples draw in the next steps, [samples, steps]
+    uniforms = torch.empty(0)  # of the samples in the next steps: [samples, steps]
     logits = decoder.prefill(rows)
     seen = torch.zeros(logits.shape, dtype=torch.bool)
     for number, prompt in enumerate(rows):
@@ -53,6 +54,7 @@ def generate(
         if step % _DRAWN_AHEAD == 0:
             uniforms = torch.stack([torch.rand(_DRAWN_AHEAD, generator=g, dtype=torch.float64) for g in generators])
         logits = logits.cpu()
+        require_finite(logits, "logits")
         picked = choose(probabilities(logits, parameters, seen), uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts)))
         own = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
         chosen = picked.tolist()
@@ -77,7 +79,7 @@ def continuations(
     end_of_text: int | None = None,
     watch: Callable[[], object] = lambda: None,
 ) -> list[list[int]]:
-    """The tokens that `generate` draws for each row; `watch` is called after each step and may raise."""
+    """The tokens that `generate` draws for each row. It calls `watch` after each step; `watch` may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(
         decoder,

@@ -1,4 +1,4 @@
-"""How much of what a model writes stands in the text it learned from."""
+"""How much of a model's text is copied from its training text."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 
 def longest_shared_run(sample: str, text: str) -> str:
-    """The longest run of characters that stands in both; the first of several."""
+    """The longest run of characters that both contain; the first of several."""
     longest = ""
     for start in range(len(sample)):
-        # only what is longer matters, so each length is tried once
+        # only longer runs matter, so each length is tried once
         while start + len(longest) < len(sample) and sample[start : start + len(longest) + 1] in text:
             longest = sample[start : start + len(longest) + 1]
     return longest
 
 
 def copied_share(samples: Sequence[Sequence[int]], training_ids: np.ndarray, n: int) -> float | None:
-    """The share of the samples' n-grams of tokens that stand in the training ids; None where no sample has n tokens."""
+    """The share of the samples' n-grams of tokens that the training ids contain; None if no sample has n tokens."""
     ngrams = [tuple(sample[i : i + n]) for sample in samples for i in range(len(sample) - n + 1)]
     if not ngrams:
         return None

@@ -10,25 +10,25 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How to choose; None, a top_k of 0, a top_p of 1 and a repetition_penalty of 1 change nothing."""
+    """How to choose; None, top_k 0, top_p 1 and repetition_penalty 1 change nothing."""
 
     temperature: float = 0.8  # below 1 sharper; 0 is greedy
-    top_k: int | None = None  # the likeliest tokens that stay
-    top_p: float | None = None  # the likeliest tokens stay until their chances reach it
-    min_p: float | None = None  # tokens stay whose chance is at least this share of the likeliest one's
-    repetition_penalty: float = 1.0  # above 1 makes tokens that were seen less likely
+    top_k: int | None = None  # the number of likeliest tokens that stay
+    top_p: float | None = None  # the likeliest tokens stay until their chances add up to it
+    min_p: float | None = None  # tokens stay whose chance is at least this share of the highest chance
+    repetition_penalty: float = 1.0  # above 1 makes tokens that already occurred less likely
 
 
 def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor | None = None) -> Tensor:
-    """What each token's chance is: logits [B, V] and tokens seen before, bool [B, V] -> float64 [B, V], rows sum to 1.
+    """The chance of each token: logits [B, V], tokens seen before as bool [B, V] -> float64 [B, V]; rows sum to 1.
 
-    In this order: the penalty (positive logits of seen tokens divided by it, negative ones multiplied; Keskar et
-    al. 2019, section 4.1), the temperature, top_k (among equals the first stay), top_p (Holtzman et al. 2020,
-    section 3.1), min_p (Nguyen et al. 2024, section 3), each on what the one before left. One token always stays.
-    A temperature of 0, or so small that the division overflows, gives the likeliest one chance 1. NaN counts as
-    no chance; where no logit is a number, all tokens have the same.
+    The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
+    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of equals the first stay), top_p
+    (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays. A temperature
+    of 0, or one so small that the division overflows, gives the likeliest token chance 1. NaN gives a token no chance;
+    if all logits of a row are NaN, its tokens have equal chances.
     """
-    # a broken model's NaN has no chance, and neither infinity is subtracted from itself below
+    # finite, so that no infinity is subtracted from itself below
     logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
     if seen is not None and parameters.repetition_penalty != 1:
         penalty = parameters.repetition_penalty

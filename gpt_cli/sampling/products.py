@@ -1,4 +1,4 @@
-"""Products with weights that no longer change, copied to the form in which this machine reads them fastest."""
+"""Products with weights that no longer change, copied to the form that this machine reads fastest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
 class Products:
-    """Makes products of one kind: in `dtype`, or with `int8` of weights in whole numbers, in bfloat16."""
+    """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers."""
 
     def __init__(self, dtype: torch.dtype, *, int8: bool = False):
         self.dtype = torch.bfloat16 if int8 else dtype
@@ -28,7 +28,7 @@ class Products:
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
 
-        In the weights' own dtype, since bfloat16 takes three times as long for products as small as these (NOTES.md).
+        They are in the dtype of the weights: bfloat16 takes three times as long for such small products (NOTES.md).
         """
         stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
         matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()

@@ -1,4 +1,4 @@
-"""Weights as whole numbers of 8 bits: a quarter of the memory to read, and a little error."""
+"""Weights as whole numbers of 8 bits: a quarter of the memory to read, at the price of a small error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ LEVELS = 127
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Whole numbers from -127 to 127 and a scale for each row: [out, in] -> int8 [out, in], bfloat16 [out].
 
-    The error of an entry is at most half a scale, a scale the largest entry of its row / 127, rounded to bfloat16.
+    A scale is the largest entry of its row / 127, rounded to bfloat16. The error of an entry is at most half a scale,
+    apart from that rounding.
     """
     scales = (weight.abs().amax(dim=1) / LEVELS).clamp(min=1e-30).to(torch.bfloat16)
     rounded = (weight / scales.to(weight.dtype)[:, None]).round().clamp(-LEVELS, LEVELS)
@@ -22,9 +23,9 @@ def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def round_weights(model: GPT) -> GPT:
-    """Round the weights that decoding with int8 rounds, in place, to see what that does to the loss.
+    """Round in place the weights that decoding with int8 rounds, to measure what that does to the loss.
 
-    Those are all products; embeddings stay, unless the output layer shares them.
+    These are the weights of all products; embeddings stay, unless the output layer shares them.
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     tied = [model.token_embedding] if model.output_layer is None else []

@@ -1,4 +1,4 @@
-"""From ids to text while they come, never half a character."""
+"""From ids to text, token by token, in whole characters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gpt_cli.text.tokenizer import Tokenizer
 
 
 class TextStream:
-    """Gives out text as soon as its characters are whole; bytes that are none become U+FFFD.
+    """Returns text as soon as its characters are complete; bytes that are not UTF-8 become U+FFFD.
 
-    It ends before the first of the `stops`, wherever tokens are cut; what may become one is held back.
+    The text ends before the first of the `stops`, wherever tokens are cut. It holds back text that may become a stop.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()):
-        assert all(stops), "an empty text would stop everything"
+        assert all(stops), "an empty stop would end every text"
         self.stopped = False
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -27,7 +27,7 @@ class TextStream:
         return self._pass_on(self._decoder.decode(self._tokenizer.decode_bytes([token_id])))
 
     def finish(self) -> str:
-        """What is left: a character that was never completed, or the beginning of a stop that never came."""
+        """The rest: a character that was never completed, or the start of a stop that never came."""
         text = self._pass_on(self._decoder.decode(b"", final=True))
         return text if self.stopped else text + self._held
 
@@ -39,12 +39,12 @@ class TextStream:
         if found:
             self.stopped = True
             return text[: min(found)]
-        begins = (len(text) - n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
-        safe = min(begins, default=len(text))
+        starts = (len(text) - n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+        safe = min(starts, default=len(text))
         self._held = text[safe:]
         return text[:safe]
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: control characters that could move the cursor or ring the bell are escaped."""
+    """Text for a terminal, with escapes for control characters, which could move the cursor or ring the bell."""
     return "".join(c if c.isprintable() or c in "\n\t" or ord(c) > 0x9F else f"\\x{ord(c):02x}" for c in text)

@@ -267,7 +267,7 @@ def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run
 def test_a_device_that_is_not_there_is_found_before_data_is_read(here: Path, run: RunCommand) -> None:
     outcome = run("train", "--config", "smoke", "--device", "cuda:9", "--data", "nothere.txt")
     assert outcome.code == 5
-    assert outcome.err.startswith("error: device: cuda:9 is not there")
+    assert outcome.err.startswith("error: device: cuda:9 is not available")
 
 
 def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(

@@ -99,7 +99,7 @@ def test_what_cannot_be_compiled_is_told_with_a_way_out(
     refused = run("train", *FAST, "--compile", "on")
     assert refused.code == 5
     assert refused.err.splitlines()[-2:] == [
-        "error: train.compile: there is no C++ compiler, no-such-compiler is not found; install one, or use off",
+        "error: train.compile: compiling for a CPU needs a C++ compiler, and no-such-compiler is not on the path",
         "hint: --compile off",
     ]
     monkeypatch.setenv("CXX", sys.executable)  # there, but no compiler

@@ -84,9 +84,9 @@ def test_layers_are_compared_in_turns_fused_and_by_themselves(monkeypatch: pytes
         real = getattr(kind, way)
         monkeypatch.setattr(kind, way, lambda *given: calls.append(f"{type(given[0]).__name__} {way}") or real(*given))
 
-    for way in ("fused_heads", "separate_heads"):
-        watch(MultiHeadAttention, way)
-        watch(CrossAttention, way)
+    for kind, fused in ((MultiHeadAttention, "project"), (CrossAttention, "fused_heads")):
+        watch(kind, fused)
+        watch(kind, "separate_heads")
     runs: list[int] = []
     layers = compare_layers(CONFIG, CPU, 1, runs.append)
     assert [layer.form for layer in layers] == [
@@ -94,7 +94,7 @@ def test_layers_are_compared_in_turns_fused_and_by_themselves(monkeypatch: pytes
         "grouped_query", "latent",
     ]  # fmt: skip
     assert len(runs) == 2 * NUM_LAYERS
-    expected = ["MultiHeadAttention fused_heads", "MultiHeadAttention separate_heads"]
+    expected = ["MultiHeadAttention project", "MultiHeadAttention separate_heads"]
     expected += ["CrossAttention fused_heads", "CrossAttention separate_heads"]
     assert calls == 2 * expected
     D = 16

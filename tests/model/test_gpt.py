@@ -3,16 +3,20 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import traceback
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+import gpt_cli.model
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.dropout import DropMasks
 
 VOCAB = 17
+MODEL_FILES = Path(gpt_cli.model.__file__).parent
 CHOICES = list(itertools.product(("learned", "sinusoidal", "rope", "none"), ("layernorm", "rmsnorm"), ("pre", "post")))
 
 
@@ -58,7 +62,7 @@ def test_fused_equals_separate_heads_in_outputs_and_every_gradient(
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "separate"])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope", "none"])
 def test_no_token_sees_the_future(positions: str, fused: bool) -> None:
-    """The gradient of what is predicted at t with respect to later embeddings is zero, to earlier ones not."""
+    """The gradient of the prediction at t is zero for later embeddings, and not zero for earlier ones."""
     model = make(positions=positions).eval().use_fused(fused)
     embedded: list[Tensor] = []
     model.token_embedding.register_forward_hook(lambda *call: (call[2].retain_grad(), embedded.append(call[2]))[0])
@@ -70,7 +74,7 @@ def test_no_token_sees_the_future(positions: str, fused: bool) -> None:
 
 
 def test_without_positions_the_tokens_before_the_last_may_change_places_in_one_layer() -> None:
-    """Sums over the same tokens; with positions they are others. More layers tell the order from the mask."""
+    """Both orders give the same sums. Positions change them; so do more layers, which read the order from the mask."""
     for positions, same in (("none", True), ("rope", False), ("learned", False)):
         model = make(positions=positions, num_blocks=1).double().eval()
         one, other = (model.next_logits(torch.tensor([order])) for order in ([1, 2, 3, 4], [3, 1, 2, 4]))
@@ -80,8 +84,8 @@ def test_without_positions_the_tokens_before_the_last_may_change_places_in_one_l
     assert not torch.allclose(one, other, rtol=0, atol=1e-9)
 
 
-def test_attention_weights_are_those_that_the_output_is_made_of() -> None:
-    """Weights times values, side by side and projected, are what the fused path adds to the residual."""
+def test_attention_weights_are_those_behind_the_output() -> None:
+    """Weights times values, side by side and projected, are the output of the fused path."""
     model = make(positions="rope").double().eval()
     block = model.blocks[0]
     captured: list[Tensor] = []
@@ -92,7 +96,7 @@ def test_attention_weights_are_those_that_the_output_is_made_of() -> None:
     torch.testing.assert_close(block.attention.projection_layer(mixed), captured[0], rtol=1e-10, atol=1e-14)
 
 
-def test_attention_weights_have_a_row_a_token_and_follow_the_selection() -> None:
+def test_attention_weights_have_a_row_for_each_token_and_follow_the_selection() -> None:
     model = make().double().eval()
     weights = model.attention_weights(ids())
     assert weights.shape == (2, 2, 3, 8, 8)
@@ -102,7 +106,7 @@ def test_attention_weights_have_a_row_a_token_and_follow_the_selection() -> None
     assert not weights.requires_grad
 
 
-def test_the_model_runs_no_further_than_the_last_wanted_layer() -> None:
+def test_the_model_runs_no_further_than_the_last_chosen_layer() -> None:
     model = make().eval()
     ran: list[int] = []
     model.blocks[1].register_forward_hook(lambda *_: ran.append(1))
@@ -133,7 +137,7 @@ def test_tied_embeddings_have_no_output_layer() -> None:
     assert model.token_embedding.weight.grad is not None
 
 
-def test_without_bias_there_is_none() -> None:
+def test_bias_false_leaves_no_bias_in_the_model() -> None:
     assert [name for name in make(bias=False).state_dict() if name.endswith("bias")] == []
 
 
@@ -145,6 +149,23 @@ def test_next_logits_are_the_last_row() -> None:
 def test_the_same_seed_draws_the_same_weights() -> None:
     for one, other in zip(make().parameters(), make().parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_four_calls_lead_from_the_model_to_the_product_of_queries_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in the files of the model; torch's own way from a module to its `forward` is not."""
+    found: list[list[str]] = []
+    product = torch.baddbmm
+
+    def watched(*given: Tensor, alpha: float) -> Tensor:
+        frames = [(Path(frame.filename), frame.name) for frame in traceback.extract_stack()]
+        found.append([f"{file.stem}.{name}" for file, name in frames if file.parent == MODEL_FILES])
+        return product(*given, alpha=alpha)
+
+    monkeypatch.setattr(torch, "baddbmm", watched)
+    model = make()
+    model(ids())
+    # the fourth call is the product itself
+    assert found == [["gpt.forward", "block.forward", "attention.forward", "attention.attend"]] * len(model.blocks)
 
 
 def test_the_default_model_has_the_published_shape() -> None:
@@ -165,8 +186,8 @@ def test_activations(activation: str, expected: list[float]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of torch itself
-def test_compiled_blocks_train_the_same_parameters_and_are_translated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a backend that needs no C++ compiler; three steps of different masks, two blocks, one translation."""
+def test_compiled_blocks_train_the_same_parameters_and_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a backend that needs no C++ compiler; three steps with different masks, two blocks, one compilation."""
     from torch._dynamo.testing import CompileCounterWithBackend
 
     backend = CompileCounterWithBackend("aot_eager")
@@ -178,6 +199,6 @@ def test_compiled_blocks_train_the_same_parameters_and_are_translated_once(monke
         for one, other in zip(outputs_and_gradients(plain, masks), outputs_and_gradients(compiled, masks), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
     assert backend.frame_count == 1
-    compiled.eval()(ids())  # as ever, of whatever length
+    compiled.eval()(ids())  # not compiled, for any length
     compiled(ids(1, 3))
     assert backend.frame_count == 1

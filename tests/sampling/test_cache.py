@@ -24,7 +24,7 @@ def make_model(*settings: str) -> GPT:
 
 
 @torch.no_grad()
-def test_a_latent_cache_holds_the_latent_and_the_rotary_key_alone() -> None:
+def test_a_latent_cache_keeps_only_the_latent_and_the_rotary_key() -> None:
     model = make_model(*FORMS[2])
     decoder = Decoder(model, torch.float64)
     ids = [3, 1, 4, 1, 5]
@@ -45,7 +45,7 @@ def test_a_latent_cache_holds_the_latent_and_the_rotary_key_alone() -> None:
 
 
 @pytest.mark.parametrize("settings", FORMS, ids=IDS)
-def test_what_is_kept_is_what_the_config_says(settings: list[str]) -> None:
+def test_a_cache_has_the_size_that_the_config_computes(settings: list[str]) -> None:
     model = make_model(*settings)
     decoder = Decoder(model, torch.float64)
     decoder.prefill([[1, 2], [3]])
@@ -58,7 +58,7 @@ def test_what_is_kept_is_what_the_config_says(settings: list[str]) -> None:
 @pytest.mark.parametrize("settings", FORMS, ids=IDS)
 @torch.inference_mode()
 def test_weights_on_padding_are_exactly_zero(settings: list[str]) -> None:
-    """Whatever stands in the slots before a shorter prompt, however large, the logits are the same to the last bit."""
+    """The slots before a shorter prompt may contain any number, however large: the logits are equal to the last bit."""
     model = make_model(*settings)
     found = []
     for number in (0.0, 1e6):

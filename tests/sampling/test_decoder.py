@@ -22,17 +22,17 @@ def make_model(*settings: str) -> GPT:
 
 
 def continuation(row: int, number: int) -> int:
-    """Some token, another one for each row and step."""
+    """A token that differs by row and step."""
     return (7 * row + 5 * number + number * number) % V
 
 
 def cropped_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
-    """Without a cache: a window that grows beyond C begins anew with its last C // 2 tokens."""
-    begin = 0
+    """Without a cache: a window that grows beyond C starts again with its last C // 2 tokens."""
+    start = 0
     for end in range(prompt_length, len(tokens) + 1):
-        if end - begin > C:
-            begin = end - C // 2
-    return model.next_logits(torch.tensor([tokens[begin:]]))[0]
+        if end - start > C:
+            start = end - C // 2
+    return model.next_logits(torch.tensor([tokens[start:]]))[0]
 
 
 def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
@@ -113,7 +113,7 @@ def test_within_the_window_it_is_the_model_itself() -> None:
 
 
 @torch.no_grad()
-def test_a_decoder_begins_anew_with_other_prompts() -> None:
+def test_a_decoder_can_start_again_with_other_prompts() -> None:
     model = make_model()
     decoder, other = Decoder(model, torch.float64), Decoder(model, torch.float64)
     decoder.prefill(PROMPTS)
@@ -147,12 +147,15 @@ def test_packed_weights_give_the_products_of_plain_ones(dtype: torch.dtype, monk
         torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
 
 
-def test_the_model_may_change_without_the_decoder() -> None:
-    """It owns copies; nothing hidden in the model goes stale."""
+def test_the_model_and_its_decoder_do_not_touch_each_other() -> None:
+    """It owns copies, and adds nothing to the model."""
     model = make_model()
     names = set(model.state_dict())
-    decoder = Decoder(model, torch.float64)
+    decoder = Decoder(model.train(), torch.float64)
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
     before = decoder.prefill([[1]])
+    assert torch.equal(decoder.prefill([[1]]), before), "no dropout, although the model is training"
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

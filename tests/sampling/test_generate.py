@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 
 from gpt_cli.config import ModelConfig
+from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
@@ -51,7 +53,7 @@ def test_prompts_of_different_length_share_a_batch() -> None:
         assert together[2 * number : 2 * number + 2] == columns([prompt], FREE, 20, seed=0, num_samples=2)
 
 
-def test_a_row_ends_when_it_is_said_to_be_done() -> None:
+def test_a_row_ends_when_done_says_so() -> None:
     rows: list[list[int]] = [[], []]
     for draws in generate(
         Decoder(MODEL, torch.float64), [[1], [2]], FREE, max_new_tokens=9, done=lambda row: len(rows[row]) >= 3 + row
@@ -61,8 +63,8 @@ def test_a_row_ends_when_it_is_said_to_be_done() -> None:
     assert [len(row) for row in rows] == [3, 4]
 
 
-def test_a_penalty_makes_what_was_seen_less_likely() -> None:
-    """In the prompt and since: greedy circles without it."""
+def test_a_penalty_makes_tokens_that_occurred_less_likely() -> None:
+    """In the prompt or since; without it greedy sampling repeats itself."""
     free, penalised = (columns([[1, 2]], SamplingParameters(0, repetition_penalty=p), 12)[0] for p in (1.0, 2.0))
     assert len(set(penalised)) > len(set(free))
     (first,) = columns([[1, 2]], SamplingParameters(0), 1)[0]
@@ -70,7 +72,7 @@ def test_a_penalty_makes_what_was_seen_less_likely() -> None:
     assert columns([[first, 1, 2]], SamplingParameters(0, repetition_penalty=1e6), 1)[0] != [first]
 
 
-def test_a_sample_does_not_depend_on_the_batch_it_is_in() -> None:
+def test_a_sample_does_not_depend_on_its_batch() -> None:
     alone = columns([[1]], FREE, 12, seed=0)
     together = columns([[1]], FREE, 12, seed=0, num_samples=3)
     assert together[0] == alone[0]
@@ -90,7 +92,18 @@ def test_end_of_text_ends_one_sample_and_the_rest_go_on() -> None:
         assert set(sample[end:]) <= {None}
 
 
-def test_gradients_and_the_callers_mode_are_left_alone() -> None:
+@pytest.mark.parametrize("number", [1e30, -1e38, math.nan])
+def test_weights_that_give_no_finite_logits_are_refused(number: float) -> None:
+    """As after a training that diverged: the residual stream overflows in float32."""
+    broken = GPT(SIZES, 11, torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        broken.blocks[0].feed_forward.contract.weight.fill_(number)
+    for parameters in (GREEDY, FREE):
+        with pytest.raises(CheckpointError, match=r"^checkpoint: its weights give logits that are not finite"):
+            next(generate(Decoder(broken), [[1, 2]], parameters, max_new_tokens=1))
+
+
+def test_generating_leaves_gradients_and_the_mode_of_the_caller_alone() -> None:
     for _ in generate(Decoder(MODEL), [[1]], GREEDY, max_new_tokens=2):
         assert torch.is_grad_enabled()
         assert not torch.is_inference_mode_enabled()

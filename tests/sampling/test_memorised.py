@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
 
 
-def test_the_longest_run_is_found_wherever_it_stands() -> None:
+def test_the_longest_run_is_found_at_any_place() -> None:
     assert longest_shared_run("xxabcyy", "zabcab") == "abc"
     assert longest_shared_run("春眠不觉晓", "处处不觉晓处") == "不觉晓"
     assert longest_shared_run("abc", "xyz") == ""
@@ -23,7 +23,7 @@ def test_the_longest_run_is_as_long_as_a_search_of_all_finds(sample: str, text: 
 
 def test_the_share_of_copied_ngrams_is_counted_by_hand() -> None:
     training = np.array([1, 2, 3, 4, 5])
-    # 12, 23, 39, 91 and 45: three of five stand there
+    # 12, 23, 39, 91 and 45: the training text contains three of five
     assert copied_share([[1, 2, 3, 9, 1], [4, 5]], training, 2) == pytest.approx(3 / 5)
     assert copied_share([[1, 2]], training, 3) is None
     assert copied_share([[5, 4, 3]], training, 3) == 0

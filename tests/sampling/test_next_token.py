@@ -28,11 +28,7 @@ def test_top_k_leaves_the_likeliest_and_the_first_among_equals() -> None:
     assert chances(temperature=1.0, top_k=2) == pytest.approx([2 / 3, 1 / 3, 0, 0])
     assert chances(temperature=1.0, top_k=3) == pytest.approx([4 / 7, 2 / 7, 1 / 7, 0])
     assert chances(temperature=1.0, top_k=1) == chances(temperature=0) == [1, 0, 0, 0]
-    assert chances(temperature=1.0, top_k=99) == chances(temperature=1.0)
-
-
-def test_top_k_of_zero_is_all() -> None:
-    assert chances(temperature=1.0, top_k=0) == chances(temperature=1.0)
+    assert chances(temperature=1.0, top_k=99) == chances(temperature=1.0, top_k=0) == chances(temperature=1.0)
 
 
 def test_top_p_leaves_the_likeliest_until_their_chances_reach_it() -> None:
@@ -46,7 +42,7 @@ def test_top_p_leaves_the_likeliest_until_their_chances_reach_it() -> None:
     assert chances(temperature=1.0, top_k=2, top_p=0.6) == pytest.approx([1, 0, 0, 0])
 
 
-def test_min_p_leaves_what_has_its_share_of_the_likeliest() -> None:
+def test_min_p_leaves_tokens_with_this_share_of_the_highest_chance() -> None:
     assert chances(temperature=1.0, min_p=0.49) == pytest.approx([2 / 3, 1 / 3, 0, 0])
     assert chances(temperature=1.0, min_p=0.51) == pytest.approx([1, 0, 0, 0])
     assert chances(temperature=1.0, min_p=1.0) == [1, 0, 0, 0]
@@ -62,10 +58,15 @@ def test_the_penalty_divides_positive_logits_and_multiplies_negative_ones() -> N
 
 
 @given(
-    logits=st.lists(st.floats(width=32), min_size=1, max_size=6), temperature=st.floats(0, 1e308), top_k=st.none() | st.integers(0, 9),
-    top_p=st.none() | st.floats(0, 1), min_p=st.none() | st.floats(0, 1), penalty=st.floats(5e-324, 1e308), data=st.data(),
-)  # fmt: skip
-def test_whatever_is_asked_something_can_be_chosen(logits, temperature, top_k, top_p, min_p, penalty, data) -> None:
+    logits=st.lists(st.floats(width=32), min_size=1, max_size=6),
+    temperature=st.floats(0, 1e308),
+    top_k=st.none() | st.integers(0, 9),
+    top_p=st.none() | st.floats(0, 1),
+    min_p=st.none() | st.floats(0, 1),
+    penalty=st.floats(5e-324, 1e308),
+    data=st.data(),
+)
+def test_all_parameters_leave_a_token_to_choose(logits, temperature, top_k, top_p, min_p, penalty, data) -> None:
     seen = torch.tensor([data.draw(st.lists(st.booleans(), min_size=len(logits), max_size=len(logits)))])
     found = probabilities(torch.tensor([logits]), SamplingParameters(temperature, top_k, top_p, min_p, penalty), seen)
     assert found.sum().item() == pytest.approx(1)
@@ -84,7 +85,7 @@ def test_extreme_logits_give_chances() -> None:
     assert found.tolist() == [[0.5, 0, 0, 0.5]]
 
 
-def test_logits_that_are_no_numbers_have_no_chance() -> None:
+def test_nan_has_no_chance() -> None:
     rows = torch.tensor([[math.nan, 1.0, 1.0, -math.inf], [math.nan] * 4, [math.inf, 0, math.nan, math.inf]])
     found = probabilities(rows, SamplingParameters(1.0, top_k=3))
     assert found[0].tolist() == [0, 0.5, 0.5, 0]

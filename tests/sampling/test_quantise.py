@@ -30,7 +30,7 @@ def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
     for setting in ("tie_embeddings=false", "tie_embeddings=true", "attention=latent"):
         config = small_config("model.d_model=64", f"model.{setting}").model
         model = GPT(config, 40, torch.Generator().manual_seed(0)).eval()
-        for block in model.blocks:  # as large as the stream, so that an error in them shows
+        for block in model.blocks:  # as large as the residual stream, so that an error shows
             for parameter in block.attention.parameters():
                 parameter.mul_(5)
         ids = [[1, 2, 3, 4, 5, 6], [7, 8]]
@@ -38,13 +38,13 @@ def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
         plain = model.next_logits(torch.tensor(ids[:1]))[0]
         rounded = round_weights(model).next_logits(torch.tensor(ids[:1]))[0]
         assert not torch.equal(plain, rounded)
-        # what is left is the rounding of products to bfloat16, and of a tied embedding, which decoding leaves
+        # the rest is the rounding of products to bfloat16, and of a tied embedding, which decoding does not round
         assert (decoded[0] - rounded).abs().max() < 0.02 * rounded.abs().max()
 
 
 @pytest.mark.parametrize("width", [1, 6, 15, 16, 33, 40])
 def test_products_may_have_any_width(width: int) -> None:
-    """Also one that the kernel's blocks do not divide."""
+    """Also a width that is no multiple of the kernel's blocks."""
     generator = torch.Generator().manual_seed(0)
     weight, x = torch.randn(5, width, generator=generator), torch.randn(3, width, generator=generator)
     numbers, scales = to_int8(weight)

@@ -29,7 +29,7 @@ def streamed(text: str, *stops: str) -> tuple[list[str], bool]:
     return [*(stream.feed(byte) for byte in text.encode()), stream.finish()], stream.stopped
 
 
-def test_a_stop_is_found_across_tokens_and_what_may_become_one_is_held_back() -> None:
+def test_a_stop_is_found_across_tokens_and_its_start_is_held_back() -> None:
     assert streamed("ab END c", "END") == (["a", "b", " ", *[""] * 6], True)
     assert streamed("ab ENc", "END") == (["a", "b", " ", "", "", "ENc", ""], False)
     assert streamed("ab EN", "END") == (["a", "b", " ", "", "", "EN"], False)

@@ -1,4 +1,4 @@
-"""Attention whose heads share keys and values in groups, so that a cache holds fewer of them."""
+"""Attention whose heads share keys and values in groups, which makes a cache smaller."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, Stages, head_stages, score_scale
+from gpt_cli.model.attention import SelfAttention, Stages, causal_stages, score_scale
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
 
 class QueryHead(nn.Module):
-    """What a head has of its own: the matrix Wq."""
+    """The parameters of one head: the matrix Wq."""
 
     def __init__(self, d_model: int, head_size: int):
         super().__init__()
@@ -23,7 +23,7 @@ class QueryHead(nn.Module):
 
 
 class KeyValueGroup(nn.Module):
-    """What the heads of a group share: the matrices Wk and Wv."""
+    """The parameters that the heads of a group share: the matrices Wk and Wv."""
 
     def __init__(self, d_model: int, head_size: int):
         super().__init__()
@@ -34,7 +34,7 @@ class KeyValueGroup(nn.Module):
 class GroupedQueryAttention(SelfAttention):
     """H heads in G groups, then a projection: [B, T, D] -> [B, T, D]. Ainslie et al. 2023, section 2.2.
 
-    Head j looks with its own queries at the keys and values of group j // (H / G). With G = H it is multi-head
+    Head j has its own queries and uses the keys and values of group j // (H / G). With G = H this is multi-head
     attention, with G = 1 multi-query attention (Shazeer 2019).
     """
 
@@ -61,21 +61,21 @@ class GroupedQueryAttention(SelfAttention):
         self.scale = score_scale(K, scaled)
 
     def group_of(self, head: int) -> KeyValueGroup:
-        """The group that a head looks at."""
+        """The group whose keys and values a head uses."""
         return self.groups[head * len(self.groups) // self.num_heads]
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head by itself."""
+        """The stages of one head."""
         group = self.group_of(head)
         queries, keys = self.heads[head].Wq(x), group.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return head_stages(queries, keys, group.Wv(x), self.scale)
+        return causal_stages(queries, keys, group.Wv(x), self.scale)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of some heads, None stands for all: each [B, heads, T, K]."""
+        """Queries, keys and values of the given heads (None: of all): each [B, heads, T, K]."""
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)
@@ -89,6 +89,6 @@ class GroupedQueryAttention(SelfAttention):
         return queries, keys[:, groups], values[:, groups]
 
     def projection_weights(self, heads: Sequence[int]) -> Tensor:
-        """Wq of some heads, then Wk of every group, then Wv, in one matrix: [(heads + 2 G) K, D]."""
+        """Wq of the given heads, then Wk of every group, then Wv, in one matrix: [(heads + 2 G) K, D]."""
         queries = [self.heads[head].Wq.weight for head in heads]
         return torch.cat(queries + [getattr(group, name).weight for name in ("Wk", "Wv") for group in self.groups])

@@ -1,4 +1,4 @@
-"""Attention whose keys and values are made from one small vector per token, which is all that a cache needs to keep."""
+"""Attention that makes keys and values from one small vector per token, so that a cache keeps only that vector."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, Stages, head_stages, score_scale
+from gpt_cli.model.attention import SelfAttention, Stages, causal_stages, score_scale
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
 
 class LatentSizes(NamedTuple):
-    """Widths of the latent of keys and values, of that of queries (None: queries have none), and of what rope turns."""
+    """Widths: the latent of keys and values, the latent of queries (None: there is none), the part that rope turns."""
 
     latent_size: int
     query_latent_size: int | None = None
@@ -23,10 +23,10 @@ class LatentSizes(NamedTuple):
 
 
 class LatentHead(nn.Module):
-    """What a head has of its own: W_UQ and W_QR for queries, W_UK for keys, W_UV for values.
+    """The parameters of one head: W_UQ and W_QR for queries, W_UK for keys, W_UV for values.
 
-    Up-projections, from a latent to a head. Where queries have no latent, W_UQ and W_QR read x; where no positions
-    are rotary there is no W_QR.
+    They are up-projections, from a latent to a head. If queries have no latent, W_UQ and W_QR read x. Without rotary
+    positions there is no W_QR.
     """
 
     def __init__(self, query_source: int, latent_size: int, rotary_size: int, head_size: int):
@@ -40,11 +40,11 @@ class LatentHead(nn.Module):
 class LatentAttention(SelfAttention):
     """H heads that read one latent per token: [B, T, D] -> [B, T, D]. DeepSeek-AI 2024, section 2.1 (arXiv 2405.04434).
 
-    Matrices are named as in its equations 9 to 19; C is the width of the latent c, R that of what rope turns.
-    c = W_DKV x [B, T, C]; of each head the key is W_UK c beside rope(W_KR x), which all heads share, the value is
-    W_UV c, the query W_UQ d beside rope(W_QR d), where d = W_DQ x, or x where queries have no latent. Scores are
-    divided by sqrt(K + R). The projection layer is W_O. The models of the paper also normalise both latents, which is
-    left out: with C = D and R = 0 this is multi-head attention.
+    Matrices have the names of its equations 9 to 19. C is the width of the latent c, R the width that rope turns.
+    The latent is c = W_DKV x [B, T, C]. In each head the key is W_UK c beside rope(W_KR x), which all heads share; the
+    value is W_UV c; the query is W_UQ d beside rope(W_QR d), with d = W_DQ x, or d = x if queries have no latent.
+    Scores are divided by sqrt(K + R). The projection layer is W_O. The paper's models also normalise both latents;
+    this class does not, so that C = D and R = 0 give multi-head attention.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LatentAttention(SelfAttention):
         self.scale = score_scale(K + R, scaled)
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head by itself; `rotation` [2, T, R] turns the rotary parts."""
+        """The stages of one head; `rotation` [2, T, R] turns the rotary parts."""
         own = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = own.W_UQ(source), own.W_UK(latent)
@@ -78,12 +78,12 @@ class LatentAttention(SelfAttention):
             assert rotation is not None
             queries = torch.cat([queries, rotate(own.W_QR(source), rotation)], dim=-1)
             keys = torch.cat([keys, rotate(self.W_KR(x), rotation)], dim=-1)
-        return head_stages(queries, keys, own.W_UV(latent), self.scale)
+        return causal_stages(queries, keys, own.W_UV(latent), self.scale)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys [B, heads, T, K + R] and values [B, heads, T, K] of some heads, None stands for all."""
+        """Queries and keys [B, heads, T, K + R], values [B, heads, T, K] of the given heads (None: of all)."""
         chosen = range(self.num_heads) if heads is None else heads
         latent = self.W_DKV(x)
         up = F.linear(latent, self.up_projections(chosen)).unflatten(2, (2, len(chosen), -1))
@@ -99,14 +99,14 @@ class LatentAttention(SelfAttention):
         return queries, torch.cat([keys, shared], dim=-1), values
 
     def query_source(self, x: Tensor) -> Tensor:
-        """What queries are made from: their latent, or x."""
+        """The input of the query matrices: the latent of queries, or x."""
         return x if self.W_DQ is None else self.W_DQ(x)
 
     def query_weights(self, heads: Sequence[int]) -> Tensor:
-        """W_UQ and W_QR of each of some heads, one head below another: [heads x (K + R), D or the latent's width]."""
+        """W_UQ and W_QR of each given head, one head below another: [heads x (K + R), D or the latent's width]."""
         parts = [part for head in heads for part in (self.heads[head].W_UQ, self.heads[head].W_QR)]
         return torch.cat([part.weight for part in parts if part is not None])
 
     def up_projections(self, heads: Sequence[int]) -> Tensor:
-        """W_UK of some heads, then W_UV, in one matrix: [2 x heads x K, C]."""
+        """W_UK of the given heads, then W_UV, in one matrix: [2 x heads x K, C]."""
         return torch.cat([getattr(self.heads[head], name).weight for name in ("W_UK", "W_UV") for head in heads])

@@ -1,4 +1,4 @@
-"""Embeddings of the last few tokens together, so that the first block need not learn to look at its neighbours."""
+"""Embeddings of the last few tokens together: the first block need not learn to look at the previous tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 class NgramEmbedding(nn.Module):
     """Adds to each token the learned embeddings of the 2, ..., N tokens that end with it, then normalises the sum.
 
-    A table has as many rows as there are n-grams, or `num_rows`, which n-grams then share by a hash. Bigram tables of
-    this kind are known from modded-nanogpt. Before the first token stands the last id of the vocabulary, end-of-text.
+    A table has one row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash. Bigram
+    tables of this kind come from modded-nanogpt. The first token follows end-of-text, the last id of the vocabulary.
     """
 
     def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):
@@ -33,11 +33,11 @@ class NgramEmbedding(nn.Module):
         return F.layer_norm(x, x.shape[-1:])
 
     def rows(self, ids: Tensor) -> Iterator[Tensor]:
-        """For each table, where it keeps the n-gram that ends at a token: ids [B, T] -> [B, T]."""
+        """Yields for each table the row of the n-gram that ends at each token: ids [B, T] -> [B, T]."""
         code, earlier = ids, ids
         for n, table in enumerate(self.tables, start=2):
             earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)
-            # beyond 64 bits it wraps, which a hash may
+            # a hash may wrap beyond 64 bits
             code = code + earlier * _signed(self.vocab_size ** (n - 1))
             exact = table.num_embeddings == self.vocab_size**n
             yield code if exact else (code * _MIXER >> 32) % table.num_embeddings

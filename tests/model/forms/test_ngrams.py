@@ -60,7 +60,7 @@ def test_tokens_before_give_the_same_as_the_whole() -> None:
 def test_a_model_begins_with_empty_tables_and_learns_the_rows_it_meets() -> None:
     config = ModelConfig(context_length=8, d_model=8, num_heads=2, num_blocks=1, ngram_embedding=2)
     model = GPT(config, V, torch.Generator().manual_seed(0))
-    plain = GPT(config.model_copy(update={"ngram_embedding": None}), V, torch.Generator().manual_seed(0))
+    plain = GPT(config.changed(ngram_embedding=None), V, torch.Generator().manual_seed(0))
     # no table draws first weights, so that all others are those of a model without
     for name, tensor in plain.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor)
