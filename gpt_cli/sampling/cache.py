@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention, attend
@@ -32,15 +32,15 @@ class Window:
     bias: Tensor | None
 
 
-class Cache(nn.Module, ABC):
-    """Takes the place of a layer's attention in decoding: copies of its weights, and slots for the tokens of B rows."""
+class Cache(ABC):
+    """The attention of a layer in decoding: copies of its weights, and slots for the tokens of B rows."""
 
     num_groups: int  # of heads that look at the same keys
 
     def __init__(self, attention: SelfAttention, products: Products):
-        super().__init__()
         self.num_heads = attention.num_heads
         self.scale = attention.scale
+        self.dtype = products.dtype
         self.projection_layer = products.of(attention.projection_layer.weight, attention.projection_layer.bias)
         self.kept: Tensor  # slots are its last dimension but one
 
@@ -51,10 +51,6 @@ class Cache(nn.Module, ABC):
     @abstractmethod
     def mix(self, x: Tensor, window: Window) -> Tensor:
         """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, D]."""
-
-    def forward(self, x: Tensor, window: Window) -> Tensor:
-        """Keep the tokens whose inputs are x [R * T, D]; returns the output of the attention [R * T, D]."""
-        return self.projection_layer(self.mix(x, window))
 
     def make_room(self, num_rows: int, num_slots: int, like: Tensor) -> None:
         """Allocate slots for new rows, with undefined contents."""
@@ -90,7 +86,7 @@ class KeyValueCache(Cache):
         """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, D]."""
         R, T = window.num_rows, window.end - window.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
-        projections = self.queries_keys_values(x).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
+        projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
         turning, values = projections.split((H + G, G), dim=1)
         if window.rotation is not None:
             turning = rotate(turning, window.rotation)
@@ -133,9 +129,10 @@ class LatentCache(Cache):
         """Keep the tokens whose inputs are x [R * T, D]; returns the outputs of their heads [R * T, D]."""
         N, T, R = window.num_rows, window.end - window.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
-        queries = self.queries(x if self.query_source is None else self.query_source(x))
+        lower = x.to(self.dtype)
+        queries = self.queries(lower if self.query_source is None else self.query_source(lower))
         queries = queries.to(x.dtype).view(N, T, H, K + R)
-        latents = self.to_keep(x).to(x.dtype).view(N, T, C + R)
+        latents = self.to_keep(lower).to(x.dtype).view(N, T, C + R)
         absorbed = self.absorbed_keys(queries[..., :K].reshape(N * T, H, K).transpose(0, 1))  # [H, N * T, C]
         absorbed = absorbed.view(H, N, T, C).transpose(0, 1)
         if window.rotation is not None:

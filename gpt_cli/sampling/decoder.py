@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,28 @@ from torch import Tensor, nn
 from gpt_cli.model import GPT
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.cache import Cache, Window, make_cache
-from gpt_cli.sampling.products import Products
+from gpt_cli.sampling.products import Product, Products
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
+
+    norm_1: nn.Module
+    cache: Cache
+    norm_2: nn.Module
+    expand: Product
+    activation: Callable[[Tensor], Tensor]
+    contract: Product
 
 
 class Decoder:
-    """Continues a batch of sequences token by token, with a copy of a model.
+    """Continues a batch of sequences token by token, with copies of a model's weights.
 
-    The copy has the blocks of the model, with caches in place of attention and its products in `dtype`. All else stays
-    in the dtype of the model: the residual stream, norms, attention over the cache, and the up-projections of latent
-    attention. Prompts of different length share a batch: the shorter ones get padding in front, whose weights are
-    exactly zero. `int8` rounds weights to whole numbers (quantise.py), with products in bfloat16.
+    Products with weights are in `dtype`. All else stays in the dtype of the model: the residual stream, norms,
+    attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:
+    the shorter ones get padding in front, whose weights are exactly zero. `int8` rounds weights to whole numbers
+    (quantise.py), with products in bfloat16.
 
     Beyond context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which start at position 0 again. With rotary positions, or none, each token sees the C - 1 tokens
@@ -40,8 +52,7 @@ class Decoder:
         if model.position_embedding is not None:
             with torch.no_grad():
                 self.positions = model.position_embedding(torch.arange(self.config.context_length, device=self.device))
-        self.blocks = [self._copied(block) for block in model.blocks]
-        self.caches = [cast("Cache", block.attention) for block in self.blocks]
+        self.layers = [self._layer(block) for block in model.blocks]
         self.final_norm = _frozen(model.final_norm)
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
@@ -64,8 +75,8 @@ class Decoder:
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
         if self.num_rows != B:
             self.num_rows = B
-            for cache in self.caches:
-                cache.make_room(B, self.num_slots, self.token_embedding)
+            for layer in self.layers:
+                layer.cache.make_room(B, self.num_slots, self.token_embedding)
         self.tokens = [list(prompt) for prompt in prompts]
         self.starts = [length - len(prompt) for prompt in prompts]
         self.end = length
@@ -101,8 +112,8 @@ class Decoder:
         """Move the last context_length slots, which hold the window of every row, to the front."""
         C = self.config.context_length
         dropped = self.end - C
-        for cache in self.caches:
-            cache.move(dropped, self.end)
+        for layer in self.layers:
+            layer.cache.move(dropped, self.end)
         # a window that has rolled starts before the remaining slots
         self.starts = [start - dropped for start in self.starts]
         self.end = C
@@ -132,11 +143,22 @@ class Decoder:
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
         bias = None
         if T > 1 or any(self.starts[row] > first for row in rows):
-            bias = self.caches[0].spread(self._bias(slots, starts, first))
+            bias = self.layers[0].cache.spread(self._bias(slots, starts, first))
         window = Window(of_rows, R, start, self.end, first, rotation, bias)
-        for block in self.blocks:
-            x = block.after_attention(x, block.attention(block.attention_input(x), window))
-        return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1])).to(x.dtype)
+        for layer in self.layers:
+            seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
+            x = self._after_attention(layer, x, layer.cache.mix(seen, window))
+        return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
+
+    def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
+        x = x + layer.cache.projection_layer(mixed.to(self.dtype))
+        if self.config.norm_position == "pre":
+            return x + self._feed_forward(layer, layer.norm_2(x))
+        x = layer.norm_1(x)
+        return layer.norm_2(x + self._feed_forward(layer, x))
+
+    def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
+        return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
 
     def _bias(self, slots: Tensor, starts: Tensor, first: int) -> Tensor:
         """-inf where a query may not look, 0 elsewhere: [R, 1, T, end - first].
@@ -151,15 +173,17 @@ class Decoder:
         return nothing.masked_fill(hidden, -torch.inf)[:, None]
 
     @torch.no_grad()
-    def _copied(self, block: Block) -> Block:
-        """A copy of a block, with a cache in place of its attention and the products of decoding."""
+    def _layer(self, block: Block) -> _Layer:
         feed_forward = block.feed_forward
-        # deepcopy takes what this maps the id of a module to, and copies the rest
-        replaced: dict[int, Any] = {id(block.attention): make_cache(block.attention, self._products)}
-        for layer in (feed_forward.expand, feed_forward.contract):
-            replaced[id(layer)] = self._products.of(layer.weight, layer.bias)
-        return copy.deepcopy(block, replaced).requires_grad_(False).eval()
+        return _Layer(
+            _frozen(block.norm_1),
+            make_cache(block.attention, self._products),
+            _frozen(block.norm_2),
+            self._products.of(feed_forward.expand.weight, feed_forward.expand.bias),
+            feed_forward.activation,
+            self._products.of(feed_forward.contract.weight, feed_forward.contract.bias),
+        )
 
 
-def _frozen(module: nn.Module) -> nn.Module:
-    return copy.deepcopy(module).requires_grad_(False)
+def _frozen(norm: nn.Module) -> nn.Module:
+    return copy.deepcopy(norm).requires_grad_(False)

@@ -32,15 +32,15 @@ def test_a_latent_cache_keeps_only_the_latent_and_the_rotary_key() -> None:
     for token in ids[3:]:
         decoder.decode([token])
     seen, rotation = model.embed(torch.tensor([ids]))
-    for block, cache in zip(model.blocks, decoder.caches, strict=True):
+    for block, layer in zip(model.blocks, decoder.layers, strict=True):
         attention, x = block.attention, block.attention_input(seen)
         assert isinstance(attention, LatentAttention)
         assert attention.W_KR is not None
         assert rotation is not None
         # a quarter of d_model 16, and half of a head of four
-        assert cache.kept.shape == (1, 2 * C, 4 + 2)
+        assert layer.cache.kept.shape == (1, 2 * C, 4 + 2)
         expected = torch.cat([attention.W_DKV(x), rotate(attention.W_KR(x), rotation)], dim=-1)
-        torch.testing.assert_close(cache.kept[:, : len(ids)], expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(layer.cache.kept[:, : len(ids)], expected, rtol=0, atol=1e-12)
         seen = block(seen, rotation)
 
 
@@ -49,10 +49,10 @@ def test_a_cache_has_the_size_that_the_config_computes(settings: list[str]) -> N
     model = make_model(*settings)
     decoder = Decoder(model, torch.float64)
     decoder.prefill([[1, 2], [3]])
-    kept = sum(cache.kept.nbytes for cache in decoder.caches)
+    kept = sum(layer.cache.kept.nbytes for layer in decoder.layers)
     assert kept == 2 * decoder.cache_bytes(2 * C) == 2 * 2 * 8 * 2 * C * model.config.cached_size
     kind = LatentCache if model.config.attention == "latent" else KeyValueCache
-    assert all(isinstance(cache, kind) for cache in decoder.caches)
+    assert all(isinstance(layer.cache, kind) for layer in decoder.layers)
 
 
 @pytest.mark.parametrize("settings", FORMS, ids=IDS)
@@ -64,8 +64,8 @@ def test_weights_on_padding_are_exactly_zero(settings: list[str]) -> None:
     for number in (0.0, 1e6):
         decoder = Decoder(model, torch.float64)
         decoder.prefill([[1, 2, 3, 4, 5], [6, 7]])
-        for cache in decoder.caches:
-            row = cache.kept[1] if isinstance(cache, LatentCache) else cache.kept[:, 1]
+        for layer in decoder.layers:
+            row = layer.cache.kept[1] if isinstance(layer.cache, LatentCache) else layer.cache.kept[:, 1]
             row[..., :3, :] = number
         found.append(torch.stack([decoder.decode([8, 9]), decoder.decode([1, 2])]))
     assert torch.equal(*found)

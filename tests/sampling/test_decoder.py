@@ -128,7 +128,7 @@ def test_bfloat16_is_near() -> None:
     wanted, got = full.prefill(PROMPTS), half.prefill(PROMPTS)
     assert got.dtype == torch.float32
     assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert half.caches[0].kept.dtype == torch.float32
+    assert half.layers[0].cache.kept.dtype == torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

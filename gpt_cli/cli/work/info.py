@@ -85,7 +85,7 @@ def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
     return {
         "vocab_size": vocab_size,
         "parameters": costs.parameters,
-        "parameters_by_part": {part: number for part, number in costs.parameters_by_part.items() if number},
+        "parameters_by_part": costs.parameters_by_part,
         "training_tokens": num_tokens,
         "tokens_per_parameter": num_tokens / costs.parameters,
         "training_flops_per_token": costs.training_flops_per_token,
