@@ -165,7 +165,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "draw": ("draw {number}", "第 {number} 次"),
     "row": ("the row", "原来的行"),
     "before_softmax": ("masked before softmax", "softmax 之前掩码"),
-    "not_renormalised": ("masked after, not renormalised", "softmax 之后掩码，未重新归一化"),
+    "not_renormalised": ("masked after, not renormalised", "之后掩码，未归一化"),
 }
 
 
