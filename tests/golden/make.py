@@ -1,6 +1,6 @@
 """Makes the golden checkpoints of the present format: `python tests/golden/make.py`. Those of older formats stay.
 
-Each learns a text that repeats, until it continues it without doubt.
+Each model learns a repeated text until it continues the text with certainty.
 """
 
 from __future__ import annotations
@@ -22,10 +22,20 @@ from gpt_cli.cli.app import main
 FOLDER = Path(__file__).parent
 NUM_TOKENS = 12
 SIZES = (
-    "model.d_model=16", "model.num_heads=2", "model.num_blocks=1", "model.context_length=32", "model.tie_embeddings=true",
-    "train.batch_size=8", "train.max_steps=300", "train.learning_rate=1e-2", "train.dtype=float32", "train.device=cpu",
-    "train.sample_every=null", "train.save_every=300", "data.validation_fraction=0.2",
-)  # fmt: skip
+    "model.d_model=16",
+    "model.num_heads=2",
+    "model.num_blocks=1",
+    "model.context_length=32",
+    "model.tie_embeddings=true",
+    "train.batch_size=8",
+    "train.max_steps=300",
+    "train.learning_rate=1e-2",
+    "train.dtype=float32",
+    "train.device=cpu",
+    "train.sample_every=null",
+    "train.save_every=300",
+    "data.validation_fraction=0.2",
+)
 
 
 @dataclass(frozen=True)
@@ -40,14 +50,18 @@ class Golden:
 
 GOLDEN = {
     "byte-pairs": Golden(
-        "one two three four five six seven eight nine ten eleven twelve. " * 60, "three four five",
-        ("tokenizer.kind=bpe", "tokenizer.vocab_size=280"), best=False,
+        "one two three four five six seven eight nine ten eleven twelve. " * 60,
+        "three four five",
+        ("tokenizer.kind=bpe", "tokenizer.vocab_size=280"),
+        best=False,
     ),
     "characters": Golden(
-        "春眠不觉晓，处处闻啼鸟。夜来风雨声，花落知多少。" * 60, "春眠不觉",
-        ("tokenizer.kind=char", "model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2"), best=True,
+        "春眠不觉晓，处处闻啼鸟。夜来风雨声，花落知多少。" * 60,
+        "春眠不觉",
+        ("tokenizer.kind=char", "model.positions=rope", "model.norm=rmsnorm", "model.activation=relu2"),
+        best=True,
     ),
-}  # fmt: skip
+}
 
 
 def greedy(path: Path, prompt: str) -> tuple[list[int], float]:

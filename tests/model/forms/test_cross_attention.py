@@ -25,7 +25,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_it_is_the_attention_that_torch_has(masked: bool) -> None:
+def test_it_agrees_with_the_attention_of_torch(masked: bool) -> None:
     """With the same matrices, in output, weights and gradients."""
     ours, query, key, value = attention(), draw(2, 3, 8), draw(2, 5, 8), draw(2, 5, 8) + 1
     theirs = nn.MultiheadAttention(8, 2, batch_first=True).double()
@@ -42,14 +42,14 @@ def test_it_is_the_attention_that_torch_has(masked: bool) -> None:
     close(*(torch.autograd.grad(out.square().sum(), query)[0] for out in (found, expected)))
 
 
-def test_a_causal_mask_makes_it_the_attention_of_the_model() -> None:
+def test_with_a_causal_mask_it_is_the_attention_of_the_model() -> None:
     ours, x = attention(), draw(2, 5, 8)
     model = MultiHeadAttention(8, 2).double().eval()
     model.load_state_dict(ours.state_dict())
     close(ours(x, x, x, causal_mask(5)), model(x))
 
 
-def test_padding_is_looked_at_by_nobody_and_rows_sum_to_one() -> None:
+def test_no_query_sees_padding_and_rows_sum_to_one() -> None:
     x = draw(2, 5, 8)
     weights = attention().weights(x, x, padding_mask(IDS, 0))
     for row, ids in enumerate(IDS):
@@ -66,8 +66,7 @@ def test_a_padded_batch_gives_what_each_sentence_gives_alone() -> None:
         close(together[row : row + 1, : alone.shape[1]], ours(alone, alone, alone))
 
 
-def test_so_do_gradients_of_a_padded_batch() -> None:
-    """Of the parameters: those of the batch are the sums of those of each sentence alone."""
+def test_gradients_of_a_padded_batch_are_the_sums_of_those_of_each_sentence() -> None:
     ours, x = attention(), draw(2, 5, 8)
     lengths = (IDS != 0).sum(1).tolist()
     outputs = ours(x, x, x, padding_mask(IDS, 0))
@@ -108,7 +107,7 @@ def test_fused_is_per_head_in_values_and_gradients(mask: torch.Tensor | None) ->
         close(one, other)
 
 
-def test_a_row_that_may_look_nowhere_is_zero_in_value_and_gradient() -> None:
+def test_a_row_without_visible_keys_is_zero_in_value_and_gradient() -> None:
     scores = draw(1, 3, 4).requires_grad_()
     mask = torch.zeros(1, 3, 4, dtype=torch.bool)
     mask[0, 1] = True
@@ -120,7 +119,7 @@ def test_a_row_that_may_look_nowhere_is_zero_in_value_and_gradient() -> None:
     close(weights[0, 0], (scores[0, 0] / 2).softmax(-1))
 
 
-def test_dropout_is_of_training_alone() -> None:
+def test_dropout_acts_in_training_only() -> None:
     torch.manual_seed(0)
     ours, x = CrossAttention(8, 2, dropout=0.5).double(), draw(1, 4, 8)
     assert not torch.equal(ours(x, x, x), ours(x, x, x))

@@ -109,7 +109,7 @@ def test_kept_weights_are_scaled_in_both_twins_alike() -> None:
     assert torch.equal(ours.eval()(x), ours(x))
 
 
-def test_it_has_the_parameters_of_its_groups_alone() -> None:
+def test_it_has_keys_and_values_for_its_groups_only() -> None:
     count = {G: sum(parameter.numel() for parameter in grouped(G).parameters()) for G in (1, 2, 4)}
     # Wq and the projection 24 x 24 each and a bias; Wk and Wv 6 x 24 for each group
     assert count == {G: 2 * 24 * 24 + 24 + G * 2 * 6 * 24 for G in (1, 2, 4)}

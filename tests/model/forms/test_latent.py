@@ -171,6 +171,5 @@ def test_it_has_the_parameters_of_the_paper_by_name() -> None:
         "projection_layer.weight": (24, 24),
         "projection_layer.bias": (24,),
     }
-    assert {name.split(".")[-2] for name, _ in latent(SIZES["plain"]).named_parameters()} == {
-        "W_DKV", "W_UQ", "W_UK", "W_UV", "projection_layer",
-    }  # fmt: skip
+    plain = {name.split(".")[-2] for name, _ in latent(SIZES["plain"]).named_parameters()}
+    assert plain == {"W_DKV", "W_UQ", "W_UK", "W_UV", "projection_layer"}

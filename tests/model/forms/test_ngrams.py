@@ -18,12 +18,12 @@ def filled(longest: int, num_rows: int) -> NgramEmbedding:
     return embedding
 
 
-def test_every_ngram_has_a_row_of_its_own_where_there_are_enough() -> None:
+def test_each_ngram_has_its_own_row_if_there_are_enough() -> None:
     embedding = filled(3, 125)
     assert [table.num_embeddings for table in embedding.tables] == [25, 125]
     ids, x = torch.tensor([[1, 2, 3]]), torch.ones(1, 3, D, dtype=torch.float64)
     pairs, triples = (table.weight for table in embedding.tables)
-    # before the first token stands the last of the vocabulary, 4
+    # the first token follows the last of the vocabulary, 4
     expected = [
         pairs[4 * 5 + 1] + triples[4 * 25 + 4 * 5 + 1],
         pairs[1 * 5 + 2] + triples[4 * 25 + 1 * 5 + 2],
@@ -57,7 +57,7 @@ def test_tokens_before_give_the_same_as_the_whole() -> None:
     torch.testing.assert_close(embedding(x[:, :2], ids[:, 1:], num_before=3), whole[:, 4:])
 
 
-def test_a_model_begins_with_empty_tables_and_learns_the_rows_it_meets() -> None:
+def test_a_model_starts_with_empty_tables_and_learns_the_rows_of_its_text() -> None:
     config = ModelConfig(context_length=8, d_model=8, num_heads=2, num_blocks=1, ngram_embedding=2)
     model = GPT(config, V, torch.Generator().manual_seed(0))
     plain = GPT(config.changed(ngram_embedding=None), V, torch.Generator().manual_seed(0))
