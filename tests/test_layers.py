@@ -38,6 +38,7 @@ IMPORTS_INSIDE = {
     "__init__.py": "importing gpt_cli loads no torch",
     "__main__.py": "Ctrl-C is handled before anything is imported",
     "cli/interactive.py": "importing readline changes how input() reads",
+    "cli/work/train.py": "a mistake in a config is reported before torch is loaded",
     "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
     "explaining/studies.py": "one study of four samples",
     "files.py": "few commands need a cache directory",
@@ -46,7 +47,7 @@ IMPORTS_INSIDE = {
     "text/tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",
 }
 # on their way to the shape of the others
-UNCONVERTED = {f"cli/{name}.py" for name in ("attn_dump", "bench", "config", "data", "explain", "preparation", "train")}
+UNCONVERTED = {f"cli/{name}.py" for name in ("attn_dump", "config", "data", "explain")}
 
 
 def imported_layers(source: str) -> set[str]:

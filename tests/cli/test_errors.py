@@ -54,11 +54,11 @@ error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
-error: --overwrite: contradicts --resume; use one of them
+error: --overwrite: it contradicts --resume, so use one of them
 exit code 2
 
 $ gpt train --resume --out runs/new
-error: gpt train: there is no run in "runs/new"; --config is needed to begin one
+error: gpt train: there is no run in "runs/new", and --config is needed to begin one
 exit code 2
 
 $ gpt train --config smoke --data nothere.txt --out o
@@ -72,7 +72,7 @@ hint: add text with --data, or lower --set model.context_length
 exit code 3
 
 $ gpt train --config smoke --out short.txt
-error: "short.txt": is not a directory; --out names a directory
+error: "short.txt": --out names a directory, and this is none
 exit code 2
 
 $ gpt sample --prompt x --run nothere
@@ -154,7 +154,7 @@ hint: runs here: runs/smoke
 exit code 4
 
 $ gpt train --config smoke --data '' --out o
-error: --source: "" is not allowed; use text or a list of texts
+error: --data: an empty value is neither a source of text nor a list of sources
 exit code 2
 
 $ gpt data lst

@@ -80,14 +80,10 @@ def test_by_the_clock_a_run_ends_in_time_with_its_rate_at_zero_and_goes_on_from_
 
 
 def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
-    out_of_range = "is not above 0 and at most 10,000 hours"
-    for wrong, told in (
-        ("5x", '"5x" is not a duration'), ("-1", '"-1" is not a duration'), ("0", f'"0" {out_of_range}'),
-        ("0.0001s", f'"0.0001s" {out_of_range}'), ("10001h", f'"10001h" {out_of_range}'),
-    ):  # fmt: skip
+    for wrong in ("5x", "-1", "0", "0.0001s", "10001h"):
         refused = run("train", *FAST, "--max-time", wrong)
         assert refused.code == 2
-        assert refused.err == f"error: --max-time: {told}; use seconds, 90s, 5m or 2h, or null\n"
+        assert refused.err.startswith(f'error: --max-time: "{wrong}" is neither a duration up to 10,000 hours')
     both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
     assert both.err.splitlines()[0] == "error: --max-time: it contradicts --max-steps, so use one of them"
 
