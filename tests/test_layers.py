@@ -38,6 +38,7 @@ IMPORTS_INSIDE = {
     "__init__.py": "importing gpt_cli loads no torch",
     "__main__.py": "Ctrl-C is handled before anything is imported",
     "cli/interactive.py": "importing readline changes how input() reads",
+    "cli/work/train.py": "a mistake in a config is reported before torch is loaded",
     "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
