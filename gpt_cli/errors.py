@@ -17,14 +17,13 @@ class GptError(Exception):
 
     exit_code = EXIT_CODE_BUG
 
-    def __init__(self, where: str, sentence: str, allowed: str | None = None, *, hint: str | None = None):
-        super().__init__(where, sentence, allowed)
+    def __init__(self, where: str, sentence: str, *, hint: str | None = None):
+        super().__init__(where, sentence)
         self.where, self.sentence, self.hint = where, sentence, hint
-        self.allowed = allowed  # going away: the sentence says it
         self.others: list[GptError] = []
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.sentence}" + (f"; {self.allowed}" if self.allowed else "")
+        return f"{self.where}: {self.sentence}"
 
     def lines(self) -> list[str]:
         """The text for stderr: an `error:` line for each problem, then the hints, each once."""
