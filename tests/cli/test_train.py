@@ -83,7 +83,8 @@ def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunC
     for wrong in ("5x", "-1", "0", "0.0001s", "10001h"):
         refused = run("train", *FAST, "--max-time", wrong)
         assert refused.code == 2
-        assert refused.err.startswith(f'error: --max-time: "{wrong}" is neither a duration up to 10,000 hours')
+        assert refused.err.startswith("error: --max-time: ")
+        assert f"{wrong} is neither a duration up to 10,000 hours" in refused.err.replace('"', "")
     both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
     assert both.err.splitlines()[0] == "error: --max-time: it contradicts --max-steps, so use one of them"
 
