@@ -118,9 +118,9 @@ def main() -> None:
                 step_seconds.append(time.perf_counter() - started)
         with tempfile.TemporaryDirectory() as folder:
             command = [
-                sys.executable, "-m", "gpt_cli", "train", "--config", arguments.config, "--data", arguments.data,
-                "--out", str(Path(folder) / "run"), "--seed", str(seed), "--quiet", "--json",
-            ]  # fmt: skip
+                *(sys.executable, "-m", "gpt_cli", "train", "--config", arguments.config, "--data", arguments.data),
+                *("--out", str(Path(folder) / "run"), "--seed", str(seed), "--quiet", "--json"),
+            ]
             started = time.perf_counter()
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             runs.append((time.perf_counter() - started, json.loads(done.stdout)["validation_loss"]))

@@ -104,7 +104,7 @@ def _num_parameters(config: ModelConfig) -> int:
 def compare_layers(config: Config, device: torch.device, rounds: int, count: Callable[[int], object]) -> list[Layer]:
     """One layer of each form on a batch, in float32, without dropout and positions; all take turns.
 
-    Multi-head attention is there in four ways: in one, each head by itself, and both again in the general form, whose
+    Multi-head attention is timed in four ways: fused, each head by itself, and both again in the general form, whose
     query, key and value are three inputs, here the same one, and whose causal mask is given.
     """
     sizes = config.model.changed(positions="none", dropout=0.0)

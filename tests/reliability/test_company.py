@@ -86,7 +86,7 @@ def test_a_second_trainer_is_refused(tmp_path: Path, servers: Servers) -> None:
                 ended = servers.gpt(folder / "b", "train", "--config", "../c.yaml", "--out", "../run", *flags)
                 assert ended.code == 5
                 assert re.fullmatch(
-                    r'error: "../run": is being trained by process \d+ on \S+ since [\d:+ -]+; a run has one trainer\n'
+                    r'error: "../run": process \d+ on \S+ since [\d:+ -]+ is training this run, and a run has one trainer\n'
                     "hint: wait for it, stop it, or name another directory with --out\n",
                     ended.err,
                 ), ended.err
