@@ -137,7 +137,7 @@ def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
             2,
             "error: --generate: this model sees 32 tokens, so 32 new ones leave no place for a prompt; use at most 31",
         ),
-        (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65536'),
+        (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65,536'),
     ],
 )
 def test_what_does_not_fit_the_context_is_told(

@@ -18,7 +18,7 @@ hint: did you mean train?
 exit code 2
 
 $ gpt train
-error: gpt train: --config is missing, which names a YAML file or a shipped config
+error: gpt train: --config is missing; name a YAML file or a shipped config
 hint: gpt train --config tiny
 exit code 2
 
