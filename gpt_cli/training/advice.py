@@ -10,8 +10,11 @@ from gpt_cli.training.step import Diverged
 
 def diverged_error(diverged: Diverged, settings: TrainConfig, intact: str = "") -> DivergedError:
     """The error of a loss or gradient that is not finite; `intact` is a clause on what is left."""
-    sentence = f"the validation loss is {diverged.loss:g}"
-    if diverged.gradient_norm is not None:
+    if diverged.loss is None:
+        sentence = "the logits of a sample are not finite"
+    elif diverged.gradient_norm is None:
+        sentence = f"the validation loss is {diverged.loss:g}"
+    else:
         sentence = (
             f"the loss is {diverged.loss:g} and the gradient norm is {diverged.gradient_norm:g} "
             f"at learning rate {diverged.learning_rate:g}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpt_cli.errors import CheckpointError
 from gpt_cli.files import append
 from gpt_cli.machine import product_dtype
 from gpt_cli.sampling.decoder import Decoder
@@ -124,15 +125,18 @@ def _sample(run: Run, watch: Callable[..., object]) -> Sampled:
     """Continue the beginning of the validation text."""
     tokenizer, settings = run.tokenizer, run.config.train
     prompt = run.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
-    (tokens,) = continuations(
-        Decoder(run.state.model, product_dtype(settings.dtype)),
-        [prompt[-run.config.model.context_length :]],
-        SamplingParameters(),
-        max_new_tokens=SAMPLE_NEW_TOKENS,
-        seed=settings.seed,
-        end_of_text=tokenizer.end_of_text,
-        watch=watch,
-    )
+    try:
+        (tokens,) = continuations(
+            Decoder(run.state.model, product_dtype(settings.dtype)),
+            [prompt[-run.config.model.context_length :]],
+            SamplingParameters(),
+            max_new_tokens=SAMPLE_NEW_TOKENS,
+            seed=settings.seed,
+            end_of_text=tokenizer.end_of_text,
+            watch=watch,
+        )
+    except CheckpointError as error:  # whose words are for whoever loads these weights
+        raise Diverged(run.progress.step, None) from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
 
 

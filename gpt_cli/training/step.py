@@ -18,10 +18,13 @@ from gpt_cli.training.state import Outcome, TrainingState
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
-    """The loss of a step or its gradient is not finite; without a gradient norm, the validation loss after it."""
+    """The loss of a step or its gradient is not finite; without a gradient norm, the validation loss after it.
+
+    A loss of None says that the logits of a sample are not finite.
+    """
 
     def __init__(
-        self, step: int, loss: float, gradient_norm: float | None = None, learning_rate: float | None = None
+        self, step: int, loss: float | None, gradient_norm: float | None = None, learning_rate: float | None = None
     ) -> None:
         super().__init__(step, loss, gradient_norm, learning_rate)
         self.step, self.loss = step, loss

@@ -17,9 +17,10 @@ from support.runs import assert_same, metrics, start, tensors
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.errors import DivergedError, EnvironmentFailure
+from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
 from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training import observing
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
@@ -275,6 +276,16 @@ def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
         f"hint: put the directory back; then continue with gpt train --out '{folder}' --resume",
     ]
     assert not folder.exists()
+
+
+def test_a_sample_whose_logits_are_not_finite_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CheckpointError("checkpoint", "its weights give logits that are not finite")
+
+    monkeypatch.setattr(observing, "continuations", refuse)
+    run = start(tmp_path, small_config("train.sample_every=2", "train.eval_every=8"))
+    with pytest.raises(DivergedError, match="step 2: the logits of a sample are not finite; nothing was saved yet"):
+        list(train(run))
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
