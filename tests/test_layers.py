@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -87,6 +88,24 @@ def test_every_layer_has_its_place_in_the_order() -> None:
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     assert layers - {"__init__", "__main__"} == set(ORDER)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    modules = {
+        ".".join(("gpt_cli", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    imports = {
+        module: {
+            name if name in modules else name.rpartition(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in imported_names(node)
+        }
+        & modules.keys()
+        for module, path in modules.items()
+    }
+    assert "gpt_cli.model.block" in imports["gpt_cli.model.gpt"]  # the graph has its arrows
+    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 def test_the_order_notices_a_wrong_import() -> None:

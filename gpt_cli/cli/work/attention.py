@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
-from gpt_cli.cli.work.attn_dump import STDOUT, Wanted
+from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import EnvironmentFailure, counted
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
@@ -28,7 +28,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokenizer import Tokenizer
 
 
-def dump_and_show(wanted: Wanted, console: Console) -> None:
+def dump_and_show(wanted: DumpWanted, console: Console) -> None:
     """Run the model on the prompt, write or draw its attention, and print what the flags ask for."""
     device = choose_device(wanted.device)
     loaded = load(wanted.run, wanted.checkpoint, console.warn)
@@ -75,7 +75,7 @@ def dump_and_show(wanted: Wanted, console: Console) -> None:
         )
 
 
-def _continuation(model: GPT, tokenizer: Tokenizer, ids: list[int], wanted: Wanted) -> list[int]:
+def _continuation(model: GPT, tokenizer: Tokenizer, ids: list[int], wanted: DumpWanted) -> list[int]:
     """What the model writes after ids, until it ends the text."""
     (tokens,) = continuations(
         Decoder(model),
@@ -89,7 +89,7 @@ def _continuation(model: GPT, tokenizer: Tokenizer, ids: list[int], wanted: Want
 
 
 def _require_room(
-    wanted: Wanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int
+    wanted: DumpWanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int
 ) -> None:
     """Before the model runs, refuse what memory or disk cannot hold, and name flags that make it fit."""
     num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
@@ -112,7 +112,7 @@ def _require_room(
         )
 
 
-def _write(wanted: Wanted, dump: AttentionDump, console: Console) -> None:
+def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
     """A file, or stdout, or a drawing on stdout."""
     if wanted.out is None or wanted.ending is None:
         _draw(console, dump)

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.prompts import read_prompt
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.stages import STAGES, parse_selection
-
-STDOUT = Path("-")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the user asked for, checked against the flags and the header alone."""
-
-    prompt: str
-    out: Path | None  # None draws in the terminal
-    ending: str | None  # the format of `out`
-    run: Path | None
-    checkpoint: str | None
-    layers: str | None
-    heads: str | None
-    num_generated: int
-    temperature: float
-    seed: int
-    stages: tuple[str, ...]
-    file_dtype: str
-    truncate: bool
-    device: str
-    json: bool
 
 
 def attn_dump(
@@ -79,7 +56,7 @@ def attn_dump(
     sizes = find_header(run, checkpoint).config.model
     parse_selection(layers, sizes.num_blocks, "--layers")
     parse_selection(heads, sizes.num_heads, "--heads")
-    wanted = Wanted(
+    wanted = DumpWanted(
         prompt=read_prompt(prompt, prompt_file),
         out=out,
         ending=ending,

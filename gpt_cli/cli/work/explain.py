@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.prompts import read_prompt
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.explaining.names import PICTURES
 from gpt_cli.inspecting.stages import out_of_range
-
-
-@dataclass(frozen=True)
-class HeadWanted:
-    """One head of a model on a prompt; `query` is a position, `all`, or None for the last."""
-
-    prompt: str
-    run: Path | None
-    checkpoint: str | None
-    layer: int
-    head: int
-    query: str | None
-    truncate: bool
-
-
-@dataclass(frozen=True)
-class StudyWanted:
-    """A study; `run` and `checkpoint` are for the one that looks into a model too."""
-
-    name: str
-    run: Path | None
-    checkpoint: str | None
 
 
 def explain(

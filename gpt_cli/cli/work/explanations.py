@@ -9,7 +9,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
-from gpt_cli.cli.work.explain import HeadWanted, StudyWanted
+from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown
 from gpt_cli.explaining import studies
 from gpt_cli.explaining.explanation import Explanation
