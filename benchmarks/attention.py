@@ -92,9 +92,16 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
         return None
     library: Any = importlib.import_module("transformers")
     shape = library.GPT2Config(
-        vocab_size=model.vocab_size, n_positions=sizes.context_length, n_embd=sizes.d_model, n_layer=sizes.num_blocks,
-        n_head=sizes.num_heads, activation_function="gelu", attn_implementation="eager", bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=model.vocab_size,
+        n_positions=sizes.context_length,
+        n_embd=sizes.d_model,
+        n_layer=sizes.num_blocks,
+        n_head=sizes.num_heads,
+        activation_function="gelu",
+        attn_implementation="eager",
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     theirs = library.GPT2LMHeadModel(shape).eval()
     own = theirs.transformer
     own.wte.weight.data = model.token_embedding.weight.data

@@ -98,9 +98,13 @@ def test_a_second_trainer_is_refused(tmp_path: Path, servers: Servers) -> None:
 
 def test_readers_meet_whole_files_while_a_trainer_saves_each_step(tmp_path: Path, servers: Servers, tally) -> None:
     folder = new_folder(
-        tmp_path / "a", "train.max_steps=1000000", "train.save_every=1", "train.eval_every=7", "train.keep_checkpoints=1",
+        tmp_path / "a",
+        "train.max_steps=1000000",
+        "train.save_every=1",
+        "train.eval_every=7",
+        "train.keep_checkpoints=1",
         "train.sample_every=null",
-    )  # fmt: skip
+    )
     enough = folder / "enough"
     with ThreadPoolExecutor(1) as pool:
         trainer = pool.submit(servers.gpt, folder, *START, signals=[(enough.exists, signal.SIGTERM)])

@@ -25,9 +25,14 @@ REASONS = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "ever_after"), [("ENOSPC", False), ("ENOSPC", True), ("EIO", False), ("EROFS", True)],
-    ids=["full-once", "full-for-good", "broken-once", "read-only"],
-)  # fmt: skip
+    ("kind", "ever_after"),
+    [
+        pytest.param("ENOSPC", False, id="full-once"),
+        pytest.param("ENOSPC", True, id="full-for-good"),
+        pytest.param("EIO", False, id="broken-once"),
+        pytest.param("EROFS", True, id="read-only"),
+    ],
+)
 def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, kind: str, ever_after: bool) -> None:
     template = new_folder(tmp_path / "template", "train.max_steps=8", "train.save_every=3", "model.num_heads=1")
     whole = shutil.copytree(template, tmp_path / "whole")

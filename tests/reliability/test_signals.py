@@ -60,10 +60,9 @@ def test_the_line_that_resumes_does(tmp_path: Path, servers: Servers) -> None:
     assert line.startswith("warning: stopped by SIGHUP at step ")
     assert line.endswith("which is saved; resume: gpt train --out 'my run' --resume")
     step = int(line.split()[6].rstrip(","))
-    ended = servers.gpt(
-        folder, "train", "--out", "my run", "--resume", "--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999",
-        signals=[(directory.step_file(step + 1).exists, signal.SIGTERM)],
-    )  # fmt: skip
+    settings = ("--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999")
+    signals = [(directory.step_file(step + 1).exists, signal.SIGTERM)]
+    ended = servers.gpt(folder, "train", "--out", "my run", "--resume", *settings, signals=signals)
     assert (ended.code, f"resuming my run at step {step}" in ended.err) == (143, True)
 
 
@@ -72,9 +71,14 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
 
     def signalled(name: str, *more: tuple[float, int]) -> tuple[Ended, RunDirectory]:
         folder = new_folder(
-            tmp_path / name, "train.max_steps=100000", "train.batch_size=8192", "train.micro_batch_size=8192",
-            "train.eval_every=100000", "train.save_every=1", "model.num_blocks=8",
-        )  # fmt: skip
+            tmp_path / name,
+            "train.max_steps=100000",
+            "train.batch_size=8192",
+            "train.micro_batch_size=8192",
+            "train.eval_every=100000",
+            "train.save_every=1",
+            "model.num_blocks=8",
+        )
         directory = RunDirectory(folder / "run")
         in_second_step = [(directory.step_file(1).exists, 0), (0.3, signal.SIGINT)]
         return servers.gpt(folder, *START, signals=[*in_second_step, *more]), directory
@@ -92,9 +96,12 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
 
 def test_usr1_saves_and_goes_on(tmp_path: Path, servers: Servers) -> None:
     folder = new_folder(
-        tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000", "train.save_every=100000",
+        tmp_path / "a",
+        "train.max_steps=100000",
+        "train.eval_every=100000",
+        "train.save_every=100000",
         "train.sample_every=null",
-    )  # fmt: skip
+    )
     directory = RunDirectory(folder / "run")
 
     def goes_on() -> bool:

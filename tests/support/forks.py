@@ -30,8 +30,11 @@ from support.faults import Fault, Operations
 
 # imported so that no case spends its time on it
 PRELOADED = (
-    "torch._dynamo", "gpt_cli.cli.work.train", "gpt_cli.cli.work.training", "gpt_cli.cli.work.sample",
-)  # fmt: skip
+    "torch._dynamo",
+    "gpt_cli.cli.work.train",
+    "gpt_cli.cli.work.training",
+    "gpt_cli.cli.work.sample",
+)
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or that something has come true, and then the number of the signal
 Signals = Sequence[tuple[float | Callable[[], bool], int]]
@@ -119,9 +122,14 @@ class Servers:
             server = Server()
             self.all.append(server)
         request = {
-            "folder": str(folder), "arguments": arguments, "fault": fault and asdict(fault), "terminal": terminal,
-            "unprivileged": unprivileged, "largest_file": largest_file, "stdout": stdout,
-        }  # fmt: skip
+            "folder": str(folder),
+            "arguments": arguments,
+            "fault": fault and asdict(fault),
+            "terminal": terminal,
+            "unprivileged": unprivileged,
+            "largest_file": largest_file,
+            "stdout": stdout,
+        }
         code, seconds, since = server.run(request, signals)
         self.idle.put(server)
         return Ended(code, (folder / "stderr").read_text(), seconds, since)

@@ -58,13 +58,11 @@ def test_steps_and_evaluations_do_not_wait_for_the_device(tmp_path: Path, settin
     with pytest.raises(RuntimeError, match="meta"):
         read_outcomes(run.state)
 
-    ids, told = run.validation_ids, []
+    ids, counted = run.validation_ids, []
     windows = validation_windows(len(ids), run.config.model.context_length)
     with pytest.raises(RuntimeError, match="meta"):
-        evaluate(
-            run.state.model, run.tokenizer, ids, windows, batch_size=4, dtype="float32", count=told.append
-        )  # fmt: skip
-    assert sum(told) == len(ids) - 1  # the sum of all batches is what was read
+        evaluate(run.state.model, run.tokenizer, ids, windows, batch_size=4, dtype="float32", count=counted.append)
+    assert sum(counted) == len(ids) - 1  # the sum of all batches is what was read
 
 
 def test_outcomes_read_later_leave_the_same_files(
