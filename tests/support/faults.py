@@ -1,4 +1,4 @@
-"""Faults on purpose at chosen file operations, and small runs to try them on."""
+"""Faults at chosen file operations, and small runs to try them on."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def in_parallel(case: Callable[[Item], Result], items: Iterable[Item]) -> list[R
 
 
 class Operations:
-    """Stands for the module `os` in our writers: `before` sees every operation that changes a disk.
+    """Replaces the module `os` in our writers: it calls `before` ahead of every operation that changes a disk.
 
-    It is called with the operation's number from 1, its name and its arguments.
+    `before` receives the operation's number from 1, its name and its arguments.
     """
 
     def __init__(self, before: Callable[[int, str, tuple[Any, ...]], None]):

@@ -1,4 +1,4 @@
-"""What tests of several rooms need: a command line in this process, and settings that train in a moment."""
+"""What tests of several packages need: commands run in this process, and a config that trains in a moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left: its exit code and what it wrote."""
+    """The exit code of a command and what it wrote."""
 
     code: int
     out: str

@@ -27,7 +27,7 @@ from gpt_cli.training.step import compute_gradient, time_step
 
 
 def until_saved(reports: Iterator[Report], step: int) -> None:
-    """Take reports until the checkpoint of a step is written, then leave as a kill would."""
+    """Take reports until the checkpoint of a step is written, then abandon the run as a kill would."""
     for report in reports:
         if isinstance(report, Saved) and report.step == step:
             return
@@ -36,7 +36,7 @@ def until_saved(reports: Iterator[Report], step: int) -> None:
 
 @pytest.mark.parametrize("stopped_at", [1, 4, 7, 8])
 def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: Path, stopped_at: int) -> None:
-    """At a step like any other, where an evaluation and a checkpoint are due, and at the last."""
+    """At an ordinary step, at one with an evaluation and a checkpoint, before the last step, and at the last."""
     config = small_config("model.dropout=0.3", "train.patience=50")
     whole = start(tmp_path / "whole", config)
     list(train(whole))
@@ -193,13 +193,13 @@ def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_te
 @pytest.mark.parametrize("moment", ["before", "during"])
 def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str) -> None:
     run = start(tmp_path, small_config())
-    told: list[int] = []
+    calls: list[int] = []
 
     def stop() -> int | None:
         # once everything is saved, asked before the closing evaluation and after each of its batches
         if 8 in run.directory.steps():
-            told.append(1)
-        return 2 if len(told) > (0 if moment == "before" else 2) else None
+            calls.append(1)
+        return 2 if len(calls) > (0 if moment == "before" else 2) else None
 
     *_, finished = train(run, stop)
     assert isinstance(finished, Finished)
@@ -244,7 +244,7 @@ def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) 
     assert saved == [(3, True), (4, False), (8, False)]
 
 
-def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_write_names_what_is_intact(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     run = start(folder, small_config("train.log_every=1"))
     (folder / "metrics.jsonl").mkdir()
@@ -311,7 +311,7 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
 
 
 class Clock:
-    """Goes on by a second whenever it is asked."""
+    """Advances by a second at each call."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.now = 0.0
@@ -369,7 +369,7 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
     assert "validation_loss" in lines[-1]
 
 
-def test_a_run_of_before_there_was_a_clock_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
+def test_a_run_saved_without_elapsed_time_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
     list(train(run))
     stored = run.checkpoint(with_moments=True)
