@@ -13,7 +13,7 @@ def test_a_hint_for_a_diverged_run_names_every_rate() -> None:
     )
 
 
-def test_a_divergence_is_told_with_its_figures() -> None:
+def test_the_error_of_a_divergence_contains_its_figures() -> None:
     settings = small_config().train
     of_a_step = diverged_error(Diverged(7, float("inf"), 2.0, 1e-3), settings, "nothing was saved yet")
     assert str(of_a_step) == (
