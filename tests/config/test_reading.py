@@ -148,7 +148,7 @@ def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
         "error: --set: model.num_heads: d_model 100 is not a multiple of num_heads 3, as 99 or 102 would be"
     ]
     assert problems("model: {d_model: 2, num_heads: 4}") == [
-        "error: c.yaml:1: model.d_model: 2 is not a multiple of num_heads 4; use 4"
+        "error: c.yaml:1: model.d_model: d_model 2 is not a multiple of num_heads 4, as 4 would be"
     ]
 
 
