@@ -47,14 +47,30 @@ def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
     return [line for line in lines if line]
 
 
+def prompt_source(prompt: str | None, prompt_file: Path | None) -> str:
+    """What an error about the text of a prompt names: the flag that it came with, or stdin."""
+    if prompt_file is not None:
+        return "--prompt-file"
+    return "stdin" if prompt is None or prompt == "-" else "--prompt"
+
+
+def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
+    """The ids of a prompt, which may be none; raises DataError about `source` for a character the model lacks."""
+    try:
+        return tokenizer.encode(text)
+    except DataError as error:
+        error.where = source
+        raise
+
+
 def encode_prompt(
-    tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, truncate: bool
+    tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool
 ) -> list[int]:
     """The ids of a prompt that leave place for those to come; an empty one is the end-of-text token.
 
-    Raises DataError where they do not fit, unless the first ones may be left out.
+    Raises DataError where they do not fit, unless the first ones may be left out, and as `encode_text`.
     """
-    ids = tokenizer.encode(text) or [tokenizer.end_of_text]
+    ids = encode_text(tokenizer, text, source) or [tokenizer.end_of_text]
     room = context_length - num_generated
     if room < 1:
         raise UsageError(

@@ -131,7 +131,9 @@ class _Lines:
 
     def count(self, amount: int) -> None:
         self._done += amount
-        if time.monotonic() - self._said_at >= LINE_SECONDS:
+        if not self._done:  # the work begins now, perhaps long after it was announced
+            self._said_at = time.monotonic()
+        elif time.monotonic() - self._said_at >= LINE_SECONDS:
             self._said_at = time.monotonic()
             self._notice(f"{self._what}: {self._done:,} of {self._total:,} {self._unit}")
 

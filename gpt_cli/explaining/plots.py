@@ -46,31 +46,34 @@ def _texts(explanation: Explanation, language: str) -> list[str]:
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
     """Each fact against K, without and with the division; below, bars of the other steps, a group a row."""
     figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
+    both = [say(Note(key), language) for key in ("before", "scaled")]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
         part.suptitle(say(step.title or Note(step.name), language), fontsize=8)
         # without and with the division: two columns of one fact, or, of normal numbers, two rows
         num_beside = len(step.columns) // 3
+        kinds = both[:num_beside]
         for place, axes in enumerate(part.subplots(1, 3)):
             columns = range(place * num_beside, (place + 1) * num_beside)
-            names = [say(step.columns[column], language) for column in columns]
             numbers = [step.numbers[:, column] for column in columns]
             if step is steps[0]:
-                for of_one, name, style in zip(numbers, names, ("o--", "s-"), strict=True):
-                    axes.plot(SIZES, of_one, style, label=name)
+                for of_one, kind, style in zip(numbers, kinds, ("o--", "s-"), strict=True):
+                    axes.plot(SIZES, of_one, style, label=kind)
                 axes.set_xscale("log", base=2)
                 axes.set_xlabel("K")
-                axes.legend()
             else:
-                _bars(axes, numbers, names, [say(row, language) for row in step.rows])
-            axes.set_title(names[0], fontsize=8)
+                _bars(axes, numbers, kinds, [say(row, language) for row in step.rows])
+            if num_beside == 2:
+                axes.legend(loc="upper center", ncols=2, fontsize=7)
+            axes.set_title(say(step.columns[columns[0]], language), fontsize=8)
+            axes.margins(y=0.25)  # for the legend
             axes.set_ylim(bottom=0)
     return figure
 
 
-def _bars(axes: Axes, numbers: Sequence[np.ndarray], names: Sequence[str], rows: Sequence[str]) -> None:
+def _bars(axes: Axes, numbers: Sequence[np.ndarray], kinds: Sequence[str], rows: Sequence[str]) -> None:
     width = 0.8 / len(numbers)
-    for place, (of_one, name) in enumerate(zip(numbers, names, strict=True)):
-        bars = axes.bar(np.arange(len(rows)) + place * width, of_one, width, label=name)
+    for place, (of_one, kind) in enumerate(zip(numbers, kinds, strict=True)):
+        bars = axes.bar(np.arange(len(rows)) + place * width, of_one, width, label=kind)
         axes.bar_label(bars, fmt="%.3g", fontsize=6)
     axes.set_xticks(np.arange(len(rows)) + (len(numbers) - 1) * width / 2, rows)
 

@@ -39,14 +39,14 @@ _WORDS: dict[str, tuple[str, str]] = {
     "most_weight": ("{query} looks most at: {list}", "{query} 最关注：{list}"),
     "largest_parts": (
         "largest parts of the sum for {query}, by length: {list}",
-        "{query} 的加权和中最长的部分：{list}",
+        "{query} 的加权和中，长度最大的几项：{list}",
     ),
-    "ids_said": ("ids: {ids}", "编号：{ids}"),
-    "norm_said": ("g: the weights of the norm", "g：归一化的权重"),
-    "norm_bias_said": ("g and b: the weights and the bias of the norm", "g 和 b：归一化的权重和偏置"),
+    "ids_said": ("ids: {ids}", "token 编号：{ids}"),
+    "norm_said": ("g: the weights of the norm", "g：归一化层的缩放参数"),
+    "norm_bias_said": ("g and b: the weights and the bias of the norm", "g 和 b：归一化层的缩放参数和偏置"),
     "rotation_said": (
         "{key}₁ and {key}₂ are the halves of {key}; pair n of them rotates by t θₙ, θₙ = 10000^(-2n / {size})",
-        "{key}₁ 和 {key}₂ 是 {key} 的前后两半；第 n 对旋转角度 t θₙ，θₙ = 10000^(-2n / {size})",
+        "{key}₁ 和 {key}₂ 是 {key} 的前后两半；第 n 对分量旋转 t θₙ，θₙ = 10000^(-2n / {size})",
     ),
     "places_said": (
         "i: the position of the token that looks; j: of the token it looks at",
@@ -54,12 +54,12 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "rounded": (
         "Rounded to 4 decimals; … stands for omitted columns. --json prints every number in full.",
-        "四舍五入到 4 位小数；… 表示省略的列。--json 输出所有数值的完整精度。",
+        "四舍五入到 4 位小数；… 表示省略的列。--json 以完整精度输出所有数值。",
     ),
     # the journey of six tokens
     "journey_title": (
         "six tokens of three numbers: attention from scratch",
-        "六个 token，每个三个数：从零开始的注意力",
+        "六个 token，每个三个数：从零实现注意力",
     ),
     "inputs": ("the embeddings", "嵌入"),
     "simple": ("a. without trainable parameters", "a. 没有可训练参数"),
@@ -79,7 +79,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "e. dropout on the weights of d (p = 0.5, seed 123)",
         "e. 对 d 的权重应用 dropout（p = 0.5，种子 123）",
     ),
-    "multi_head": ("f. two causal heads, side by side (seed 123)", "f. 两个因果头，输出拼接（种子 123）"),
+    "multi_head": ("f. two causal heads, side by side (seed 123)", "f. 两个因果注意力头，输出拼接（种子 123）"),
     "split": (
         "g. one projection split into two heads, and an output layer (seed 123)",
         "g. 一个投影拆成两个头，再接输出层（种子 123）",
@@ -87,9 +87,9 @@ _WORDS: dict[str, tuple[str, str]] = {
     "shares": ("scores divided by their sum", "得分除以各行之和"),
     "contexts": ("contexts", "上下文向量"),
     "weights_before_masking": ("weights before masking", "掩码之前的权重"),
-    "masked_weights": ("masked, not renormalised", "掩码，未重新归一化"),
+    "masked_weights": ("masked, not renormalised", "softmax 之后加掩码，未重新归一化"),
     "renormalised": ("renormalised", "重新归一化"),
-    "masked_before_softmax": ("the same result by masking before softmax", "在 softmax 之前掩码，结果相同"),
+    "masked_before_softmax": ("the same result by masking before softmax", "在 softmax 之前加掩码，结果相同"),
     "dropped": ("after dropout: the remaining weights are doubled", "dropout 之后：保留的权重加倍"),
     "head_step": ("head {number}: {what}", "头 {number}：{what}"),
     # studies
@@ -117,19 +117,22 @@ _WORDS: dict[str, tuple[str, str]] = {
         "Undivided, the largest number takes all the weight; divided by 100, every number keeps a share.",
         "不缩放时，最大的数几乎独占全部权重；除以 100 后，每个数都能分到权重。",
     ),
-    "mask_title": ("masking before softmax, or renormalising after it", "在 softmax 之前掩码，还是之后重新归一化"),
+    "mask_title": (
+        "masking before softmax, or renormalising after it",
+        "在 softmax 之前加掩码，还是之后加掩码再重新归一化",
+    ),
     "leak_change": (
         "largest change of a weight in each row when the last token changes",
         "更换最后一个 token 时，各行权重的最大变化",
     ),
     "mask_same": (
         "Masking before softmax and renormalising after it differ by at most {difference:.1e}.",
-        "在 softmax 之前掩码，与在之后掩码并重新归一化，结果最多相差 {difference:.1e}。",
+        "在 softmax 之前加掩码，与之后加掩码再重新归一化，结果最多相差 {difference:.1e}。",
     ),
     "mask_leak": (
         "Rows that are masked but not renormalised sum to less than 1. The missing share depends on tokens still "
         "to come: they leak.",
-        "掩码后若不重新归一化，各行之和小于 1，缺少的部分取决于后面的 token：未来的信息泄漏了。",
+        "加掩码后若不重新归一化，各行之和小于 1，而缺少的部分取决于后面的 token：这就泄漏了未来的信息。",
     ),
     "row_sums": ("sums of the rows", "各行之和"),
     "dropout_title": ("what dropout does to a row of weights", "dropout 如何改变一行权重"),
@@ -152,20 +155,21 @@ _WORDS: dict[str, tuple[str, str]] = {
         "填充的权重恰好为 0，因为 softmax 之前它的得分是 -∞。填充所在的行也有对词的权重，但不会被使用。"
         "这里没有因果掩码，嵌入和注意力头都是随机的（种子 0）。标签的格式是 位置: 编号。",
     ),
-    # columns of studies
+    # columns of studies; three pairs must fit into 80 cells
     "entropy": ("entropy", "熵"),
-    "entropy_divided": ("entropy /√K", "熵 /√K"),
+    "entropy_divided": ("divided", "熵(已缩放)"),
     "largest": ("largest", "最大权重"),
-    "largest_divided": ("largest /√K", "最大权重 /√K"),
+    "largest_divided": ("divided", "最大权重(已缩放)"),
     "gradient": ("gradient", "梯度"),
-    "gradient_divided": ("gradient /√K", "梯度 /√K"),
+    "gradient_divided": ("divided", "梯度(已缩放)"),
     "before": ("undivided", "不缩放"),
+    "scaled": ("divided", "已缩放"),
     "after": ("divided by 100", "除以 100"),
     "layer": ("layer {number}", "第 {number} 层"),
     "draw": ("draw {number}", "第 {number} 次"),
     "row": ("the row", "原来的行"),
-    "before_softmax": ("masked before softmax", "softmax 之前掩码"),
-    "not_renormalised": ("masked after, not renormalised", "之后掩码，未归一化"),
+    "before_softmax": ("masked before softmax", "softmax 之前加掩码"),
+    "not_renormalised": ("masked after, not renormalised", "之后加掩码，未重新归一化"),
 }
 
 

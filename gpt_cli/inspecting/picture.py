@@ -125,14 +125,17 @@ def _label_axes(
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
     shown = range(0, num_tokens, every)
     properties = font_manager.FontProperties(family=fonts, size=7)
-    for set_ticks, count in zip((axes.set_yticks, axes.set_xticks), grid, strict=True):
+    downwards = ["\n".join(label) if _is_upright(label) else label for label in labels]
+    for set_ticks, texts, count in zip((axes.set_yticks, axes.set_xticks), (labels, downwards), grid, strict=True):
         places = [start * cell + i for start in range(count) for i in shown]
-        set_ticks(places, [labels[i] for _ in range(count) for i in shown])
+        set_ticks(places, [texts[i] for _ in range(count) for i in shown])
     for label in axes.get_xticklabels() + axes.get_yticklabels():
         label.set_fontproperties(properties)
         label.set_parse_math(False)
-    for label in axes.get_xticklabels():
-        label.set_rotation(90)
+    for number, label in enumerate(axes.get_xticklabels()):
+        if not _is_upright(labels[shown[number % len(shown)]]):
+            label.set_rotation(90)
+        label.set_linespacing(1.0)
     axes.tick_params(length=0, pad=2)
 
 
@@ -145,9 +148,9 @@ def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[
     written = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
     fonts, missing = find_fonts(set(written))
     if missing:
-        examples = "".join(sorted(missing)[:10])
         notice(
-            f"no installed font has {examples}, so the picture shows ids instead of these tokens "
+            f"no installed font has the characters {' '.join(sorted(missing)[:10])}; the picture shows ids instead of "
+            "these tokens "
             "(Debian: apt install fonts-noto-cjk)"
         )
     pairs = zip(labels, dump.token_ids, strict=True)
@@ -177,6 +180,11 @@ def _characters(font: Path) -> set[str]:
         return {chr(point) for point in FT2Font(str(font)).get_charmap()}
     except (OSError, RuntimeError):
         return set()
+
+
+def _is_upright(label: str) -> bool:
+    """Whether a label below a column needs no turn: a single character, or Chinese, written downwards."""
+    return len(label) == 1 or all(ord(c) > 0x2E80 for c in label)
 
 
 def _width(label: str) -> int:

@@ -121,8 +121,8 @@ class CharTokenizer(Tokenizer):
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             raise DataError(
                 "text",
-                f"the model's vocabulary of {len(self.characters)} characters lacks {named}{more}",
-                hint="leave them out, or train with tokenizer.kind=bpe or byte, which know every character",
+                f"this model knows {len(self.characters):,} characters, but not {named}{more}",
+                hint="leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character",
             ) from None
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, run_command
 
 import gpt_cli.cli.app as app
 from gpt_cli.cli.work import sample as sample_module
@@ -351,3 +351,32 @@ def test_flags_may_be_typed_with_either_dash(smoke_run: Path, run: RunCommand) -
     other = run("sample", "--prompt", "a_b", "--max-new-tokens", "5", "--num-samples", "2", "--seed", "0")
     assert one == other
     assert one.code == 0
+
+
+@pytest.fixture(scope="module")
+def chinese(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model knows the characters of a Chinese sentence alone."""
+    folder = tmp_path_factory.mktemp("chinese")
+    (folder / "text.txt").write_text("今天天气很好。\n" * 100)
+    shape = ["--set", "tokenizer.kind=char", "--max-steps", "1", "--quiet"]
+    outcome = run_command("train", "--config", "smoke", "--data", folder / "text.txt", "--out", folder / "run", *shape)
+    assert outcome.code == 0, outcome.err
+    return folder / "run"
+
+
+@pytest.mark.parametrize("command", ["sample", "attn-dump", "explain"])
+def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
+    command: str, chinese: Path, run: RunCommand, here: Path
+) -> None:
+    Path("prompt.txt").write_text("天X")
+    by_flag = run(command, "--run", chinese, "--prompt", "天X")
+    assert (by_flag.code, by_flag.out) == (3, "")
+    sentence = 'this model knows 7 characters, but not "X" U+0058 at position 1'
+    hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
+    assert by_flag.err.splitlines()[-2:] == [f"error: --prompt: {sentence}", f"hint: {hint}"]
+    for where, outcome in (
+        ("--prompt-file", run(command, "--run", chinese, "--prompt-file", "prompt.txt")),
+        ("stdin", run(command, "--run", chinese, stdin="天X".encode())),
+    ):
+        assert outcome.code == 3
+        assert f"error: {where}: {sentence}\n" in outcome.err

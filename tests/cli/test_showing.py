@@ -80,3 +80,14 @@ def test_the_bar_has_the_unit_of_its_way_and_the_step(
     monkeypatch.setenv("COLUMNS", "120")
     show_progress(reports((3, 20.0)), prepared(settings), Console())
     assert expected in terminal.getvalue()
+
+
+def test_off_a_terminal_the_first_line_comes_an_interval_after_the_work_begins(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("gpt_cli.cli.terminal.time.monotonic", lambda: now)
+    with Console().counting("closing evaluation", 30, "tokens") as count:
+        for now, amount in ((60.0, 0), (65.0, 10), (71.0, 10), (72.0, 10)):  # noqa: B007 - the clock reads it
+            count(amount)
+    assert capsys.readouterr().err == "closing evaluation: 20 of 30 tokens\n"

@@ -50,7 +50,12 @@ def test_both_languages_have_the_same_code_and_pictures(page: Path) -> None:
         link for link in links(english) if link.endswith(".png")
     ]
     if page.name == "README.zh-CN.md":
-        assert blocks(page, "console") == blocks(english, "console")
+
+        def typed(page: Path) -> list[str]:
+            # of one's own text, each page shows a prompt in its language
+            return [re.sub(r'(runs/mine --prompt) ".*"', r"\1", block) for block in blocks(page, "console")]
+
+        assert typed(page) == typed(english)
 
 
 def test_the_table_of_settings_is_that_of_the_program() -> None:

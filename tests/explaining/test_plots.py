@@ -19,7 +19,8 @@ def test_a_study_is_drawn_with_its_numbers(study: str) -> None:
     explanation = MAKERS[study]()
     svg = plot(study, explanation, "en", kind="svg", notice=print).decode()
     if study == "scaling":
-        assert "<!-- entropy /√K -->" in svg
+        for name in ("entropy", "undivided", "divided"):
+            assert f"<!-- {name} -->" in svg
         for number in explanation.steps[-1].numbers.flat:
             assert f"<!-- {number:.3g} -->" in svg
     else:

@@ -104,8 +104,18 @@ def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(dump(["今", "a"]), said.append)
-    wrong = "no installed font has 今, so the picture shows ids instead of these tokens"
+    wrong = "no installed font has the characters 今; the picture shows ids instead of these tokens"
     assert said == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]
+
+
+def test_single_characters_and_chinese_are_upright_below_a_column_and_words_are_turned() -> None:
+    svg = draw(dump(["天", "天气", "a", "be"]), kind="svg").decode()
+    if "<!-- 天 -->" not in svg:
+        pytest.skip("no font with Chinese characters is installed")
+    assert "<!-- 天气 -->" in svg, "at the left of its row"
+    assert [len(re.findall(f"<!-- {text} -->", svg)) for text in ("天", "气")] == [3, 1], "one above the other"
+    places = [re.findall(f'<!-- {text} -->\\s*<g [^>]*transform="([^"]*)"', svg) for text in ("a", "be")]
+    assert [["rotate(-90)" in place for place in found] for found in places] == [[False, False], [True, False]]
 
 
 def test_fonts_that_together_have_the_characters_are_found() -> None:

@@ -109,9 +109,9 @@ def test_unknown_characters_are_named_with_their_position() -> None:
     with pytest.raises(DataError) as raised:
         CharTokenizer("abc").encode("ab\x1bé今")
     assert raised.value.lines() == [
-        "error: text: the model's vocabulary of 3 characters lacks "
+        "error: text: this model knows 3 characters, but not "
         '"\\x1b" U+001B at position 2, "é" U+00E9 at position 3, "今" U+4ECA at position 4',
-        "hint: leave them out, or train with tokenizer.kind=bpe or byte, which know every character",
+        "hint: leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character",
     ]
 
 

@@ -36,7 +36,12 @@ def dump_and_show(wanted: DumpWanted, console: Console) -> None:
     layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
     heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
     ids = encode_prompt(
-        loaded.tokenizer, wanted.prompt, sizes.context_length, wanted.num_generated, truncate=wanted.truncate
+        loaded.tokenizer,
+        wanted.prompt,
+        sizes.context_length,
+        wanted.num_generated,
+        source=wanted.prompt_source,
+        truncate=wanted.truncate,
     )
     _require_room(wanted, loaded, layers, heads, len(ids))
     model = loaded.model.to(device)

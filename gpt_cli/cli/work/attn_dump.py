@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
-from gpt_cli.cli.prompts import read_prompt
+from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import UsageError
@@ -58,6 +58,7 @@ def attn_dump(
     parse_selection(heads, sizes.num_heads, "--heads")
     wanted = DumpWanted(
         prompt=read_prompt(prompt, prompt_file),
+        prompt_source=prompt_source(prompt, prompt_file),
         out=out,
         ending=ending,
         run=run,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
-from gpt_cli.cli.prompts import read_prompt
+from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import UsageError, shown
@@ -94,4 +94,5 @@ def _head(
     for flag, value, count in (("--layer", layer, sizes.num_blocks), ("--head", head, sizes.num_heads)):
         if value >= count:
             raise UsageError(flag, out_of_range(flag, value, count))
-    return HeadWanted(read_prompt(prompt, prompt_file), run, checkpoint, layer, head, query, truncate)
+    text, source = read_prompt(prompt, prompt_file), prompt_source(prompt, prompt_file)
+    return HeadWanted(text, source, run, checkpoint, layer, head, query, truncate)

@@ -53,7 +53,9 @@ def _head(wanted: HeadWanted, console: Console) -> Explanation:
     """
     loaded = load(wanted.run, wanted.checkpoint, console.warn)
     context_length = loaded.config.model.context_length
-    ids = encode_prompt(loaded.tokenizer, wanted.prompt, context_length, truncate=wanted.truncate)
+    ids = encode_prompt(
+        loaded.tokenizer, wanted.prompt, context_length, source=wanted.prompt_source, truncate=wanted.truncate
+    )
     tokens = [loaded.tokenizer.token_text(token) for token in ids]
     queries = _queries(wanted.query, len(ids))
     # refuses a model that overflows in float32, which the float64 of an explanation would hide

@@ -13,7 +13,7 @@ import torch
 
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.cli.interactive import SamplingChoices, converse
-from gpt_cli.cli.prompts import read_prompts
+from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console, colourful, size
 from gpt_cli.errors import EnvironmentFailure, UsageError
 from gpt_cli.machine import available_memory, choose_device, choose_dtype, product_dtype, reuse_memory
@@ -79,7 +79,8 @@ def sample(
     )
     chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
     decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
-    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples)
+    source = "prompt" if interactive else prompt_source(prompt, prompt_file)
+    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples, source)
     if interactive:
         converse(console, choices, lambda line, choices: sampling.show([line], choices))
     elif len(prompts) * num_samples == 1 and stream and not json:
@@ -107,6 +108,7 @@ class _Sampling:
     decoder: Decoder
     stops: tuple[str, ...]
     num_samples: int
+    prompt_source: str
 
     def rows(
         self,
@@ -166,7 +168,8 @@ class _Sampling:
 
     def _encoded(self, text: str) -> list[int]:
         """The ids of a prompt that the model sees; those of an empty one start a document."""
-        ids, context_length = self.tokenizer.encode(text), self.decoder.config.context_length
+        ids = encode_text(self.tokenizer, text, self.prompt_source)
+        context_length = self.decoder.config.context_length
         if len(ids) > context_length:
             self.console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
         return ids[-context_length:] or [self.tokenizer.end_of_text]

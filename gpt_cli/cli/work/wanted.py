@@ -13,6 +13,7 @@ class DumpWanted:
     """Attention to show or save, checked against the flags and the header alone."""
 
     prompt: str
+    prompt_source: str
     out: Path | None  # None draws in the terminal
     ending: str | None  # the format of `out`
     run: Path | None
@@ -34,6 +35,7 @@ class HeadWanted:
     """One head of a model on a prompt; `query` is a position, `all`, or None for the last."""
 
     prompt: str
+    prompt_source: str
     run: Path | None
     checkpoint: str | None
     layer: int

@@ -43,6 +43,11 @@ function drawSmall(canvas, map, numTokens, threshold, palette) {
   canvas.getContext("2d").drawImage(dots(map, numTokens, side, threshold, palette), 0, 0);
 }
 
+// Whether a label above a column needs no turn: a single character, or Chinese, written downwards.
+function isUpright(label) {
+  return [...label].length === 1 || /^[\u2e80-\uffef]+$/.test(label);
+}
+
 // The map of one head with a label for each token, or as many as stay readable, in `room` pixels across where cells of
 // two pixels fit there. Returns where the cells are.
 function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room }) {
@@ -50,7 +55,7 @@ function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room 
   const context = canvas.getContext("2d");
   const font = "12px ui-monospace, monospace";
   context.font = font;
-  const margin = 8 + Math.ceil(Math.max(...labels.map((label) => context.measureText(label).width)));
+  const margin = 8 + Math.ceil(Math.max(12, ...labels.map((label) => context.measureText(label).width)));
   const cell = Math.max(2, Math.min(26, Math.floor((room - margin) / T)));
   const size = margin + T * cell;
   const density = Math.min(window.devicePixelRatio, 8192 / size);
@@ -69,6 +74,12 @@ function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room 
     const middle = margin + (token + 0.5) * cell;
     context.textAlign = "right";
     context.fillText(labels[token], margin - 4, middle);
+    if (isUpright(labels[token])) {
+      const characters = [...labels[token]];
+      context.textAlign = "center";
+      characters.forEach((character, at) => context.fillText(character, middle, margin - 4 - (characters.length - at - 0.5) * 12));
+      continue;
+    }
     context.save();
     context.translate(middle, margin - 4);
     context.rotate(-Math.PI / 2);

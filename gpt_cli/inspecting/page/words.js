@@ -45,7 +45,7 @@ const WORDS = {
     otherLanguage: "English",
     overview: "所有注意力头",
     keys: "每行对应一个查询 token，每列对应一个被关注的 token。按方向键可在注意力头之间、在文本的 token 之间切换；按 Esc 取消选择。",
-    text: "文本：点选一个 token",
+    text: "文本：点击选择一个 token",
     lines: "上排：查询 token；下排：被关注的 token",
     map: "该注意力头的权重：行为查询 token，列为被关注的 token",
     looks: "所选 token 关注的 token",
