@@ -19,7 +19,7 @@ from gpt_cli.version import __version__
 
 # what takes less memory, for each command
 MEMORY_HINTS = {
-    "gpt train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
+    "gpt train": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
     "gpt sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
     "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
     "gpt explain": "use a shorter prompt",

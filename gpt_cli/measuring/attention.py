@@ -23,7 +23,7 @@ from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.tokens import validation_windows
-from gpt_cli.training.advice import diverged_error
+from gpt_cli.training.advice import diverged_error, lower_rates
 from gpt_cli.training.encoding import encode_corpus
 from gpt_cli.training.evaluation import cross_entropy, evaluate
 from gpt_cli.training.preparing import Counting
@@ -207,7 +207,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
             count(1)
         read_outcomes(state)
     except Diverged as diverged:
-        raise diverged_error(diverged, config.train) from diverged
+        raise diverged_error(diverged, lower_rates(config.train)) from diverged
     found = evaluate(
         state.model,
         text.tokenizer,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.sampling.scoring import Score
-from gpt_cli.training.advice import add_what_is_intact, diverged_error, what_is_intact
+from gpt_cli.training.advice import add_what_is_intact, diverged_error, lower_rates, what_is_intact
 from gpt_cli.training.due import due, ended_by, is_finished
 from gpt_cli.training.evaluation import evaluate, sequences_at_once
 from gpt_cli.training.observing import Pace, observe
@@ -34,7 +34,8 @@ def train(
     try:
         signal = yield from _steps(run, watcher(stop), save_asked)
     except Diverged as diverged:
-        raise diverged_error(diverged, run.config.train, what_is_intact(run)) from diverged
+        hint = f"start anew with --overwrite and {lower_rates(run.config.train)}, or with --dtype float32"
+        raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
         add_what_is_intact(error, run)
         raise

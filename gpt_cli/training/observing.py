@@ -103,19 +103,16 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
 
 def _evaluate(run: Run, watch: Callable[..., object]) -> Score:
     """The validation loss on evenly spaced windows."""
-    settings, model = run.config.train, run.state.model
-    try:
-        found = evaluate(
-            model,
-            run.tokenizer,
-            run.validation_ids,
-            run.windows(settings.eval_tokens),
-            batch_size=settings.batch_size,
-            dtype=settings.dtype,
-            count=watch,
-        )
-    finally:
-        model.train()
+    settings = run.config.train
+    found = evaluate(
+        run.state.model,
+        run.tokenizer,
+        run.validation_ids,
+        run.windows(settings.eval_tokens),
+        batch_size=settings.batch_size,
+        dtype=settings.dtype,
+        count=watch,
+    )
     if not math.isfinite(found.loss):
         raise Diverged(run.progress.step, found.loss)
     return found

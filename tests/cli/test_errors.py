@@ -319,7 +319,7 @@ def test_what_the_machine_refuses_has_an_exit_code(
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        ("gpt train", "halve the batch with --set train.micro_batch_size=8, or choose a smaller model"),
+        ("gpt train", "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model"),
         ("gpt attn-dump", "choose fewer with --layers 0 and --heads 0, or use a shorter prompt"),
         ("gpt eval", None),
     ],

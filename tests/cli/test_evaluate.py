@@ -135,7 +135,8 @@ def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunC
     overflow(copied / "checkpoints" / "best.safetensors")
     outcome = run("eval")
     assert (outcome.code, outcome.out) == (4, "")
-    assert outcome.err.startswith("error: ")
+    where = copied / "checkpoints" / "best.safetensors"
+    assert outcome.err.startswith(f'error: "{where}": its weights give surprisals that are not finite')
 
 
 def test_long_work_off_a_terminal_prints_lines(

@@ -163,7 +163,8 @@ def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunC
     overflow(copied / "checkpoints" / "best.safetensors")
     outcome = run("sample", "--prompt", "The value of", "--quiet", *flags)
     assert (outcome.code, outcome.out) == (4, "")
-    assert outcome.err.startswith("error: ")
+    where = copied / "checkpoints" / "best.safetensors"
+    assert outcome.err.startswith(f'error: "{where}": its weights give logits that are not finite')
 
 
 def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:

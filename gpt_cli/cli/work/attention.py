@@ -12,7 +12,7 @@ from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
-from gpt_cli.errors import EnvironmentFailure, counted
+from gpt_cli.errors import EnvironmentFailure, counted, shown
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
@@ -21,11 +21,9 @@ from gpt_cli.inspecting.formats import writing_bytes
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
 from gpt_cli.machine import available_memory, choose_device
-from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.text.tokenizer import Tokenizer
 
 
 def dump_and_show(wanted: DumpWanted, console: Console) -> None:
@@ -40,7 +38,7 @@ def dump_and_show(wanted: DumpWanted, console: Console) -> None:
     )
     _require_room(wanted, loaded, layers, heads, len(ids))
     model = loaded.model.to(device)
-    added = _continuation(model, loaded.tokenizer, ids, wanted) if wanted.num_generated else []
+    added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
     dump = dump_attention(
         model,
         loaded.tokenizer,
@@ -75,15 +73,16 @@ def dump_and_show(wanted: DumpWanted, console: Console) -> None:
         )
 
 
-def _continuation(model: GPT, tokenizer: Tokenizer, ids: list[int], wanted: DumpWanted) -> list[int]:
+def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[int]:
     """What the model writes after ids, until it ends the text."""
     (tokens,) = continuations(
-        Decoder(model),
+        Decoder(loaded.model),
         [ids],
         SamplingParameters(temperature=wanted.temperature),
         max_new_tokens=wanted.num_generated,
         seed=wanted.seed,
-        end_of_text=tokenizer.end_of_text,
+        end_of_text=loaded.tokenizer.end_of_text,
+        where=shown(loaded.path),
     )
     return tokens
 

@@ -14,7 +14,7 @@ import torch
 
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.cli.terminal import Console, colourful, table
-from gpt_cli.errors import DataError, UsageError
+from gpt_cli.errors import DataError, UsageError, shown
 from gpt_cli.machine import choose_device, choose_dtype, reuse_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
@@ -89,7 +89,7 @@ def evaluate(
         with console.counting("evaluating", len(ids) - 1, "tokens") as count:
             model = round_weights(loaded.model) if quantize else loaded.model
             nats = surprisals(model.to(where), ids, stride=advance, dtype=number_type, count=count)
-        found |= asdict(score(nats, ids, tokenizer))
+        found |= asdict(score(nats, ids, tokenizer, shown(loaded.path)))
         if memorised:
             assert own
             found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
@@ -153,6 +153,7 @@ def _memorised(loaded: Loaded, training: Corpus, num_samples: int, max_new_token
         max_new_tokens=max_new_tokens,
         num_samples=num_samples,
         end_of_text=tokenizer.end_of_text,
+        where=shown(loaded.path),
     )
     text = "\n".join(training.documents)
     longest = max((longest_shared_run(tokenizer.decode(sample), text) for sample in samples), key=len)

@@ -15,7 +15,7 @@ from gpt_cli.checkpoints.discovery import load
 from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import read_prompts
 from gpt_cli.cli.terminal import Console, colourful, size
-from gpt_cli.errors import EnvironmentFailure, UsageError
+from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 from gpt_cli.machine import available_memory, choose_device, choose_dtype, product_dtype, reuse_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import Draw, generate
@@ -79,7 +79,7 @@ def sample(
     )
     chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
     decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
-    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples)
+    sampling = _Sampling(console, loaded.tokenizer, decoder, shown(loaded.path), tuple(stop or ()), num_samples)
     if interactive:
         converse(console, choices, lambda line, choices: sampling.show([line], choices))
     elif len(prompts) * num_samples == 1 and stream and not json:
@@ -105,6 +105,7 @@ class _Sampling:
     console: Console
     tokenizer: Tokenizer
     decoder: Decoder
+    where: str  # the checkpoint, in errors
     stops: tuple[str, ...]
     num_samples: int
 
@@ -132,6 +133,7 @@ class _Sampling:
             seed=choices.seed(),
             end_of_text=self.tokenizer.end_of_text,
             done=lambda number: rows[number].stream.stopped,
+            where=self.where,
         )
         for draws in steps:
             count(1)
