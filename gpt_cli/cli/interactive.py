@@ -16,12 +16,12 @@ from gpt_cli.errors import shown
 
 READERS: dict[str, Callable[[object], Any]] = {
     "seed": options.whole_number(0, options.MAX_SEED),
-    "temperature": options.number(0),
-    "top-k": options.whole_number(0),
-    "top-p": options.number(0, 1),
-    "min-p": options.number(0, 1),
-    "repetition-penalty": options.number(0, above=True),
-    "max-new-tokens": options.whole_number(1, 1_000_000),
+    "temperature": options.TEMPERATURE,
+    "top-k": options.TOP_K,
+    "top-p": options.SHARE,
+    "min-p": options.SHARE,
+    "repetition-penalty": options.REPETITION_PENALTY,
+    "max-new-tokens": options.NEW_TOKENS,
 }
 # what to type for no value
 OFF = {"seed": "random", "top-k": "off", "top-p": "off", "min-p": "off"}

@@ -24,7 +24,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> T
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
-def sequences_at_once(context_length: int, vocab_size: int, device: torch.device) -> int:
+def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
     """How many windows of context_length a device evaluates at once, whatever the training's batch size."""
     return max(1, min(_TOKENS_AT_ONCE[device.type], LOGITS_AT_ONCE // vocab_size) // context_length)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.helpers import RunCommand, overflow
 
-from gpt_cli.cli.work.evaluate import coloured_text
+from gpt_cli.cli.work.evaluating import coloured_text
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 

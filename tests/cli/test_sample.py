@@ -202,7 +202,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
     sizes = gpt_cli.load(smoke_run).config.model
     # keys and values in float32 of 5 tokens: one is the prompt
     of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5
-    monkeypatch.setattr("gpt_cli.cli.work.sample.available_memory", lambda: 7 * of_row)
+    monkeypatch.setattr("gpt_cli.cli.work.sampling.available_memory", lambda: 7 * of_row)
     options = ["sample", "--prompt", "T", "--max-new-tokens", "4", "--seed", "1"]
     refused = run(*options, "--num-samples", "8")
     assert refused.code == 5

@@ -30,7 +30,7 @@ from support.faults import Fault, Operations
 
 # imported so that no case spends its time on it
 PRELOADED = (
-    "torch._dynamo", "gpt_cli.cli.work.train", "gpt_cli.cli.work.training", "gpt_cli.cli.work.sample",
+    "torch._dynamo", "gpt_cli.cli.work.train", "gpt_cli.cli.work.training", "gpt_cli.cli.work.sampling",
 )  # fmt: skip
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or that something has come true, and then the number of the signal

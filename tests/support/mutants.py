@@ -120,6 +120,6 @@ MUTANTS = (
     ),
     Mutant(
         "a second signal is not heeded", "cli/signals.py",
-        "        elif time.monotonic() - self._received_at > ONE_WISH_SECONDS:", "        elif not number:", SIGNALS,
+        "        elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:", "        elif not number:", SIGNALS,
     ),
 )  # fmt: skip

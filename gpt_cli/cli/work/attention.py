@@ -13,10 +13,9 @@ from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import EnvironmentFailure, counted, shown
-from gpt_cli.files import write_durably
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
-from gpt_cli.inspecting.export import as_bytes
+from gpt_cli.inspecting.export import as_bytes, write_dump
 from gpt_cli.inspecting.formats import writing_bytes
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
@@ -116,11 +115,10 @@ def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
     if wanted.out is None or wanted.ending is None:
         _draw(console, dump)
         return
-    content = as_bytes(dump, wanted.ending, console.notice)
     if wanted.out == STDOUT:
-        console.result(content.decode().removesuffix("\n"))
+        console.result(as_bytes(dump, wanted.ending, console.notice).decode().removesuffix("\n"))
         return
-    write_durably(wanted.out, [content])
+    write_dump(wanted.out, dump, console.notice)
     numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
     console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
 
