@@ -1,8 +1,8 @@
 """What a dump of all heads costs, format by format, and how soon its page can be used; part of `make bench`.
 
 The model is a fresh one of the config's sizes whose queries are made larger, so that its heads are as sharp as trained
-ones and its files no smaller than theirs. Beside it, where it is installed, transformers with `output_attentions` on
-a GPT-2 with the same weights, saved the same way; and Chromium, where that and playwright are installed.
+ones and its files no smaller than theirs. Where they are installed, the benchmark also times transformers with
+`output_attentions` on a GPT-2 with the same weights, saved the same way, and the page in Chromium with playwright.
 """
 
 from __future__ import annotations
@@ -92,9 +92,16 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
         return None
     library: Any = importlib.import_module("transformers")
     shape = library.GPT2Config(
-        vocab_size=model.vocab_size, n_positions=sizes.context_length, n_embd=sizes.d_model, n_layer=sizes.num_blocks,
-        n_head=sizes.num_heads, activation_function="gelu", attn_implementation="eager", bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=model.vocab_size,
+        n_positions=sizes.context_length,
+        n_embd=sizes.d_model,
+        n_layer=sizes.num_blocks,
+        n_head=sizes.num_heads,
+        activation_function="gelu",
+        attn_implementation="eager",
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     theirs = library.GPT2LMHeadModel(shape).eval()
     own = theirs.transformer
     own.wte.weight.data = model.token_embedding.weight.data
@@ -121,7 +128,7 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
 
 
 def _until_ready(path: Path, rounds: int) -> float | None:
-    """Seconds from navigation until everything on the page is drawn and answers; the median of some visits."""
+    """Seconds from navigation until the page is drawn and responds; the median of `rounds` visits."""
     chromium = shutil.which("chromium")
     if chromium is None or importlib.util.find_spec("playwright") is None:
         return None

@@ -84,7 +84,7 @@ class PlainTrainer:
         self.optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
 
     def step(self) -> float:
-        """Take a step; gives its loss."""
+        """Take a step and return its loss."""
         starts = torch.randint(len(self.ids) - CONTEXT_LENGTH, (BATCH_SIZE,))
         inputs = torch.stack([self.ids[i : i + CONTEXT_LENGTH] for i in starts])
         targets = torch.stack([self.ids[i + 1 : i + 1 + CONTEXT_LENGTH] for i in starts])

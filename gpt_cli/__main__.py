@@ -13,7 +13,11 @@ def main() -> int:
     """Run the command of this process; returns its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
         signal.signal(signal.SIGINT, interrupt)
-    return run(sys.argv[1:])
+    code = run(sys.argv[1:])
+    if code > 128:  # whoever stopped it may send the signal again while Python ends
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 def run(words: Sequence[str]) -> int:

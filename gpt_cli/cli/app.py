@@ -57,7 +57,7 @@ def _root(
 
 def show_help(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="A command, such as sample or data list.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="A command, such as sample or data list.")
     ] = None,
 ) -> int:
     """Show the flags of a command, as its --help does."""

@@ -25,7 +25,7 @@ def list_entries(json: options.Json = False, quiet: options.Quiet = False) -> No
 
 @app.command(epilog="Example: gpt data fetch tinyshakespeare --out data")
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names that `gpt data list` prints, or all.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names that `gpt data list` prints, or all.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", parser=options.path, help="Also write the text to this directory."),

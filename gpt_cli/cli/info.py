@@ -13,7 +13,7 @@ def info(
     path: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PATH]",
+            metavar="PATH",
             parser=options.source,
             help="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",
         ),

@@ -16,6 +16,15 @@ from gpt_cli.config.yaml_subset import Place
 from gpt_cli.errors import GptError, UsageError, shown, visible
 
 _ALL_SETTINGS = "`gpt config settings` lists every setting"
+# what other programs call a setting, too unlike our name to be found by its letters
+_ELSEWHERE = {
+    "lr": "train.learning_rate",
+    "n_layer": "model.num_blocks",
+    "n_head": "model.num_heads",
+    "n_embd": "model.d_model",
+    "block_size": "model.context_length",
+    "max_iters": "train.max_steps",
+}
 
 
 def wrong_values(
@@ -42,11 +51,11 @@ def misfits(content: Any, wrong: set[Place], where: str, sources: Mapping[Place,
         valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
         for misfit in kind.model_validate(valid).misfits():
             if not any((name, key) in wrong for key in misfit.keys):
-                named = [sources[name, key] for key in misfit.keys if (name, key) in sources]
+                set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]
                 # where a flag set one of the values, the flag made the others wrong
-                named.sort(key=lambda source: not source.startswith("--"))
-                source = [*named, sources.get((name,)) or where][0]
-                yield UsageError(f"{source}: {name}.{misfit.keys[0]}", misfit.sentence, hint=misfit.hint)
+                set_by.sort(key=lambda found: not found[0].startswith("--"))
+                source, key = [*set_by, (sources.get((name,)) or where, misfit.keys[0])][0]
+                yield UsageError(f"{source}: {name}.{key}", misfit.sentence, hint=misfit.hint)
 
 
 def line_of(problem: GptError) -> int:
@@ -100,7 +109,7 @@ def _nearest_key(place: Place) -> str | None:
     """The known key nearest to a mistyped one: by its whole name, else by its last part in any section."""
     known = list(known_keys())
     key = ".".join(place)
-    last = {name.split(".")[1]: name for name in known}
+    last = {name.split(".")[1]: name for name in known} | _ELSEWHERE
     if place[-1] in last:
         return last[place[-1]]
     siblings = [name for name in known if len(place) == 2 and name.startswith(place[0])]

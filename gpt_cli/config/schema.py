@@ -149,12 +149,12 @@ class ModelConfig(Section):
     def misfits(self) -> Iterator[Misfit]:
         """Sizes that are valid by themselves but do not fit together."""
         if self.num_heads % self.key_value_heads:
-            wrong = f"{self.num_key_value_heads} does not divide num_heads {self.num_heads}"
-            yield Misfit(("num_key_value_heads", "num_heads"), f"{wrong}; use {_divisors(self.num_heads)}")
+            wrong = f"num_key_value_heads {self.num_key_value_heads} does not divide num_heads {self.num_heads}"
+            yield Misfit(("num_key_value_heads", "num_heads"), f"{wrong}, as {_divisors(self.num_heads)} would")
         if self.d_model % self.num_heads:
             below = self.d_model - self.d_model % self.num_heads
-            wrong = f"{self.d_model} is not a multiple of num_heads {self.num_heads}"
-            yield Misfit(("d_model", "num_heads"), f"{wrong}; use {_nearest(below, below + self.num_heads)}")
+            wrong = f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}"
+            yield Misfit(("d_model", "num_heads"), f"{wrong}, as {_nearest(below, below + self.num_heads)} would be")
         elif self.attention == "latent" and self.turned_size % 2:
             nearest = _nearest(self.turned_size - 1, self.turned_size + 1)
             yield Misfit(("rotary_size",), f"rope rotates pairs, so {self.rotary_size} must be even; use {nearest}")
@@ -286,8 +286,8 @@ class TrainConfig(Section):
     def misfits(self) -> Iterator[Misfit]:
         """Sizes that are valid by themselves but do not fit together."""
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
-            wrong = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}"
-            yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}; use {_divisors(self.batch_size)}")
+            wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
+            yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {_divisors(self.batch_size)} would")
 
     def unused_keys(self) -> list[tuple[str, str]]:
         """Changed keys that have no effect, each with the setting that makes it so."""

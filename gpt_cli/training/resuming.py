@@ -45,7 +45,11 @@ def config_to_resume(stored: Config, asked: Config) -> Config:
         if key not in FREE_KEYS
     ]
     if fixed:
-        fixed[0].hint = "leave --config out to use the run's own, or start anew with another --out"
+        fixed[
+            0
+        ].hint = (
+            "leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out"
+        )
         raise together(fixed)
     return asked
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 
 import pytest
 import typer
-from support.helpers import RunCommand
+from support.helpers import RunCommand, run_command
 
 import gpt_cli
-from gpt_cli.cli import app, usage
+from gpt_cli.cli import app, options, usage
+from gpt_cli.config.describing import known_keys
+from gpt_cli.config.reading import shipped_configs
 
 # without a file in cli/work, since what they do is about the command line itself
 OF_THE_COMMAND_LINE = {"help"}
@@ -116,3 +119,26 @@ def test_ctrl_c_while_gpt_starts_prints_no_traceback(moment: str, smoke_run: Pat
         rest = [line.rstrip() for line in process.stderr if not line.startswith("import time:")]
     assert process.returncode == 130
     assert rest == ["stopped"]
+
+
+def test_the_installed_command_starts_where_ctrl_c_is_handled() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"gpt": "gpt_cli.__main__:main"}
+
+
+def test_a_signal_that_arrives_again_while_python_ends_changes_nothing() -> None:
+    script = (
+        "import os, signal, sys\nimport gpt_cli.__main__ as entry\n"
+        "entry.run = lambda words: 143\ncode = entry.main()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nos.kill(os.getpid(), signal.SIGINT)\nsys.exit(code)"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 143
+
+
+def test_what_the_help_copies_from_the_settings_equals_them() -> None:
+    """Signatures load no settings, since these take longer than the help itself."""
+    settings = known_keys()
+    assert settings["train.device"]["pattern"] == f"^({options.DEVICE_PATTERN})$"
+    assert settings["train.seed"]["maximum"] == options.MAX_SEED
+    help_text = " ".join(run_command("train", "--help").out.split())
+    assert [name for name in shipped_configs() if name not in help_text] == []

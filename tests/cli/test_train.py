@@ -15,9 +15,7 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from gpt_cli.config.reading import read_config
 from gpt_cli.model.costs import estimate
 
-FAST = [
-    "--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "corpus.txt",
-]  # fmt: skip
+FAST = shlex.split("--config smoke --set tokenizer.kind=byte --set train.sample_every=null --data corpus.txt")
 
 
 @pytest.fixture
@@ -55,9 +53,7 @@ def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCo
     assert (summary["device"], summary["dtype"], summary["stopped_by"]) == ("cpu", "float32", "steps")
 
 
-def test_by_the_clock_a_run_ends_in_time_with_its_rate_at_zero_and_goes_on_from_there(
-    corpus: Path, run: RunCommand
-) -> None:
+def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, run: RunCommand) -> None:
     settings = ("log_every=1", "warmup_steps=1", "eval_every=100000", "save_every=100000")
     more = ["--json", "--out", "runs/x", *(word for text in settings for word in ("--set", f"train.{text}"))]
     started = time.monotonic()
@@ -79,7 +75,7 @@ def test_by_the_clock_a_run_ends_in_time_with_its_rate_at_zero_and_goes_on_from_
     assert (json.loads(by_steps.out)["steps"], json.loads(by_steps.out)["stopped_by"]) == (longer["steps"] + 2, "steps")
 
 
-def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
+def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
     for wrong, shown in {
         "5x": '"5x"',
         "-1": "-1",
@@ -95,7 +91,7 @@ def test_the_time_of_a_run_is_read_as_a_person_writes_it(corpus: Path, run: RunC
     assert both.err.splitlines()[0] == "error: --max-time: it contradicts --max-steps, so use one of them"
 
 
-def test_what_cannot_be_compiled_is_told_with_a_way_out(
+def test_a_failed_compilation_is_reported_with_a_hint(
     corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -122,7 +118,7 @@ def test_what_cannot_be_compiled_is_told_with_a_way_out(
     assert not Path("runs/smoke/checkpoints").exists()
 
 
-def test_where_auto_would_compile_and_torch_cannot_it_trains_without(
+def test_where_auto_cannot_compile_the_run_trains_without(
     corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure = type("TritonMissing", (RuntimeError,), {"__module__": "torch._inductor.exc"})
@@ -139,7 +135,9 @@ def test_where_auto_would_compile_and_torch_cannot_it_trains_without(
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
 
 
-def test_plain_lines_tell_every_twentieth_of_the_way_also_where_it_is_evaluated(corpus: Path, run: RunCommand) -> None:
+def test_plain_lines_report_every_twentieth_of_the_steps_and_those_with_an_evaluation(
+    corpus: Path, run: RunCommand
+) -> None:
     outcome = run("train", *FAST, "--set", "train.eval_every=1", "--max-steps", "6")
     steps = [line.split(":")[0] for line in outcome.err.splitlines() if "tokens/s" in line and line.startswith("step")]
     assert steps == [f"step {step}/6" for step in range(1, 7)]
@@ -180,7 +178,7 @@ def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: Run
     refused = run("train", "--out", "runs/smoke", "--resume")
     assert refused.code == 4
     assert refused.err.splitlines()[1] == "hint: put one back, or replace the run with --overwrite"
-    # nothing left that was ever trained
+    # nothing that was ever trained is left
     Path("runs/smoke/checkpoints/best.safetensors").unlink()
     Path("runs/smoke/metrics.jsonl").unlink()
     outcome = run("train", "--out", "runs/smoke", "--resume")
@@ -207,7 +205,7 @@ def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand
     assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
 
 
-def test_a_longer_run_may_be_asked_for_with_its_config(corpus: Path, run: RunCommand) -> None:
+def test_a_run_resumes_with_its_config_and_more_steps(corpus: Path, run: RunCommand) -> None:
     assert run("train", *FAST, "--max-steps", "4", "--quiet").code == 0
     assert run("train", *FAST, "--max-steps", "8", "--quiet", "--resume").code == 0
 
@@ -231,7 +229,7 @@ def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -
     ]
 
 
-def test_a_refused_change_is_told_as_a_config_writes_it(corpus: Path, run: RunCommand) -> None:
+def test_a_refused_change_is_reported_as_a_config_writes_it(corpus: Path, run: RunCommand) -> None:
     run("train", *FAST, "--quiet", "--max-steps", "1")
     outcome = run("train", *FAST, "--resume", "--set", "train.gradient_clip=null", "--set", "model.bias=false")
     assert outcome.err.splitlines()[:2] == [
@@ -274,12 +272,12 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     ],
     ids=["English", "without capitals", "Chinese", "no words"],
 )
-def test_what_to_do_next_is_a_command_that_works(here: Path, run: RunCommand, text: str, prompt: str) -> None:
+def test_the_suggested_next_command_works(here: Path, run: RunCommand, text: str, prompt: str) -> None:
     (here / "text.txt").write_text(text)
     options = ["--config", "smoke", "--data", "text.txt", "--set", "tokenizer.kind=char", "--max-steps", "1"]
-    told = run("train", *options, "--set", "train.sample_every=null", "--out", "a b").err.splitlines()[-1]
-    assert told == f"next: gpt sample --run 'a b' --prompt {prompt}"
-    assert run(*shlex.split(told)[2:], "--max-new-tokens", "2").code == 0
+    line = run("train", *options, "--set", "train.sample_every=null", "--out", "a b").err.splitlines()[-1]
+    assert line == f"next: gpt sample --run 'a b' --prompt {prompt}"
+    assert run(*shlex.split(line)[2:], "--max-new-tokens", "2").code == 0
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
@@ -341,7 +339,7 @@ def test_a_closed_stdout_does_not_stop_a_training(corpus: Path, how: str) -> Non
     assert Path("runs/smoke/checkpoints/step-00000020.safetensors").exists()
 
 
-def test_a_full_device_as_stdout_is_told(corpus: Path) -> None:
+def test_a_full_device_as_stdout_is_reported(corpus: Path) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json", "--quiet"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -408,11 +406,11 @@ def test_threads_are_a_setting_that_a_run_keeps(corpus: Path) -> None:
     assert "warning: not bit-exact from here on: threads 1 -> 2" in warned.stderr.splitlines()
 
 
-def test_a_single_document_is_remarked_on(corpus: Path, run: RunCommand) -> None:
-    told = "the text is a single document, so the model never sees how one begins"
-    assert told in run("train", *FAST, "--max-steps", "1").err
+def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
+    notice = "the text is a single document, so the model never sees how one begins"
+    assert notice in run("train", *FAST, "--max-steps", "1").err
     (corpus / "another.txt").write_text(CORPUS_TEXT)
-    assert told not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
+    assert notice not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
 
 
 def test_a_sampled_line_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:

@@ -110,12 +110,12 @@ MISTAKES = {
     "model:\n  norm: batch": """
         error: c.yaml:2: model.norm: "batch" is neither layernorm nor rmsnorm""",
     "model:\n  d_model: 100": """
-        error: c.yaml:2: model.d_model: 100 is not a multiple of num_heads 8; use 96 or 104""",
+        error: c.yaml:2: model.d_model: d_model 100 is not a multiple of num_heads 8, as 96 or 104 would be""",
     "model: {d_model: 6, num_heads: 2, positions: rope}": """
         error: c.yaml:1: model.positions: rope needs an even head size, but d_model 6 / num_heads 2 is 3
         hint: change model.d_model or model.num_heads, or use model.positions=learned""",
     "train:\n  micro_batch_size: 5": """
-        error: c.yaml:2: train.micro_batch_size: 5 does not divide batch_size 16; use 1, 2, 4, 8 or 16""",
+        error: c.yaml:2: train.micro_batch_size: micro_batch_size 5 does not divide batch_size 16, as 1, 2, 4, 8 or 16 would""",
     "train:\n  device: gpu": """
         error: c.yaml:2: train.device: "gpu" is not one of auto, cpu, cuda, cuda:N""",
     "train:\n  max_time: soon": """
@@ -145,10 +145,10 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
 def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
     text = "model:\n  d_model: 100\n  num_heads: 4"
     assert problems(text, "model.num_heads=3") == [
-        "error: --set: model.d_model: 100 is not a multiple of num_heads 3; use 99 or 102"
+        "error: --set: model.num_heads: d_model 100 is not a multiple of num_heads 3, as 99 or 102 would be"
     ]
     assert problems("model: {d_model: 2, num_heads: 4}") == [
-        "error: c.yaml:1: model.d_model: 2 is not a multiple of num_heads 4; use 4"
+        "error: c.yaml:1: model.d_model: d_model 2 is not a multiple of num_heads 4, as 4 would be"
     ]
 
 
@@ -168,7 +168,9 @@ def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     assert read("", "model.attention=grouped_query", "model.num_key_value_heads=4").model.key_value_heads == 4
     assert read("", "model.num_heads=4").model.key_value_heads == 4
     lines = problems("", "model.attention=grouped_query", "model.num_key_value_heads=3")
-    assert lines == ["error: --set: model.num_key_value_heads: 3 does not divide num_heads 8; use 1, 2, 4 or 8"]
+    assert lines == [
+        "error: --set: model.num_key_value_heads: num_key_value_heads 3 does not divide num_heads 8, as 1, 2, 4 or 8 would"
+    ]
     (unused,) = read("", "model.num_key_value_heads=2").unused()
     assert "model.num_key_value_heads" in unused
     assert "model.attention multi_head" in unused
@@ -230,6 +232,11 @@ def test_a_mistyped_key_of_every_kind_is_answered_with_the_right_one() -> None:
         section, name = key.split(".")
         if len(name) > 4:
             assert f"hint: did you mean {key}?" in problems("", f"{section}.{name[:-1]}x=1")
+
+
+def test_a_name_that_other_programs_use_leads_to_ours() -> None:
+    for theirs, ours in (("train.lr", "train.learning_rate"), ("model.n_layer", "model.num_blocks")):
+        assert f"hint: did you mean {ours}?" in problems("", f"{theirs}=1")
 
 
 def test_a_missing_config_names_the_shipped_ones() -> None:

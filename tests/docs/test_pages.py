@@ -105,3 +105,11 @@ def test_bare_make_lists_the_targets() -> None:
     done = subprocess.run(["make", "-s", "-C", str(ROOT)], capture_output=True, text=True)
     targets = {line.split()[0] for line in done.stdout.splitlines()}
     assert {"demo", "test", "check", "bench", "data"} <= targets
+
+
+def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
+    command = ["make", "--dry-run", "--always-make", "--directory", str(ROOT), "demo"]
+    printed = subprocess.run(command, capture_output=True, text=True).stdout
+    (installing,) = [line for line in printed.splitlines() if "install --editable ." in line]
+    assert "--quiet" not in installing
+    assert "source .venv/bin/activate" in printed

@@ -90,9 +90,13 @@ def test_layers_are_compared_in_turns_fused_and_by_themselves(monkeypatch: pytes
     runs: list[int] = []
     layers = compare_layers(CONFIG, CPU, 1, runs.append)
     assert [layer.form for layer in layers] == [
-        "multi_head", "multi_head, each head by itself", "query, key, value", "query, key, value, each head by itself",
-        "grouped_query", "latent",
-    ]  # fmt: skip
+        "multi_head",
+        "multi_head, each head by itself",
+        "query, key, value",
+        "query, key, value, each head by itself",
+        "grouped_query",
+        "latent",
+    ]
     assert len(runs) == 2 * NUM_LAYERS
     expected = ["MultiHeadAttention project", "MultiHeadAttention separate_heads"]
     expected += ["CrossAttention fused_heads", "CrossAttention separate_heads"]

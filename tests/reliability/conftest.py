@@ -21,7 +21,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Call it last in a test, with what held and in how many more cases."""
+    """Call it at the end of a test, with what held and the number of cases to add."""
 
     def count(what: str, cases: int) -> None:
         counts = request.config.stash.setdefault(_COUNTS, {})
@@ -31,7 +31,7 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that cannot be made shorter run at full scale alone."""
+    """Run the tests that cannot be shortened at full scale only."""
     if SCALE < 1:
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
@@ -40,6 +40,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if counts := config.stash.get(_COUNTS, {}):
-        terminalreporter.write_line(f"cases that held, all that were tried (GPT_TEST_SCALE={SCALE:g}):")
+        terminalreporter.write_line(f"cases tried, all of which held (GPT_TEST_SCALE={SCALE:g}):")
         for what, cases in counts.items():
             terminalreporter.write_line(f"  {cases:>7,}  {what}")

@@ -1,4 +1,4 @@
-"""Others in the same directory: trainers are kept out, readers never see half of anything."""
+"""Other processes in the run's directory: a second trainer is refused, and readers never see half of a file."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def line(starter: subprocess.Popen[str]) -> str:
 
 
 def test_one_of_many_starters_wins(tmp_path: Path, tally) -> None:
-    """The winner is killed when all others have ended, and the next race is for the same directory."""
+    """When all others have ended, the test kills the winner; the next race is for the same directory."""
     count = scaled(20)
     for race in range(count):
         (tmp_path / "go").unlink(missing_ok=True)
@@ -60,12 +60,12 @@ def test_one_of_many_starters_wins(tmp_path: Path, tally) -> None:
                 stack.callback(starter.kill)
             assert [line(starter) for starter in starters] == ["ready\n"] * STARTERS
             (tmp_path / "go").touch()
-            said = {starter.pid: line(starter) for starter in starters}
-            (winner,) = (starter for starter in starters if said[starter.pid] == "won\n")
+            answers = {starter.pid: line(starter) for starter in starters}
+            (winner,) = (starter for starter in starters if answers[starter.pid] == "won\n")
             assert [starter.wait(30) for starter in starters if starter is not winner] == [5] * (STARTERS - 1), (
                 f"race {race}"
             )
-    assert (tmp_path / "runs" / "a" / NAME).exists()  # left by a killed trainer, and no hindrance
+    assert (tmp_path / "runs" / "a" / NAME).exists()  # a killed trainer left it, and it stops nobody
     tally(f"races of {STARTERS} starters for one directory: one winner, killed, and its lock is free", count)
 
 
@@ -98,9 +98,13 @@ def test_a_second_trainer_is_refused(tmp_path: Path, servers: Servers) -> None:
 
 def test_readers_meet_whole_files_while_a_trainer_saves_each_step(tmp_path: Path, servers: Servers, tally) -> None:
     folder = new_folder(
-        tmp_path / "a", "train.max_steps=1000000", "train.save_every=1", "train.eval_every=7", "train.keep_checkpoints=1",
+        tmp_path / "a",
+        "train.max_steps=1000000",
+        "train.save_every=1",
+        "train.eval_every=7",
+        "train.keep_checkpoints=1",
         "train.sample_every=null",
-    )  # fmt: skip
+    )
     enough = folder / "enough"
     with ThreadPoolExecutor(1) as pool:
         trainer = pool.submit(servers.gpt, folder, *START, signals=[(enough.exists, signal.SIGTERM)])
@@ -115,5 +119,5 @@ def test_readers_meet_whole_files_while_a_trainer_saves_each_step(tmp_path: Path
         finally:
             enough.touch()
         assert trainer.result().code == 143
-    assert len(steps) > 5  # it did train on
+    assert len(steps) > 5  # the training continued meanwhile
     tally("reads while a trainer saved each step: none failed", count)

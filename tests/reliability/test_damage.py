@@ -1,4 +1,4 @@
-"""Damage to a checkpoint is noticed, wherever it is."""
+"""`read_checkpoint` notices any damage to a checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def split(path: Path) -> tuple[bytes, int]:
-    """The content, and where the tensors begin."""
+    """The content, and the byte at which the tensors begin."""
     content = path.read_bytes()
     return content, 8 + struct.unpack("<Q", content[:8])[0]
 

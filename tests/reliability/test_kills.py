@@ -1,4 +1,4 @@
-"""kill -9 at every file operation, half way through a write, and at any time: the run continues as if nothing had been."""
+"""After `kill -9` at any file operation, half way through a write or at any time, the run continues with the same result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prepare(servers: Servers, folder: Path, kind: str) -> tuple[Path, str, int]:
-    """A folder as the command finds it, the digest of what the whole run leaves, and the command's file operations."""
+    """The folder in which the command starts, the digest of the undisturbed run, and the number of its file operations."""
     template, whole = folder / kind, folder / f"{kind}-whole"
     new_folder(template, *(FRESH if kind == "fresh" else CONTINUED))
     if kind == "continued":
@@ -56,7 +56,7 @@ def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how
         case = folder / how / f"{kind}-{number}"
         shutil.copytree(template, case)
         assert servers.gpt(case, *RESUME, fault=Fault(number, how)).code == 137
-        RunDirectory(case / "run").newest(pytest.fail)  # no file is ever to be seen damaged
+        RunDirectory(case / "run").newest(pytest.fail)  # no file is ever damaged
         ended = servers.gpt(case, *RESUME)
         assert ended.code == 0, f"operation {number}: {ended.err}"
         assert fingerprint(case / "run") == expected, f"operation {number}"
@@ -90,11 +90,11 @@ def test_killed_at_any_time(servers: Servers, folder: Path, tally) -> None:
 
 
 class KilledError(BaseException):
-    """The process ends here; nothing of it runs any more."""
+    """The process dies here."""
 
 
 class DieAfter:
-    """Lets a number of bytes be written, and nothing more be done to the disk."""
+    """Lets the program write a number of bytes, then raises KilledError at every operation."""
 
     def __init__(self, num_bytes: int):
         self.left = num_bytes
@@ -114,7 +114,7 @@ class DieAfter:
 def test_killed_after_any_byte_of_a_checkpoint(
     servers: Servers, folder: Path, tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The real writer dies in this process; what it leaves is what a killed one leaves."""
+    """The real writer dies in this process, and leaves what a killed process would leave."""
     case = new_folder(
         folder / "lengths",
         "model.d_model=4",

@@ -1,4 +1,4 @@
-"""The power fails at any moment of a run: the newest checkpoint whose save had returned is there, or the one being saved."""
+"""The power fails at any moment of a run. The newest checkpoint whose save had returned survives, or the one being saved."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CONFIG = ("model.d_model=4", "train.keep_checkpoints=1")
 
 
 class Recorder:
-    """Stands for the module `os` in our writers, and keeps every state that a power cut may leave.
+    """Replaces the module `os` in our writers, and keeps every state that a power cut may leave.
 
-    With each state goes what may be found: the newest step whose save had returned, and the one being saved.
+    Each state has the steps that may be found: the newest whose save had returned, and the one being saved.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Recorder:
         for tree in self.disk.states(matters):
             digest = hashlib.sha256(repr(sorted(tree.items())).encode()).digest()
             _, allowed = self.states.setdefault(digest, (tree, set(found)))
-            # a state that is possible at two moments must do for both
+            # a state that is possible at two moments must be right at both
             allowed &= found
 
 
@@ -96,7 +96,7 @@ def record(recorder: Recorder, *arguments: str) -> None:
     """Run a command in this process, on one thread, and keep every state on the way."""
     save = RunDirectory.save
 
-    def told(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
+    def save_and_note(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
         recorder.saving = checkpoint.progress.step
         save(directory, checkpoint, keep)
         recorder.saved, recorder.saving = recorder.saving, None
@@ -105,7 +105,7 @@ def record(recorder: Recorder, *arguments: str) -> None:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpt_cli.files, "os", recorder)
-        patch.setattr(RunDirectory, "save", told)
+        patch.setattr(RunDirectory, "save", save_and_note)
         outcome = run_command(*arguments)
     torch.set_num_threads(num_threads)
     assert outcome.code == 0, outcome.err
@@ -113,7 +113,7 @@ def record(recorder: Recorder, *arguments: str) -> None:
 
 @pytest.fixture(name="recorded")
 def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """A whole run, from the making of its directory."""
+    """A whole run, from the creation of its directory."""
     monkeypatch.chdir(new_folder(tmp_path / "recorded", *CONFIG))
     recorder = Recorder()
     record(recorder, *START)
@@ -136,7 +136,7 @@ def test_the_power_fails_at_any_moment(recorded: Recorder, tmp_path: Path, serve
     chosen = some_of(states, 200)
     for number, (tree, allowed) in enumerate(chosen):
         directory = build(tree, tmp_path / str(number))
-        stored = directory.newest(lambda text: pytest.fail(text))  # a damaged file is never to be seen
+        stored = directory.newest(lambda text: pytest.fail(text))  # no file is ever damaged
         assert (stored and stored.progress.step) in allowed, sorted(tree)
         if directory.best.exists():
             read_checkpoint(directory.best)
@@ -165,7 +165,7 @@ def test_the_power_fails_at_any_moment(recorded: Recorder, tmp_path: Path, serve
 
 
 def test_the_power_fails_while_a_run_is_replaced(recorded: Recorder, tmp_path: Path, tally) -> None:
-    """Before the new config stands the old run is there, or what is left of it; after it nothing of the old one."""
+    """Until the new config is written, the old run or a part of it is there; afterwards, nothing of it."""
     recorded.disk.fsync_all()
     recorded.states.clear()
     record(recorded, *START, "--overwrite", "--seed", "5")
@@ -191,8 +191,8 @@ def test_the_power_fails_while_a_run_is_replaced(recorded: Recorder, tmp_path: P
     tally("states that a power cut may leave while a run is replaced: the old run or the new one", len(states))
 
 
-def test_the_disk_of_these_tests_loses_what_was_not_fsynced() -> None:
-    """Worked by hand: a file renamed before its content is safe may be found empty, halved or zeroed."""
+def test_the_model_of_a_disk_loses_what_was_not_fsynced() -> None:
+    """Worked by hand: a file renamed before its content is safe may be empty, cut or zeroed."""
     disk = Disk()
     file = disk.create("new")
     disk.write(file, b"12345678")

@@ -1,4 +1,4 @@
-"""The disk is full or fails at every file operation: exit 5, what is intact is named, and the run continues later."""
+"""The disk is full or fails at any file operation: `gpt train` names what is intact, exits with 5, and continues later."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ REASONS = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "ever_after"), [("ENOSPC", False), ("ENOSPC", True), ("EIO", False), ("EROFS", True)],
-    ids=["full-once", "full-for-good", "broken-once", "read-only"],
-)  # fmt: skip
+    ("kind", "ever_after"),
+    [
+        pytest.param("ENOSPC", False, id="full-once"),
+        pytest.param("ENOSPC", True, id="full-for-good"),
+        pytest.param("EIO", False, id="broken-once"),
+        pytest.param("EROFS", True, id="read-only"),
+    ],
+)
 def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, kind: str, ever_after: bool) -> None:
     template = new_folder(tmp_path / "template", "train.max_steps=8", "train.save_every=3", "model.num_heads=1")
     whole = shutil.copytree(template, tmp_path / "whole")
@@ -37,17 +42,17 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
     def refused(number: int) -> bool:
         folder = shutil.copytree(template, tmp_path / str(number))
         ended = servers.gpt(folder, *RESUME, fault=Fault(number, kind, ever_after))
-        # removing is not refused, and at the end nothing but the lock is left to be removed
+        # removing never fails here, and the last operations only remove the lock
         if ended.code != 0:
             assert ended.code == 5, ended.err
             error = next(line for line in ended.err.splitlines() if line.startswith("error: "))
             assert REASONS[kind] in error
             steps = RunDirectory(folder / "run").steps()
             if "step 1/8" in ended.err:
-                # one whose save failed at its last operation may be there, and does not count
+                # a checkpoint whose save failed at its last operation may exist; it does not count
                 safe = [step for step in steps if f"step-{step:08}" not in error]
-                told = f"the checkpoint of step {max(safe)} is intact" if safe else "nothing was saved yet"
-                assert error.endswith(f"; {told}"), error
+                intact = f"the checkpoint of step {max(safe)} is intact" if safe else "nothing was saved yet"
+                assert error.endswith(f"; {intact}"), error
                 assert "continue with gpt train --out run --resume" in ended.err
             if steps:
                 assert RunDirectory(folder / "run").newest(lambda text: pytest.fail(text)) is not None
@@ -87,8 +92,8 @@ def test_a_directory_without_permission_is_refused_before_the_first_step(
     assert fingerprint(folder / "run") == before
 
 
-def test_a_file_that_the_system_cuts_off_leaves_the_old_ones(tmp_path: Path, servers: Servers) -> None:
-    """The system itself refuses here, in the middle of the first checkpoint."""
+def test_a_file_larger_than_the_system_allows_leaves_the_old_ones(tmp_path: Path, servers: Servers) -> None:
+    """Here the system itself refuses, in the middle of the first checkpoint."""
     folder = new_folder(tmp_path / "a")
     ended = servers.gpt(folder, *RESUME, largest_file=100_000)
     assert ended.code == 5
@@ -100,7 +105,7 @@ def test_a_file_that_the_system_cuts_off_leaves_the_old_ones(tmp_path: Path, ser
     assert strays(folder / "run") == []
 
 
-def test_a_run_directory_that_vanishes_is_told_and_not_made_anew(tmp_path: Path, servers: Servers) -> None:
+def test_a_run_directory_that_vanishes_ends_the_run_and_is_not_made_again(tmp_path: Path, servers: Servers) -> None:
     folder = new_folder(
         tmp_path / "a",
         "train.max_steps=1000000",
@@ -116,16 +121,18 @@ def test_a_run_directory_that_vanishes_is_told_and_not_made_anew(tmp_path: Path,
         (folder / "run").rename(folder / "elsewhere")
         ended = trainer.result()
     assert ended.code == 5
-    # whichever notices first
+    # either of two checks may notice first
     assert re.search(
-        'error: (writing "run/metrics.jsonl": there is no such directory|"run": was moved away or replaced while it was being trained); '
+        'error: (writing "run/metrics.jsonl": there is no such directory|"run": it was moved away or replaced during the training); '
         "nothing was saved yet\nhint: put the directory back; then continue with gpt train --out run --resume\n$",
         ended.err,
     ), ended.err
     assert not (folder / "run").exists()
 
 
-def test_a_disk_that_is_too_small_is_told_before_the_first_step(tmp_path: Path, run: RunCommand, monkeypatch) -> None:
+def test_a_disk_that_is_too_small_is_reported_before_the_first_step(
+    tmp_path: Path, run: RunCommand, monkeypatch
+) -> None:
     monkeypatch.chdir(new_folder(tmp_path / "a"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
     outcome = run(*START)

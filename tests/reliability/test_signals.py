@@ -1,4 +1,4 @@
-"""Signals at any time: the run is saved, the exit code names the signal, and nothing else is printed."""
+"""At any time, a signal saves the run and sets the exit code, and `gpt train` prints nothing but what the signal did."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
         assert "ignored" not in ended.err
         if ended.code in NAMES:
             latencies.append(ended.seconds_after_signal)
-            # nothing is said where the command did not listen yet, or no longer because it was done
-            said = f"stopped by {NAMES[ended.code]} " in ended.err
-            assert said or ended.err == "" or "next: gpt sample" in ended.err, ended.err
+            # before it listens, and after it is done, the command does not mention the signal
+            reported = f"stopped by {NAMES[ended.code]} " in ended.err
+            assert reported or ended.err == "" or "next: gpt sample" in ended.err, ended.err
         ended = servers.gpt(folder, *RESUME)
         assert ended.code == 0, ended.err
         assert fingerprint(folder / "run") == expected
@@ -49,7 +49,7 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
     tally(f"signals at random times, at most {max(latencies):.2f} s until the end: state valid, same weights", count)
 
 
-def test_the_line_that_resumes_does(tmp_path: Path, servers: Servers) -> None:
+def test_the_printed_command_resumes_the_run(tmp_path: Path, servers: Servers) -> None:
     folder = new_folder(tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000", "train.sample_every=null")
     directory = RunDirectory(folder / "my run")
     ended = servers.gpt(
@@ -60,21 +60,25 @@ def test_the_line_that_resumes_does(tmp_path: Path, servers: Servers) -> None:
     assert line.startswith("warning: stopped by SIGHUP at step ")
     assert line.endswith("which is saved; resume: gpt train --out 'my run' --resume")
     step = int(line.split()[6].rstrip(","))
-    ended = servers.gpt(
-        folder, "train", "--out", "my run", "--resume", "--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999",
-        signals=[(directory.step_file(step + 1).exists, signal.SIGTERM)],
-    )  # fmt: skip
+    settings = ("--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999")
+    signals = [(directory.step_file(step + 1).exists, signal.SIGTERM)]
+    ended = servers.gpt(folder, "train", "--out", "my run", "--resume", *settings, signals=signals)
     assert (ended.code, f"resuming my run at step {step}" in ended.err) == (143, True)
 
 
 def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Servers) -> None:
-    """A step takes long here, most of it in one call of torch; the old checkpoint is left."""
+    """A step takes long here, most of it in one call of torch. The old checkpoint stays."""
 
     def signalled(name: str, *more: tuple[float, int]) -> tuple[Ended, RunDirectory]:
         folder = new_folder(
-            tmp_path / name, "train.max_steps=100000", "train.batch_size=8192", "train.micro_batch_size=8192",
-            "train.eval_every=100000", "train.save_every=1", "model.num_blocks=8",
-        )  # fmt: skip
+            tmp_path / name,
+            "train.max_steps=100000",
+            "train.batch_size=8192",
+            "train.micro_batch_size=8192",
+            "train.eval_every=100000",
+            "train.save_every=1",
+            "model.num_blocks=8",
+        )
         directory = RunDirectory(folder / "run")
         in_second_step = [(directory.step_file(1).exists, 0), (0.3, signal.SIGINT)]
         return servers.gpt(folder, *START, signals=[*in_second_step, *more]), directory
@@ -90,17 +94,22 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
     assert aborted.newest(pytest.fail) is not None
 
 
-def test_usr1_saves_and_goes_on(tmp_path: Path, servers: Servers) -> None:
+def test_usr1_saves_and_the_training_continues(tmp_path: Path, servers: Servers) -> None:
     folder = new_folder(
-        tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000", "train.save_every=100000",
+        tmp_path / "a",
+        "train.max_steps=100000",
+        "train.eval_every=100000",
+        "train.save_every=100000",
         "train.sample_every=null",
-    )  # fmt: skip
+    )
     directory = RunDirectory(folder / "run")
 
-    def goes_on() -> bool:
+    def continues() -> bool:
         return bool(directory.steps()) and f'"step": {max(directory.steps()) + 2},' in directory.metrics.read_text()
 
-    ended = servers.gpt(folder, *START, signals=[(directory.metrics.exists, signal.SIGUSR1), (goes_on, signal.SIGTERM)])
+    ended = servers.gpt(
+        folder, *START, signals=[(directory.metrics.exists, signal.SIGUSR1), (continues, signal.SIGTERM)]
+    )
     assert ended.code == 143
     first, last = directory.steps()
     assert [line for line in ended.err.splitlines() if "SIGUSR1" in line] == [
@@ -109,8 +118,8 @@ def test_usr1_saves_and_goes_on(tmp_path: Path, servers: Servers) -> None:
     assert f"stopped by SIGTERM at step {last}" in ended.err
 
 
-def test_a_stop_is_told_by_the_exit_code_although_stdout_is_gone(tmp_path: Path, servers: Servers) -> None:
-    """As when a terminal is closed, or Ctrl-C ends the reader of a pipe too."""
+def test_the_exit_code_reports_the_signal_although_stdout_is_gone(tmp_path: Path, servers: Servers) -> None:
+    """As after closing a terminal, or when Ctrl-C ends the reader of a pipe too."""
     folder = new_folder(tmp_path / "a", "train.max_steps=100000", "train.eval_every=100000")
     ended = servers.gpt(
         folder, *START, signals=[(RunDirectory(folder / "run").metrics.exists, signal.SIGHUP)], stdout="/dev/full"

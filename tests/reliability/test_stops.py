@@ -1,4 +1,4 @@
-"""A run stopped anywhere, any number of times, ends as if it had never been; and watching it changes nothing."""
+"""A run that is stopped anywhere, any number of times, ends with the same files, and watching it changes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Two threads cost more than they give at this size; the threads themselves are tested in test_loop.py."""
+    """At this size two threads are slower than one; test_loop.py runs with two."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -48,7 +48,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class StopAt:
-    """Asks to stop when it is asked for the time of that number, or at a step, and counts how often it is asked."""
+    """Asks to stop at its call of that number, or at a step, and counts its calls."""
 
     def __init__(self, number: int | None = None, step: int | None = None):
         self.number = number
@@ -62,14 +62,14 @@ class StopAt:
 
 
 def run(path: Path, config: Config, stop: StopAt) -> None:
-    """Begin or continue a run, until it is stopped or done."""
+    """Start or continue a run, until it is stopped or complete."""
     trained = start(path, config, RunDirectory(path).newest(pytest.fail))
     for _ in train(trained, lambda: stop(trained)):
         pass
 
 
 def whole(path: Path, config: Config) -> tuple[str, int]:
-    """What the uninterrupted run leaves, and how often it asks whether to stop."""
+    """The fingerprint of the uninterrupted run, and how often it asks whether to stop."""
     stop = StopAt()
     run(path, config, stop)
     return fingerprint(path), stop.asked
@@ -77,7 +77,7 @@ def whole(path: Path, config: Config) -> tuple[str, int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
-    """With the first seed between any two micro-batches, evaluated batches or sampled tokens, then after any step."""
+    """With the first seed between any two micro-batches, evaluated batches or sampled tokens; with others after any step."""
     places = 0
     for seed in range(scaled(3, 1)):
         config = small_config(*STEPS, *KINDS[kind], f"train.seed={seed}")
@@ -88,9 +88,7 @@ def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
             path = tmp_path / f"{seed}-{number}"
             run(path, config, stop)
             run(path, config, StopAt())
-            assert fingerprint(path) == expected, (
-                f"seed {seed}, stopped when asked for the time {stop.asked} of {asked}"
-            )
+            assert fingerprint(path) == expected, f"seed {seed}, stopped at call {stop.asked} of {asked}"
             shutil.rmtree(path)
             places += 1
     tally(f"places to stop in 40 steps over two epochs, {kind}: bit for bit", places)

@@ -1,4 +1,4 @@
-"""A page of ours opened in Chromium, watched."""
+"""A page of ours, opened and watched in Chromium."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 
 
 class Opened:
-    """A page in a context of its own; what it asked for, and what it complained of, are kept."""
+    """A page in a context of its own; keeps its requests and its error messages."""
 
     def __init__(self, browser: Browser, path: Path, locale: str = "en-US", scheme: str = "light"):
         self.context = browser.new_context(

@@ -1,4 +1,4 @@
-"""Faults on purpose at chosen file operations, and small runs to try them on."""
+"""Faults at chosen file operations, and small runs to try them on."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def in_parallel(case: Callable[[Item], Result], items: Iterable[Item]) -> list[R
 
 
 class Operations:
-    """Stands for the module `os` in our writers: `before` sees every operation that changes a disk.
+    """Replaces the module `os` in our writers: it calls `before` ahead of every operation that changes a disk.
 
-    It is called with the operation's number from 1, its name and its arguments.
+    `before` receives the operation's number from 1, its name and its arguments.
     """
 
     def __init__(self, before: Callable[[int, str, tuple[Any, ...]], None]):
@@ -94,15 +94,17 @@ class Fault:
             raise OSError(getattr(errno, self.kind), os.strerror(getattr(errno, self.kind)))
 
 
+_TWELVE_STEPS = """
+data.source=corpus.txt model.num_blocks=1 model.dropout=0.2
+train.micro_batch_size=2 train.max_steps=12 train.log_every=1 train.eval_every=3 train.sample_every=6
+"""
+
+
 def new_folder(folder: Path, *settings: str) -> Path:
     """A folder with a corpus and c.yaml, whose run takes 12 steps in a moment and saves three times."""
     folder.mkdir(parents=True)
     (folder / "corpus.txt").write_text(CORPUS_TEXT)
-    base = (
-        "data.source=corpus.txt", "model.num_blocks=1", "model.dropout=0.2", "train.micro_batch_size=2",
-        "train.max_steps=12", "train.log_every=1", "train.eval_every=3", "train.sample_every=6",
-    )  # fmt: skip
-    (folder / "c.yaml").write_text(write_config(small_config(*base, *settings)))
+    (folder / "c.yaml").write_text(write_config(small_config(*_TWELVE_STEPS.split(), *settings)))
     return folder
 
 

@@ -30,16 +30,19 @@ from support.faults import Fault, Operations
 
 # imported so that no case spends its time on it
 PRELOADED = (
-    "torch._dynamo", "gpt_cli.cli.work.train", "gpt_cli.cli.work.training", "gpt_cli.cli.work.sampling",
-)  # fmt: skip
+    "torch._dynamo",
+    "gpt_cli.cli.work.train",
+    "gpt_cli.cli.work.training",
+    "gpt_cli.cli.work.sampling",
+)
 TIMEOUT = 120.0  # seconds; a case takes less than one
-# what to wait for, seconds or that something has come true, and then the number of the signal
+# what to wait for, seconds or a condition, and then the number of the signal
 Signals = Sequence[tuple[float | Callable[[], bool], int]]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code (as a shell tells it), stderr, seconds from its start and from the signal."""
+    """How a process ended: its exit code (as a shell reports it), stderr, seconds from its start and from the signal."""
 
     code: int
     err: str
@@ -108,7 +111,7 @@ class Servers:
         largest_file: int | None = None,
         stdout: str = "stdout",
     ) -> Ended:
-        """Run `gpt` in a forked process in `folder`; each signal is sent when what it waits for has come.
+        """Run `gpt` in a forked process in `folder`; sends each signal after its seconds, or when its condition holds.
 
         `unprivileged` means that permission bits bind root too, `largest_file` limits what may be written, in bytes;
         `stdout` is a file.
@@ -119,9 +122,14 @@ class Servers:
             server = Server()
             self.all.append(server)
         request = {
-            "folder": str(folder), "arguments": arguments, "fault": fault and asdict(fault), "terminal": terminal,
-            "unprivileged": unprivileged, "largest_file": largest_file, "stdout": stdout,
-        }  # fmt: skip
+            "folder": str(folder),
+            "arguments": arguments,
+            "fault": fault and asdict(fault),
+            "terminal": terminal,
+            "unprivileged": unprivileged,
+            "largest_file": largest_file,
+            "stdout": stdout,
+        }
         code, seconds, since = server.run(request, signals)
         self.idle.put(server)
         return Ended(code, (folder / "stderr").read_text(), seconds, since)
@@ -132,7 +140,7 @@ class Servers:
 
 
 def serve() -> None:
-    """Answer each request on stdin with the pid of a fork that runs it, then with its exit code as a shell tells it."""
+    """Answer each request on stdin with the pid of a fork that runs it, then with its exit code as a shell reports it."""
     for module in PRELOADED:
         importlib.import_module(module)
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What tests of several rooms need: a command line in this process, and settings that train in a moment."""
+"""What tests of several packages need: commands run in this process, and a config that trains in a moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left: its exit code and what it wrote."""
+    """The exit code of a command and what it wrote."""
 
     code: int
     out: str
@@ -64,15 +64,17 @@ def without_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+_SMALL = """
+model.context_length=16 model.d_model=16 model.num_heads=2 model.num_blocks=2
+tokenizer.kind=byte
+train.batch_size=4 train.max_steps=8 train.warmup_steps=2 train.device=cpu train.dtype=float32
+train.log_every=2 train.eval_every=4 train.eval_tokens=64 train.save_every=4 train.sample_every=4
+"""
+
+
 def small_config(*settings: str) -> Config:
     """A config that trains in a moment, with `section.key=value` settings over it."""
-    base = [
-        "model.context_length=16", "model.d_model=16", "model.num_heads=2", "model.num_blocks=2",
-        "tokenizer.kind=byte", "train.batch_size=4", "train.max_steps=8", "train.warmup_steps=2",
-        "train.log_every=2", "train.eval_every=4", "train.eval_tokens=64", "train.save_every=4",
-        "train.sample_every=4", "train.device=cpu", "train.dtype=float32",
-    ]  # fmt: skip
-    return build_config(Document({}), "test", [*base, *settings])
+    return build_config(Document({}), "test", [*_SMALL.split(), *settings])
 
 
 CORPUS_TEXT = "".join(f"{i} squared is {i * i}, and doubled {2 * i}.\n" for i in range(200))

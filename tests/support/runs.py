@@ -1,4 +1,4 @@
-"""Runs of a small model, and what two of them are compared by."""
+"""Runs of a small model, and how tests compare two of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORPUS = Corpus((CORPUS_TEXT,))
 
 
 def start(folder: Path, config: Config, continued: Checkpoint | None = None) -> Run:
-    """A run in a folder, ready to train."""
+    """Make a run in a folder, ready to train."""
     text = encode_corpus(CORPUS, config, continued.tokenizer if continued else None)
     if continued:
         state = TrainingState.continued(config, text.ids, continued)

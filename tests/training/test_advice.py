@@ -12,7 +12,7 @@ def test_lower_rates_are_flags_for_every_rate() -> None:
     )
 
 
-def test_a_divergence_is_told_with_its_figures() -> None:
+def test_the_error_of_a_divergence_contains_its_figures() -> None:
     of_a_step = diverged_error(Diverged(7, float("inf"), 2.0, 1e-3), "try another rate", "nothing was saved yet")
     assert str(of_a_step) == (
         "step 7: the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"

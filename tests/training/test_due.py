@@ -17,7 +17,7 @@ BY_CLOCK = BY_STEP.changed(max_time=30.5)
 
 
 def at(step: int, **others: float) -> Progress:
-    """After a step, all steps of a second and nothing else."""
+    """The progress after steps of one second each."""
     return replace(START, **({"step": step, "seconds": float(step), "elapsed": float(step)} | others))
 
 
@@ -43,7 +43,7 @@ TABLE = [
     (BY_STEP, at(9, evaluations_without_best=3), "log evaluate"),
     (BY_STEP, at(9, evaluations_without_best=4), "log evaluate sample save last"),
     (BY_STEP.changed(patience=None), at(9, evaluations_without_best=400), "log evaluate"),
-    # by the clock max_steps is not heeded, and the last step is the last one that is evaluated in time
+    # by the clock max_steps has no effect, and the last step is the last one that is evaluated in time
     (BY_CLOCK, at(29), ""),
     (BY_CLOCK, at(100, seconds=1.0, elapsed=1.0), "log sample"),
     (BY_CLOCK, at(31), "log evaluate"),
@@ -66,7 +66,7 @@ def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
     assert not is_finished(START, BY_STEP.changed(max_time=0.001))  # one step is always taken
 
 
-def test_what_ended_it_is_named() -> None:
+def test_the_reason_for_the_end_is_named() -> None:
     assert ended_by(at(100), BY_STEP) == "steps"
     assert ended_by(at(31), BY_CLOCK) == "time"
     assert ended_by(at(9), BY_STEP) == "patience"

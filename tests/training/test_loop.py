@@ -28,7 +28,7 @@ from gpt_cli.training.step import compute_gradient, time_step
 
 
 def until_saved(reports: Iterator[Report], step: int) -> None:
-    """Take reports until the checkpoint of a step is written, then leave as a kill would."""
+    """Take reports until the checkpoint of a step is written, then abandon the run as a kill would."""
     for report in reports:
         if isinstance(report, Saved) and report.step == step:
             return
@@ -37,7 +37,7 @@ def until_saved(reports: Iterator[Report], step: int) -> None:
 
 @pytest.mark.parametrize("stopped_at", [1, 4, 7, 8])
 def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: Path, stopped_at: int) -> None:
-    """At a step like any other, where an evaluation and a checkpoint are due, and at the last."""
+    """At an ordinary step, at one with an evaluation and a checkpoint, before the last step, and at the last."""
     config = small_config("model.dropout=0.3", "train.patience=50")
     whole = start(tmp_path / "whole", config)
     list(train(whole))
@@ -125,24 +125,15 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
     assert [report.step for report in reports if isinstance(report, Sampled)] == [4, 8]
     lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6, 8]
-    assert set(lines[0]) == {
-        "step",
-        "tokens",
-        "seconds",
-        "loss",
-        "learning_rate",
-        "gradient_norm",
-        "tokens_per_second",
-    }
+    assert " ".join(lines[0]) == "step tokens seconds loss learning_rate gradient_norm tokens_per_second"
     assert set(lines[1]) - set(lines[0]) == {"validation_loss", "validation_tokens", "bits_per_byte"}
     assert [line["tokens"] for line in lines] == [2 * 64, 4 * 64, 6 * 64, 8 * 64]
     assert list(run.directory.steps()) == [8]
     assert read_checkpoint(run.directory.best).moments == {}
     (finished,) = (report for report in reports if isinstance(report, Finished))
-    assert set(finished.summary) == {
-        "run", "steps", "tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second",
-        "parameters", "device", "dtype", "stopped_by",
-    }  # fmt: skip
+    assert " ".join(finished.summary) == (
+        "run steps tokens seconds loss validation_loss bits_per_byte tokens_per_second parameters device dtype stopped_by"
+    )
     assert finished.summary["stopped_by"] == "steps"
     assert finished.signal is None
     # the last evaluation was the best, so its weights are those of the closing one, on more tokens
@@ -163,9 +154,13 @@ def test_the_last_step_is_logged_evaluated_and_saved_whatever_the_periods(tmp_pa
 
 def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
     config = small_config(
-        "train.max_steps=400", "train.learning_rate=0.03", "train.patience=2", "train.eval_every=5", "train.sample_every=null",
+        "train.max_steps=400",
+        "train.learning_rate=0.03",
+        "train.patience=2",
+        "train.eval_every=5",
+        "train.sample_every=null",
         "model.dropout=0",
-    )  # fmt: skip
+    )
     run = start(tmp_path, config)
     run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:40])  # little text: it overfits
     reports = list(train(run))
@@ -199,13 +194,13 @@ def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_te
 @pytest.mark.parametrize("moment", ["before", "during"])
 def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str) -> None:
     run = start(tmp_path, small_config())
-    told: list[int] = []
+    calls: list[int] = []
 
     def stop() -> int | None:
         # once everything is saved, asked before the closing evaluation and after each of its batches
         if 8 in run.directory.steps():
-            told.append(1)
-        return 2 if len(told) > (0 if moment == "before" else 2) else None
+            calls.append(1)
+        return 2 if len(calls) > (0 if moment == "before" else 2) else None
 
     *_, finished = train(run, stop)
     assert isinstance(finished, Finished)
@@ -246,12 +241,11 @@ def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
     reports = list(train(run, save_asked=lambda: run.progress.step == 3))
-    assert [(report.step, report.asked) for report in reports if isinstance(report, Saved)] == [
-        (3, True), (4, False), (8, False),
-    ]  # fmt: skip
+    saved = [(report.step, report.asked) for report in reports if isinstance(report, Saved)]
+    assert saved == [(3, True), (4, False), (8, False)]
 
 
-def test_a_write_that_fails_tells_what_is_intact(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_write_names_what_is_intact(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     run = start(folder, small_config("train.log_every=1"))
     (folder / "metrics.jsonl").mkdir()
@@ -328,7 +322,7 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
 
 
 class Clock:
-    """Goes on by a second whenever it is asked."""
+    """Advances by a second at each call."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.now = 0.0
@@ -386,7 +380,7 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
     assert "validation_loss" in lines[-1]
 
 
-def test_a_run_of_before_there_was_a_clock_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
+def test_a_run_saved_without_elapsed_time_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
     list(train(run))
     stored = run.checkpoint(with_moments=True)

@@ -7,24 +7,24 @@ from gpt_cli.training.schedule import rate_share
 
 
 def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
-    said: list[str] = []
-    config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), said.append)
+    notices: list[str] = []
+    config = resolve(small_config("train.warmup_steps=8", "tokenizer.vocab_size=300"), notices.append)
     assert rate_share(3, config.train) == 1.0
-    assert said == [
+    assert notices == [
         "warm-up of 8 steps shortened to 4, half of the run",
         "tokenizer.vocab_size is not used by tokenizer.kind byte",
     ]
 
 
 def test_settings_that_do_nothing_are_told() -> None:
-    said: list[str] = []
+    notices: list[str] = []
     config = small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1")
-    resolve(config, said.append)
-    assert said == [
+    resolve(config, notices.append)
+    assert notices == [
         "model.ngram_rows is not used by model.ngram_embedding null",
         "train.muon_learning_rate is not used by train.optimizer adamw",
     ]
-    said.clear()
+    notices.clear()
     used = ["train.optimizer=muon", "model.ngram_embedding=2"]
-    resolve(small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", *used), said.append)
-    assert said == []
+    resolve(small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", *used), notices.append)
+    assert notices == []

@@ -13,7 +13,7 @@ from gpt_cli.machine import processor
 from gpt_cli.training.resuming import config_to_resume, environment_changes, require_same_text
 
 
-def test_what_may_not_change_on_resume_is_listed_whole() -> None:
+def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:
     stored = small_config()
     asked = small_config(
         "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
@@ -42,12 +42,12 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_compiling_may_change_on_resume_and_is_told(tmp_path: Path) -> None:
+def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
     stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
     asked = config_to_resume(stored.config, small_config("train.compile=on"))
     assert asked.train.compile == "on"
     assert environment_changes(stored, asked) == ["compiled False -> True"]
-    before = replace(stored, config=small_config())  # of before there was a compiler
+    before = replace(stored, config=small_config())  # saved before `compile` was a setting
     assert environment_changes(before, small_config("train.compile=off")) == []
 
 

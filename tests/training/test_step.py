@@ -1,4 +1,4 @@
-"""What a step leaves for later where outcomes are not read at once, as on a GPU."""
+"""A training that reads the outcomes of its steps later, as on a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpt_cli.training.step import read_outcomes, take_step
 
 
 def on_meta(folder: Path, *settings: str) -> Run:
-    """A training on torch's meta device, which computes shapes alone: whoever reads a number from it fails."""
+    """A training on torch's meta device, which computes only shapes: reading a number from it fails."""
     run = start(folder, small_config("train.log_every=1000", *settings))
     run.state.model.to("meta")
     run.state.optimizer = Optimizer(run.state.model, run.config.train)
@@ -34,7 +34,7 @@ def on_meta(folder: Path, *settings: str) -> Run:
 
 @pytest.fixture
 def deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU whose outcomes are left unread, as those of a GPU are."""
+    """A CPU whose outcomes stay unread, as those of a GPU do."""
     monkeypatch.setattr(TrainingState, "reads_at_once", property(lambda _: False))
 
 
@@ -58,13 +58,11 @@ def test_steps_and_evaluations_do_not_wait_for_the_device(tmp_path: Path, settin
     with pytest.raises(RuntimeError, match="meta"):
         read_outcomes(run.state)
 
-    ids, told = run.validation_ids, []
+    ids, counted = run.validation_ids, []
     windows = validation_windows(len(ids), run.config.model.context_length)
     with pytest.raises(RuntimeError, match="meta"):
-        evaluate(
-            run.state.model, run.tokenizer, ids, windows, batch_size=4, dtype="float32", count=told.append
-        )  # fmt: skip
-    assert sum(told) == len(ids) - 1  # the sum of all batches is what was read
+        evaluate(run.state.model, run.tokenizer, ids, windows, batch_size=4, dtype="float32", count=counted.append)
+    assert sum(counted) == len(ids) - 1  # the sum of all batches is what was read
 
 
 def test_outcomes_read_later_leave_the_same_files(
@@ -86,7 +84,7 @@ def test_outcomes_read_later_leave_the_same_files(
 
 
 @pytest.mark.parametrize("how", ["signal", "asked"])
-def test_what_is_saved_between_reads_tells_what_the_last_step_came_to(
+def test_a_checkpoint_saved_between_reads_contains_the_outcome_of_its_step(
     tmp_path: Path, request: pytest.FixtureRequest, how: str
 ) -> None:
     often = ["train.log_every=1000", "train.eval_every=1000", "train.save_every=1000", "train.sample_every=null"]
@@ -113,7 +111,7 @@ def test_what_is_saved_between_reads_tells_what_the_last_step_came_to(
 
 @pytest.mark.usefixtures("deferred")
 def test_a_loss_that_is_not_finite_reaches_no_checkpoint(tmp_path: Path) -> None:
-    """Steps 6 and 7 go wrong and are read when step 8 is due to be evaluated: the message tells of the first."""
+    """Steps 6 and 7 diverge, and the evaluation at step 8 reads them: the message names the first."""
     run = start(tmp_path, small_config("train.log_every=1000", "train.eval_every=4", "train.max_steps=50"))
 
     def spoil(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
