@@ -6,7 +6,7 @@ import sys
 
 from gpt_cli.version import __version__
 
-# that of `typing`, whose import would double the time until `gpt` can handle Ctrl-C
+# instead of typing.TYPE_CHECKING: importing typing would double the time until `gpt` can handle Ctrl-C
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "load", "train"]
 
 
-def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
+def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Loaded:
     """A trained model with its tokenizer and config, ready for use on the CPU.
 
     `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
@@ -28,7 +28,7 @@ def load(path: str | Path | None = None, checkpoint: str = "best") -> Loaded:
     """
     from gpt_cli.checkpoints.discovery import load as load_run
 
-    return load_run(path, checkpoint)
+    return load_run(path, str(checkpoint))
 
 
 def _to_stderr(line: str) -> None:

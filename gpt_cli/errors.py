@@ -74,9 +74,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def shown(text: object, limit: int = 200) -> str:
-    """A value as a message contains it: quoted, control characters escaped, at most `limit` characters."""
-    visible = "".join(
+def visible(text: object, limit: int = 200) -> str:
+    """A value with its control characters escaped, cut after `limit` characters."""
+    escaped = "".join(
         c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text)
     )
-    return f'"{visible if len(visible) <= limit else visible[:limit] + "…"}"'
+    return escaped if len(escaped) <= limit else escaped[:limit] + "…"
+
+
+def shown(text: object, limit: int = 200) -> str:
+    """A value as a message contains it: `visible`, in quotes."""
+    return f'"{visible(text, limit)}"'

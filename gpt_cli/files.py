@@ -187,8 +187,8 @@ def read_bytes(path: Path, kind: type[GptError], *, hint: str | None = None, lim
     except PermissionError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        told = reason(error) if isinstance(error, OSError) else "there is no such file"
-        raise kind(shown(path), told, hint=hint) from error
+        sentence = reason(error) if isinstance(error, OSError) else "there is no such file"
+        raise kind(shown(path), sentence, hint=hint) from error
     before = os.fstat(descriptor)
     if not stat.S_ISREG(before.st_mode):
         os.close(descriptor)
@@ -211,7 +211,7 @@ def cache_directory(name: str) -> Path:
 
     Raises EnvironmentFailure for a user without a home directory.
     """
-    import platformdirs
+    import platformdirs  # few commands need a cache directory
 
     try:
         folder = platformdirs.user_cache_path("gpt-cli")

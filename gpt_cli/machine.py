@@ -80,6 +80,12 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
+def use_threads(number: int | None) -> None:
+    """Compute with so many threads of the processor; None leaves their number to torch."""
+    if number is not None:
+        torch.set_num_threads(number)
+
+
 def reuse_memory() -> None:
     """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
 

@@ -36,6 +36,12 @@ def random_words(key: int, start: int, count: int) -> np.ndarray:
     return words
 
 
+def signed(number: int, bits: int) -> int:
+    """The signed number of the same lowest `bits`, as in torch, which has no unsigned arithmetic."""
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if number >> (bits - 1) else number
+
+
 def permutation(key: int, count: int) -> np.ndarray:
     """The numbers 0..count-1 in an order that depends on `key`: int64 [count]."""
     return np.argsort(random_words(key, 0, count), kind="stable")

@@ -199,7 +199,7 @@ def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
         "import sys\nfrom gpt_cli.cli.app import app, main\n"
         "names = [command.name for command in app.registered_commands]\n"
         "for words in ([], ['--version'], *([name] for name in names)): assert main([*words, '--help']) == 0\n"
-        "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'gpt_cli.config'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -19,9 +19,10 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None) -> Header:
-    """The header of the checkpoint that is meant, or of another one of its run where that one is damaged.
+    """The header of the checkpoint that the user means, or of another one of its run where that one is damaged.
 
-    A command refuses with it what the model cannot do, before it loads torch and the weights. Raises CheckpointError.
+    Commands use it to refuse a wrong layer, head or name before they load torch and the weights. Raises
+    CheckpointError.
     """
     return first_usable(path, checkpoint, read_header, warn=lambda _: None)
 
@@ -32,7 +33,7 @@ def first_usable(
     read: Callable[[Path], Read],
     warn: Callable[[str], object] | None = None,
 ) -> Read:
-    """What `read` gives for the checkpoint that is meant; of a run without `checkpoint`, for the first it can read.
+    """Read the checkpoint that the user means; of a run without `checkpoint`, the first that `read` accepts.
 
     `warn` receives a line for each damaged one that is passed over; without `warn` the first error is raised.
     Where a trainer removes a file meanwhile, the search starts again. Raises CheckpointError.

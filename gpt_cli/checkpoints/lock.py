@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.errors import EnvironmentFailure, shown, visible
 from gpt_cli.files import make_directory, write_failure
 
 NAME = ".lock"
@@ -65,7 +65,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
     except BlockingIOError:
         holder = os.read(descriptor, 300).decode("utf-8", "replace").strip() or "another process"
         os.close(descriptor)
-        sentence = f"{shown(holder)[1:-1]} is training this run, and a run has one trainer"
+        sentence = f"{visible(holder)} is training this run, and a run has one trainer"
         hint = "wait for it, stop it, or name another directory with --out"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:

@@ -21,9 +21,9 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()
         if target.is_file() and is_checkpoint(target):
-            raise UsageError(flag, f"{shown(path)} is a checkpoint, and gpt writes nothing over one", hint=_HINT)
+            raise UsageError(flag, f"{shown(path)} is a checkpoint, which gpt never overwrites", hint=_HINT)
         if (run := _run_of(target)) is not None:
-            wrong = f"{shown(path)} is the name of a file of the run {shown(run)}, and only gpt train writes those"
+            wrong = f"{shown(path)} is a file of the run {shown(run)}, which only gpt train writes"
             raise UsageError(flag, wrong, hint=_HINT)
 
 

@@ -31,8 +31,6 @@ _SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 class RunDirectory(RunFiles):
     """The files of one run, and what changes them; nothing changes before a method is called."""
 
-    path: Path
-
     def open_for(self, config: Config, after: int | None = None) -> None:
         """Make the directory ready for a run that starts anew, or continues `after` a step, with its resolved config.
 
@@ -143,8 +141,8 @@ class RunDirectory(RunFiles):
 
 
 def _step_of(line: str) -> int:
-    """The step of a metrics line; 0 for one that was cut off."""
+    """The step of a metrics line; 0 for one that was cut off or that names no number."""
     try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return 0

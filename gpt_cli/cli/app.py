@@ -13,13 +13,13 @@ from typer.main import get_command
 from gpt_cli.cli import attn_dump, bench, config, data, evaluate, explain, info, options, sample, train
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import ClickUsageError, NoArgsIsHelpError, name_flags_as_typed, usage_error
-from gpt_cli.errors import EXIT_CODE_BUG, EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, shown
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, shown
 from gpt_cli.files import reason
 from gpt_cli.version import __version__
 
 # what takes less memory, for each command
 MEMORY_HINTS = {
-    "gpt train": "halve the batch with --set train.micro_batch_size=8, or choose a smaller model",
+    "gpt train": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
     "gpt sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
     "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
     "gpt explain": "use a shorter prompt",
@@ -130,7 +130,7 @@ def _complete(command: Any) -> None:
 
 
 def _debug_alone() -> typer.Typer:
-    """A command with no flag but --debug, which typer makes of a signature only."""
+    """A command whose only flag is --debug; typer makes flags only from a signature."""
     alone = typer.Typer(add_completion=False)
 
     @alone.command()
@@ -163,8 +163,6 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
         return EnvironmentFailure("memory", f"{name} ran out of memory", hint=MEMORY_HINTS.get(name))
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
-    failure = GptError(
+    return GptError(
         "internal", f"this is a bug of gpt, {type(error).__name__}: {error}", hint="add --debug for the traceback"
     )
-    assert failure.exit_code == EXIT_CODE_BUG
-    return failure

@@ -33,7 +33,7 @@ def attn_dump(
             help="What --out - writes: json or csv. Default: json.",
         ),
     ] = None,
-    run: options.Run = None,
+    run: options.WhichRun = None,
     checkpoint: options.WhichCheckpoint = None,
     layers: Annotated[str | None, typer.Option(metavar="LIST", help="Layers, such as 0,3-5. Default: all.")] = None,
     heads: Annotated[str | None, typer.Option(metavar="LIST", help="Heads, such as 0-3. Default: all.")] = None,
@@ -46,7 +46,7 @@ def attn_dump(
     temperature: Annotated[
         float | None,
         typer.Option(
-            parser=options.number(0),
+            parser=options.TEMPERATURE,
             help="For --generate; 0 always takes the likeliest token. Default: 0.8.",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`gpt bench`"""
+"""`gpt bench`: its flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bench(
     ] = None,
     attention: Annotated[
         bool,
-        typer.Option("--attention", help="Compare the forms of attention: trains a model of each, for max_steps."),
+        typer.Option("--attention", help="Compare the forms of attention; trains a model of each for train.max_steps."),
     ] = False,
     settings: options.SetFlags = None,
     rounds: Annotated[
@@ -35,7 +35,7 @@ def bench(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Time training and sampling against this machine's own limits and against plain forms, which take turns."""
+    """Time training and sampling in turns with plain versions, beside what this machine can do at best."""
     given = locals()
     from gpt_cli.cli.work.bench import bench as work
 

@@ -10,7 +10,7 @@ import typer
 from gpt_cli.cli import options
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora, and count what a text has."
+    no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora, and count what a text contains."
 )
 
 

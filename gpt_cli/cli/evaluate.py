@@ -47,7 +47,7 @@ def evaluate(
     ] = 10,
     max_new_tokens: Annotated[
         int,
-        typer.Option(metavar="N", parser=options.whole_number(1, 1_000_000), help="Tokens of a sample of --memorised."),
+        typer.Option(metavar="N", parser=options.NEW_TOKENS, help="Tokens in each sample of --memorised."),
     ] = 200,
     seed: Annotated[
         int,
@@ -70,10 +70,6 @@ def evaluate(
     one that the run was trained with.
     """
     given = locals()
-    from gpt_cli.checkpoints.finding import find_header
-
-    for path in run or [None]:  # a wrong name is refused before torch is loaded
-        find_header(path, checkpoint)
     from gpt_cli.cli.work.evaluate import evaluate as work
 
     return work(**given)

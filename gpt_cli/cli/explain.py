@@ -14,7 +14,7 @@ from gpt_cli.explaining.names import EXAMPLES, FORMATS, LANGUAGES, STUDIES
 def explain(
     prompt: options.Prompt = None,
     prompt_file: options.PromptFile = None,
-    run: options.Run = None,
+    run: options.WhichRun = None,
     checkpoint: options.WhichCheckpoint = None,
     layer: Annotated[
         int | None,

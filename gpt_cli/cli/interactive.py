@@ -16,13 +16,15 @@ from gpt_cli.errors import shown
 
 READERS: dict[str, Callable[[object], Any]] = {
     "seed": options.whole_number(0, options.MAX_SEED),
-    "temperature": options.number(0),
-    "top-k": options.whole_number(0),
-    "top-p": options.number(0, 1),
-    "min-p": options.number(0, 1),
-    "repetition-penalty": options.number(0, above=True),
-    "max-new-tokens": options.whole_number(1, 1_000_000),
+    "temperature": options.TEMPERATURE,
+    "top-k": options.TOP_K,
+    "top-p": options.SHARE,
+    "min-p": options.SHARE,
+    "repetition-penalty": options.REPETITION_PENALTY,
+    "max-new-tokens": options.NEW_TOKENS,
 }
+# what to type for no value
+OFF = {"seed": "random", "top-k": "off", "top-p": "off", "min-p": "off"}
 WELCOME = "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D leaves, /help lists what you can change."
 
 
@@ -37,7 +39,8 @@ class SamplingChoices:
         name, _, value = line.removeprefix("/").replace("_", "-").partition(" ")
         if name not in READERS:
             raise typer.BadParameter(f"there is no {shown('/' + name)}; /help lists what you can change")
-        return replace(self, values={**self.values, name: READERS[name](value.strip())})
+        text = value.strip()
+        return replace(self, values={**self.values, name: None if text == OFF.get(name) else READERS[name](text)})
 
     def seed(self) -> int:
         seed: int | None = self.values.get("seed")
@@ -45,9 +48,8 @@ class SamplingChoices:
 
     def lines(self) -> list[str]:
         """The answer to /help: what can be typed to get what holds now."""
-        unset = {"seed": "another one for each answer"}
         values = {name: self.values.get(name) for name in READERS}
-        return [f"/{name} {unset.get(name, 'off') if value is None else value}" for name, value in values.items()]
+        return [f"/{name} {OFF.get(name) if value is None else value}" for name, value in values.items()]
 
 
 def converse(console: Console, choices: SamplingChoices, answer: Callable[[str, SamplingChoices], object]) -> None:

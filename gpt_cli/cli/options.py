@@ -80,7 +80,12 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
 
 DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 MAX_SEED = 2**63 - 1
-Config = Annotated[
+TEMPERATURE = number(0)
+TOP_K = whole_number(0)
+SHARE = number(0, 1)
+REPETITION_PENALTY = number(0, above=True)
+NEW_TOKENS = whole_number(1, 1_000_000)
+ConfigFile = Annotated[
     str | None,
     typer.Option(
         "--config",
@@ -93,7 +98,7 @@ SetFlags = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
-Run = Annotated[
+WhichRun = Annotated[
     Path | None,
     typer.Option(
         "--run",
@@ -105,7 +110,7 @@ Run = Annotated[
 WhichCheckpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="WHICH", help="best, last or a step of a run. Default: the best checkpoint intact."
+        "--checkpoint", metavar="WHICH", help="best, last or a step of a run. Default: the best intact checkpoint."
     ),
 ]
 Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")]
@@ -123,7 +128,13 @@ Seed = Annotated[
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", parser=device_name, help="auto, cpu, cuda or cuda:N.")
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        parser=device_name,
+        help="auto, cpu, cuda or cuda:N. Default: auto; in gpt train, that of the config.",
+    ),
 ]
 Dtype = Annotated[
     str | None,
@@ -131,7 +142,7 @@ Dtype = Annotated[
         "--dtype",
         metavar="NAME",
         parser=one_of("auto", "float32", "bfloat16"),
-        help="auto, float32 or bfloat16.",
+        help="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config.",
     ),
 ]
 Quantize = Annotated[

@@ -24,7 +24,7 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt is not None and prompt_file is not None:
         raise UsageError("--prompt-file", "a prompt comes from --prompt or from --prompt-file; leave one of them out")
     if prompt_file is not None:
-        return _decoded(read_bytes(prompt_file, DataError), str(prompt_file))
+        return _decoded(read_bytes(prompt_file, DataError, limit=MAX_BYTES + 1), str(prompt_file))
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and sys.stdin.isatty():

@@ -18,17 +18,17 @@ def sample(
             "--prompt-file", metavar="FILE", parser=options.path, help="A UTF-8 text file with one prompt per line."
         ),
     ] = None,
-    run: options.Run = None,
+    run: options.WhichRun = None,
     checkpoint: options.WhichCheckpoint = None,
     max_new_tokens: Annotated[
         int,
-        typer.Option(metavar="N", parser=options.whole_number(1, 1_000_000), help="How many tokens to add."),
+        typer.Option(metavar="N", parser=options.NEW_TOKENS, help="How many tokens to add."),
     ] = 200,
     temperature: Annotated[
         float,
         typer.Option(
             metavar="X",
-            parser=options.number(0),
+            parser=options.TEMPERATURE,
             help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy.",
         ),
     ] = 0.8,
@@ -36,7 +36,7 @@ def sample(
         int | None,
         typer.Option(
             metavar="N",
-            parser=options.whole_number(0),
+            parser=options.TOP_K,
             help="Choose among the N likeliest tokens only; 0 means all.",
         ),
     ] = None,
@@ -44,7 +44,7 @@ def sample(
         float | None,
         typer.Option(
             metavar="X",
-            parser=options.number(0, 1),
+            parser=options.SHARE,
             help="Choose among the likeliest tokens whose probabilities add up to X.",
         ),
     ] = None,
@@ -52,7 +52,7 @@ def sample(
         float | None,
         typer.Option(
             metavar="X",
-            parser=options.number(0, 1),
+            parser=options.SHARE,
             help="Choose among tokens at least X times as probable as the likeliest.",
         ),
     ] = None,
@@ -60,7 +60,7 @@ def sample(
         float,
         typer.Option(
             metavar="X",
-            parser=options.number(0, above=True),
+            parser=options.REPETITION_PENALTY,
             help="Above 1 makes tokens of the text so far less likely.",
         ),
     ] = 1.0,
@@ -93,9 +93,6 @@ def sample(
     word, not with a space: a byte-pair model learned its words with the space in front.
     """
     given = locals()
-    from gpt_cli.checkpoints.finding import find_header
-
-    find_header(run, checkpoint)  # a wrong name is refused before torch is loaded
     from gpt_cli.cli.work.sample import sample as work
 
     return work(**given)

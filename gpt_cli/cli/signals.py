@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# `timeout` signals its child and then its group, shells and wrappers pass Ctrl-C and HUP on: one wish arrives twice
-ONE_WISH_SECONDS = 1.0
+# timeout signals its child and then the group, and shells pass on Ctrl-C and HUP: one request may arrive twice
+SAME_REQUEST_SECONDS = 1.0
 
 
 class Signals:
     """What the user's signals ask for.
 
     Until `saving` is set nothing has to be saved, and INT, TERM or HUP ends the process at once. From then on the
-    first one is remembered, those within a second of it belong to the same wish, and a later one ends the process at
+    first one is remembered, those within a second of it belong to the same request, and a later one ends the process at
     once; its files are whole at any moment. USR1 asks for a checkpoint. `before_leaving` runs before the process ends
     at once, and `advice` is the end of the line that it prints then.
     """
@@ -51,7 +51,7 @@ class Signals:
             self._leave(number, f"stopped by {signal_name(number)} before the first step")
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
-        elif time.monotonic() - self._received_at > ONE_WISH_SECONDS:
+        elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:
             again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
             self._leave(number, again + self.advice)
 
@@ -69,27 +69,27 @@ def listening(signals: Signals) -> Iterator[None]:
     """Listen for INT, TERM, HUP and USR1; one that is ignored (HUP under nohup) stays ignored."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
     listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    heard, tell = os.pipe()
-    os.set_blocking(tell, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
 
     def hear() -> None:
-        while number := os.read(heard, 1):
+        while number := os.read(read_end, 1):
             if number[0] in listened:
                 signals.hear(number[0])
 
     thread = threading.Thread(target=hear, daemon=True)
     thread.start()
-    before_tell = signal.set_wakeup_fd(tell)
+    previous_fd = signal.set_wakeup_fd(write_end)
     before = {number: signal.signal(number, lambda *_: None) for number in listened}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(before_tell)
-        os.close(tell)
+        signal.set_wakeup_fd(previous_fd)
+        os.close(write_end)
         thread.join()
-        os.close(heard)
+        os.close(read_end)
 
 
 def signal_name(number: int) -> str:

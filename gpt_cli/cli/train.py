@@ -1,4 +1,4 @@
-"""`gpt train`"""
+"""`gpt train`: its flags."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpt_cli.cli import options
 
 
 def train(
-    config: options.Config = None,
+    config: options.ConfigFile = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
             "--data",
             metavar="SOURCE",
-            help="A text file, directory, glob, - or a name of `gpt data list`. Repeatable.",
+            help="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -30,7 +30,7 @@ def train(
     device: options.Device = None,
     dtype: options.Dtype = None,
     compile: Annotated[  # noqa: A002
-        str | None, typer.Option("--compile", metavar="WHEN", help="auto, on or off: translate blocks to faster code.")
+        str | None, typer.Option("--compile", metavar="WHEN", help="Compile the blocks with torch: auto, on or off.")
     ] = None,
     threads: options.Threads = None,
     seed: Annotated[
@@ -47,7 +47,8 @@ def train(
         typer.Option(
             "--max-time",
             metavar="TIME",
-            help="End after 90s, 5m or 2h in place of --max-steps; the learning rate follows the clock.",
+            help="Train for a time such as 90s, 5m or 1h30m instead of --max-steps; "
+            "the learning rate follows the clock.",
         ),
     ] = None,
     resume: Annotated[

@@ -14,7 +14,7 @@ _NOUNS_BY_KEY = {
     "train.device": ["auto", "cpu", "cuda", "cuda:N"],
     "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
 }
-_NOUNS = {"boolean": "true or false", "string": "text", "array": "a list of texts", "null": "null"}
+_NOUNS = {"string": "text", "null": "null"}
 
 
 def known_keys() -> dict[str, dict[str, Any]]:
@@ -37,11 +37,9 @@ def is_none_of(alternatives: list[str]) -> str:
     """The end of a sentence about a value that is not allowed."""
     if len(alternatives) == 1:
         return f"is not {alternatives[0]}"
-    return (
-        f"is neither {' nor '.join(alternatives)}"
-        if len(alternatives) == 2
-        else f"is not one of {', '.join(alternatives)}"
-    )
+    if len(alternatives) == 2:
+        return f"is neither {' nor '.join(alternatives)}"
+    return f"is not one of {', '.join(alternatives)}"
 
 
 def _alternatives(schema: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
 from gpt_cli.config.fields import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Place
-from gpt_cli.errors import GptError, UsageError, shown
+from gpt_cli.errors import GptError, UsageError, shown, visible
 
 _ALL_SETTINGS = "`gpt config settings` lists every setting"
 # what other programs call a setting, too unlike our name to be found by its letters
@@ -92,17 +92,17 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
     as_written = content[place[0]][place[1]]
     if advice := str(details.get("ctx", {}).get("error", "")):
         return UsageError(where, f"{_shown(as_written)} {advice}")
-    told = "an empty value" if as_written in (None, "") else _shown(as_written)
+    written = "an empty value" if as_written in (None, "") else _shown(as_written)
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
-    return UsageError(where, f"{told} {is_none_of(allowed)}")
+    return UsageError(where, f"{written} {is_none_of(allowed)}")
 
 
 def _shown(value: Any) -> str:
     """A value in a sentence; a number without quotes, as it was written."""
     text = value if isinstance(value, str) else repr(value)
     is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
-    return shown(text)[1:-1] if is_number or not isinstance(value, str) else shown(text)
+    return visible(text) if is_number or not isinstance(value, str) else shown(text)
 
 
 def _nearest_key(place: Place) -> str | None:

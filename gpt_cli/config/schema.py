@@ -278,6 +278,11 @@ class TrainConfig(Section):
         default=None, description="evaluations without a new best after which training stops; null means never"
     )
 
+    @property
+    def sequences_at_once(self) -> int:
+        """Sequences computed at once: micro_batch_size, or the whole batch."""
+        return self.micro_batch_size or self.batch_size
+
     def misfits(self) -> Iterator[Misfit]:
         """Sizes that are valid by themselves but do not fit together."""
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
@@ -297,6 +302,11 @@ class Config(Section):
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     train: TrainConfig = TrainConfig()
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that a step trains on."""
+        return self.train.batch_size * self.model.context_length
 
     def unused(self) -> Iterator[str]:
         """A line for each changed key that has no effect."""

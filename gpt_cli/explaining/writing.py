@@ -30,10 +30,10 @@ code { font-family: ui-monospace, monospace; }
 
 
 @dataclass(frozen=True)
-class Block:
+class Table:
     """A table to show: its headings, its cells, and the sentences below it."""
 
-    part: str  # the title of a part of the explanation, in its first block; else empty
+    part: str  # the title of a part of the explanation, in its first table; else empty
     headings: Sequence[tuple[str, str]]  # a title, and a formula with a shape
     header: Sequence[str]
     rows: Sequence[Sequence[str]]  # a label, then numbers
@@ -44,14 +44,14 @@ class Block:
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
     """Plain lines. A table wider than `width` cells is cut or, where its columns have names, continues below."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
-    for block in _blocks(explanation, language):
-        if block.part:
-            lines += ["", f"== {block.part}"]
+    for table in _tables(explanation, language):
+        if table.part:
+            lines += ["", f"== {table.part}"]
         lines.append("")
         colon = "：" if language == "zh" else ":"
-        lines += [f"{title}{colon}  {formula}" for title, formula in block.headings]
-        lines += _aligned([block.header, *block.rows], width, whole=block.whole)
-        lines += block.notes
+        lines += [f"{title}{colon}  {formula}" for title, formula in table.headings]
+        lines += _aligned([table.header, *table.rows], width, whole=table.whole)
+        lines += table.notes
     return "\n".join([*lines, "", say(Note("rounded"), language)])
 
 
@@ -65,14 +65,14 @@ def to_markdown(explanation: Explanation, language: str) -> str:
         f"# {say(explanation.title, language)}",
         *(["", _escaped(explanation.source)] if explanation.source else []),
     ]
-    for block in _blocks(explanation, language):
-        if block.part:
-            lines += ["", f"## {block.part}"]
+    for table in _tables(explanation, language):
+        if table.part:
+            lines += ["", f"## {table.part}"]
         lines.append("")
-        lines += [f"**{title}** `{formula}`  " for title, formula in block.headings]
-        header, *rows = _cut(block)
+        lines += [f"**{title}** `{formula}`  " for title, formula in table.headings]
+        header, *rows = _cut(table)
         lines += ["", cells(header), "|" + " ---: |" * len(header), *map(cells, rows)]
-        lines += [line for note in block.notes for line in ("", _escaped(note))]
+        lines += [line for note in table.notes for line in ("", _escaped(note))]
     return "\n".join([*lines, "", say(Note("rounded"), language)])
 
 
@@ -101,28 +101,28 @@ def to_html(explanation: Explanation, language: str) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
         *([f"<p>{html.escape(explanation.source)}</p>"] if explanation.source else []),
     ]
-    for block in _blocks(explanation, language):
-        if block.part:
-            lines.append(f"<h2>{html.escape(block.part)}</h2>")
-        for name, formula in block.headings:
+    for table in _tables(explanation, language):
+        if table.part:
+            lines.append(f"<h2>{html.escape(table.part)}</h2>")
+        for name, formula in table.headings:
             lines.append(f"<h3>{html.escape(name)}</h3><code>{html.escape(formula)}</code>")
-        header, *rows = _cut(block)
+        header, *rows = _cut(table)
         lines += ["<div><table>", row(header, "th", "th"), *(row(cells, "th", "td") for cells in rows)]
         lines.append("</table></div>")
-        lines += [f"<p>{html.escape(note)}</p>" for note in block.notes]
+        lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
     lines += [f"<p>{html.escape(say(Note('rounded'), language))}</p>", "</body></html>"]
     return "\n".join(lines)
 
 
-def _blocks(explanation: Explanation, language: str) -> list[Block]:
-    """A block for each step; steps that are beside each other share one."""
+def _tables(explanation: Explanation, language: str) -> list[Table]:
+    """A table for each step; steps that are beside each other share one."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
             groups[-1].append(step)
         else:
             groups.append([step])
-    blocks, number, part = [], 0, ""
+    tables, number, part = [], 0, ""
     for group in groups:
         first, headings = group[0], []
         begins = first.part != part
@@ -142,8 +142,8 @@ def _blocks(explanation: Explanation, language: str) -> list[Block]:
             rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
         notes = [say(note, language) for step in group for note in step.notes]
         title = say(Note(part), language) if begins else ""
-        blocks.append(Block(title, headings, header, rows, notes, whole=bool(first.columns)))
-    return blocks
+        tables.append(Table(title, headings, header, rows, notes, whole=bool(first.columns)))
+    return tables
 
 
 def _title(step: Step, language: str) -> str:
@@ -157,10 +157,10 @@ def _number(number: float) -> str:
     return "0.0000" if text == "-0.0000" else text
 
 
-def _cut(block: Block) -> list[list[str]]:
+def _cut(table: Table) -> list[list[str]]:
     """The header and the rows, with the columns that fit and a mark for the others."""
-    rows = [list(row) for row in (block.header, *block.rows)]
-    if block.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
+    rows = [list(row) for row in (table.header, *table.rows)]
+    if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows
     return [[*row[: _MAX_COLUMNS + 1], "…"] for row in rows]
 

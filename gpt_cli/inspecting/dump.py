@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gpt_cli.errors import CheckpointError, UsageError, shown
+from gpt_cli.errors import UsageError, shown
 from gpt_cli.model import GPT
+from gpt_cli.model.finite import require_finite
 from gpt_cli.text.tokenizer import Tokenizer
 
 
@@ -73,11 +74,9 @@ def dump_attention(
     parts: dict[str, list[np.ndarray]] = {stage: [] for stage in stages}
     for layer, of_layer in zip(layers, model.attention_stages(batch, layers, heads), strict=True):
         for stage in stages:
-            found = getattr(of_layer, stage)[0].cpu().numpy()
-            if not np.isfinite(found).all():
-                where = shown(origin.checkpoint) if origin else "checkpoint"
-                wrong = f"its model computes {stage} in layer {layer} that are not finite, so it cannot be used"
-                raise CheckpointError(where, wrong)
+            tensor = getattr(of_layer, stage)[0]
+            require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint) if origin else "checkpoint")
+            found = tensor.cpu().numpy()
             if file_dtype == "float16" and np.abs(found).max() > np.finfo(np.float16).max:
                 wrong = f"float16 cannot hold {stage} of {np.abs(found).max():g}"
                 raise UsageError("--file-dtype", wrong, hint="--file-dtype float32")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from gpt_cli.config import ModelConfig
 
 STAGES = ("weights", "scores", "queries", "keys", "values", "heads")
 

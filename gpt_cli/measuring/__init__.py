@@ -1,1 +1,1 @@
-"""What a model costs."""
+"""Timings on this machine: training, sampling and the forms of attention."""

@@ -22,11 +22,11 @@ from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encoding import encode_corpus
 from gpt_cli.text.tokens import validation_windows
-from gpt_cli.training.advice import diverged_error
-from gpt_cli.training.encoding import encode_corpus
+from gpt_cli.training.advice import diverged_error, lower_rates
+from gpt_cli.training.callbacks import Counting
 from gpt_cli.training.evaluation import cross_entropy, evaluate
-from gpt_cli.training.preparing import Counting
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
 
@@ -35,7 +35,7 @@ NUM_LAYERS = len(FORMS) + 3  # multi_head is compared in four ways
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerCosts:
     """The cost of a layer of attention by itself, forward and backward; `ratio` is of speeds, to the first form's."""
 
     form: str
@@ -45,7 +45,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelCosts:
     """What a model with a form of attention costs, and what it learns; ratios are of speeds, to the first form's.
 
     `training_bytes`: weights, gradients, moments, and what a step's forward pass keeps for its backward pass.
@@ -78,7 +78,7 @@ def with_forms(config: Config) -> dict[str, Config]:
         if (too_many := _num_parameters(changed) - _num_parameters(plain)) > changed.d_model * changed.num_blocks * 2:
             sentence = f"it has {too_many:,} parameters more than the feed-forward part can give back"
             raise UsageError(f"model.attention {form}", sentence, hint="choose smaller sizes for this form")
-        found[form] = config.model_copy(update={"model": changed}).changed(train={"max_time": None})
+        found[form] = config.changed(model=dict(changed), train={"max_time": None})
     return found
 
 
@@ -101,7 +101,9 @@ def _num_parameters(config: ModelConfig) -> int:
     return sum(parameters_by_part(config, 1).values())
 
 
-def compare_layers(config: Config, device: torch.device, rounds: int, count: Callable[[int], object]) -> list[Layer]:
+def compare_layers(
+    config: Config, device: torch.device, rounds: int, count: Callable[[int], object]
+) -> list[LayerCosts]:
     """One layer of each form on a batch, in float32, without dropout and positions; all take turns.
 
     Multi-head attention is timed in four ways: fused, each head by itself, and both again in the general form, whose
@@ -128,7 +130,7 @@ def compare_layers(config: Config, device: torch.device, rounds: int, count: Cal
         runs.append(_forward_and_backward(layer, partial(_on_itself, layer, mask), x))
     seconds = time_in_turns(runs, rounds, count)
     return [
-        Layer(name, sum(parameter.numel() for parameter in layer.parameters()), taken, seconds[0] / taken)
+        LayerCosts(name, sum(parameter.numel() for parameter in layer.parameters()), taken, seconds[0] / taken)
         for (name, layer), taken in zip(layers.items(), seconds, strict=True)
     ]
 
@@ -153,7 +155,7 @@ def compare_models(
     rounds: int,
     num_tokens: int,
     counting: Counting,
-) -> list[Model]:
+) -> list[ModelCosts]:
     """A model of each of `with_forms`: the loss after training, memory, a training step and sampling in turns.
 
     Speed of sampling is that of one sequence, in float32. `counting` opens a bar for what lasts. Raises DataError for
@@ -175,13 +177,13 @@ def compare_models(
     for (form, config), (state, loss), step, sample in zip(configs.items(), learned, *seconds, strict=True):
         settings, parameters = config.train, state.num_parameters
         moments = sum(tensor.nbytes for tensor in state.optimizer.moments().values())
-        kept = kept_bytes(state.model, settings.micro_batch_size or settings.batch_size, settings.dtype)
+        kept = kept_bytes(state.model, settings.sequences_at_once, settings.dtype)
         models.append(
-            Model(
+            ModelCosts(
                 form=form,
                 feed_forward_size=config.model.hidden_size,
                 parameters=parameters,
-                training_tokens_per_second=state.tokens_per_step / step,
+                training_tokens_per_second=state.config.tokens_per_step / step,
                 training_ratio=first_step / step,
                 training_bytes=2 * 4 * parameters + moments + kept,
                 sampling_tokens_per_second=num_tokens / sample,
@@ -207,7 +209,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
             count(1)
         read_outcomes(state)
     except Diverged as diverged:
-        raise diverged_error(diverged, config.train) from diverged
+        raise diverged_error(diverged, lower_rates(config.train)) from diverged
     found = evaluate(
         state.model,
         text.tokenizer,

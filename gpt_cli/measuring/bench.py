@@ -1,4 +1,4 @@
-"""Forms of training and sampling that take turns, so that a machine that slows down slows all of them."""
+"""Variants of training and sampling that take turns, so that a machine that slows down slows all of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUM_SAMPLES = 32
 
 
 @dataclass(frozen=True)
-class Form:
+class Variant:
     """A way to do the same work; `run` does it once, for so many tokens."""
 
     name: str
@@ -43,7 +43,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of a form: medians over rounds, its rate against the first form's and against the machine's."""
+    """The time of a variant: medians over rounds, its rate against the first one's and against the machine's."""
 
     form: str
     dtype: str
@@ -67,14 +67,14 @@ def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, count: Call
 
 
 def take_turns(
-    forms: Sequence[Form], roof: Callable[[Form], float], rounds: int, count: Callable[[int], object]
+    variants: Sequence[Variant], roof: Callable[[Variant], float], rounds: int, count: Callable[[int], object]
 ) -> list[Timing]:
-    """Time forms in turns, beside the first of them and beside the machine's roof; `count` receives 1 for each run."""
-    medians = time_in_turns([form.run for form in forms], rounds, count)
-    rates = [form.num_tokens / median for form, median in zip(forms, medians, strict=True)]
+    """Time variants in turns, beside the first of them and the machine's roof; `count` receives 1 for each run."""
+    medians = time_in_turns([variant.run for variant in variants], rounds, count)
+    rates = [variant.num_tokens / median for variant, median in zip(variants, medians, strict=True)]
     return [
-        Timing(form.name, form.dtype, median, rate, rate / rates[0], rate * form.cost / roof(form))
-        for form, median, rate in zip(forms, medians, rates, strict=True)
+        Timing(variant.name, variant.dtype, median, rate, rate / rates[0], rate * variant.cost / roof(variant))
+        for variant, median, rate in zip(variants, medians, rates, strict=True)
     ]
 
 
@@ -87,26 +87,25 @@ def vocab_size_of(config: Config) -> int:
 def costs(config: Config, dtype: str) -> Estimate:
     """What a token costs."""
     settings = config.train
-    size = settings.micro_batch_size or settings.batch_size
-    return estimate(config.model, vocab_size_of(config), micro_batch_size=size, dtype=dtype)
+    return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
 
 
-def training_forms(config: Config, device: torch.device) -> list[Form]:
-    """A training step in plain forms, and as `gpt train` takes it, on random tokens.
+def training_variants(config: Config, device: torch.device) -> list[Variant]:
+    """A training step in plain variants, and as `gpt train` takes it, on random tokens.
 
     plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
     """
     dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
-    num_tokens = config.train.batch_size * config.model.context_length
+    num_tokens = config.tokens_per_step
     flops = costs(config, dtype).training_flops_per_token
 
-    def form(name: str, dtype: str, run: Callable[[], object]) -> Form:
-        return Form(name, dtype, run, num_tokens, flops)
+    def variant(name: str, dtype: str, run: Callable[[], object]) -> Variant:
+        return Variant(name, dtype, run, num_tokens, flops)
 
     return [
-        form("plain", "float32", _plain_step(config, device, fused=True, dropout=0.0)),
-        form("heads", "float32", _plain_step(config, device, fused=False, dropout=config.model.dropout)),
-        form("gpt train", dtype, training_step(config, device, dtype)),
+        variant("plain", "float32", _plain_step(config, device, fused=True, dropout=0.0)),
+        variant("heads", "float32", _plain_step(config, device, fused=False, dropout=config.model.dropout)),
+        variant("gpt train", dtype, training_step(config, device, dtype)),
     ]
 
 
@@ -146,29 +145,29 @@ def _noise(config: Config, num_ids: int) -> np.ndarray:
     return np.random.default_rng(0).integers(vocab_size_of(config), size=num_ids)
 
 
-def sampling_forms(config: Config, device: torch.device, num_tokens: int) -> list[Form]:
+def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
     """Sampling one sequence and 32, after a prompt of 8 tokens, with random weights; drawing is part of it."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:
         num_weights += model.token_embedding.weight.numel()
 
-    def form(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Form:
+    def variant(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Variant:
         size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
-        return Form(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples)
+        return Variant(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples)
 
-    forms = [form("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
+    variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
     decoders = {"float32": Decoder(model), "bfloat16": Decoder(model, torch.bfloat16)}
     if device.type == "cpu":
         decoders["int8"] = Decoder(model, int8=True)
     for num_samples in (1, NUM_SAMPLES):
         for dtype, decoder in decoders.items():
             name = "gpt sample" if num_samples == 1 else f"gpt sample, {num_samples} at once"
-            forms.append(form(name, dtype, num_samples, partial(sample_once, decoder, num_tokens, num_samples)))
+            variants.append(variant(name, dtype, num_samples, partial(sample_once, decoder, num_tokens, num_samples)))
         if run_theirs := _transformers(config, device, num_tokens, num_samples):
             name = "transformers" if num_samples == 1 else f"transformers, {num_samples} at once"
-            forms.append(form(name, "bfloat16", num_samples, run_theirs))
-    return forms
+            variants.append(variant(name, "bfloat16", num_samples, run_theirs))
+    return variants
 
 
 def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None:
@@ -218,11 +217,11 @@ def _transformers(
     return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)
 
 
-def training_roof(roof: Roof) -> Callable[[Form], float]:
-    """Operations per second that a form of training could reach."""
+def training_roof(roof: Roof) -> Callable[[Variant], float]:
+    """Operations per second that a variant of training could reach."""
     return lambda form: roof.flops[form.dtype]
 
 
-def sampling_roof(roof: Roof) -> Callable[[Form], float]:
-    """Bytes per second that a form of sampling could read."""
+def sampling_roof(roof: Roof) -> Callable[[Variant], float]:
+    """Bytes per second that a variant of sampling could read."""
     return lambda _: roof.bytes_read

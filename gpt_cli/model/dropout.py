@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.streams import MULTIPLIERS, stream_key
+from gpt_cli.streams import MULTIPLIERS, signed, stream_key
 
 _LANES = 2**16  # each 32-bit word gives two lanes of 16 bits
 
@@ -61,21 +61,17 @@ class DropMasks:
 def random_words(key: int, start: int, count: int, device: torch.device) -> Tensor:
     """The words of `gpt_cli.streams.random_words`, computed by torch: the same bits as int32 [count]."""
     words = torch.arange(count, dtype=torch.int32, device=device)
-    words += _signed(start & 0xFFFFFFFF)
+    words += signed(start, 32)
     shifted = torch.empty_like(words)
     for half in (key & 0xFFFFFFFF, key >> 32):
-        words += _signed(half)
+        words += signed(half, 32)
         for shift, multiplier in zip((16, 15, 16), (*MULTIPLIERS, 1), strict=True):
             # the shift of a signed number copies its sign, which the mask removes
             torch.bitwise_right_shift(words, shift, out=shifted)
             words ^= shifted.bitwise_and_((1 << (32 - shift)) - 1)
             if multiplier != 1:
-                words *= _signed(multiplier)
+                words *= signed(multiplier, 32)
     return words
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 32) if word >= 1 << 31 else word
 
 
 class Dropout(nn.Dropout):

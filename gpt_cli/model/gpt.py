@@ -141,5 +141,8 @@ class GPT(nn.Module):
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
-    """A table without values; nn.Embedding draws some, for which the meta device imports a compiler (a second)."""
+    """A table with undefined values.
+
+    nn.Embedding would draw them, which on the meta device imports torch's compiler.
+    """
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)

@@ -1,1 +1,1 @@
-"""New text from a model and a prompt."""
+"""New text from a model, and how well a model predicts a given text."""

@@ -33,12 +33,13 @@ def generate(
     seed: int = 0,
     end_of_text: int | None = None,
     done: Callable[[int], bool] = lambda row: False,
+    where: str = "checkpoint",
 ) -> Iterator[list[Draw | None]]:
     """Continue prompts of 1 to context_length ids: each step yields a draw for each row, None for rows that have ended.
 
     Rows are the samples of the first prompt, then those of the second, and so on. A row ends at end_of_text, which it
     does not yield, or before a step for which `done(row number)` is true. Sample i of a prompt draws from stream i of
-    the seed, whatever else is in the batch. Raises CheckpointError if logits are not finite.
+    the seed, whatever else is in the batch. Raises CheckpointError, at `where`, if logits are not finite.
     """
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
@@ -54,7 +55,7 @@ def generate(
         if step % _DRAWN_AHEAD == 0:
             uniforms = torch.stack([torch.rand(_DRAWN_AHEAD, generator=g, dtype=torch.float64) for g in generators])
         logits = logits.cpu()
-        require_finite(logits, "logits")
+        require_finite(logits, "logits", where)
         picked = choose(probabilities(logits, parameters, seen), uniforms[:, step % _DRAWN_AHEAD].repeat(len(prompts)))
         own = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0].tolist()
         chosen = picked.tolist()
@@ -78,6 +79,7 @@ def continuations(
     seed: int = 0,
     end_of_text: int | None = None,
     watch: Callable[[], object] = lambda: None,
+    where: str = "checkpoint",
 ) -> list[list[int]]:
     """The tokens that `generate` draws for each row. It calls `watch` after each step; `watch` may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
@@ -89,6 +91,7 @@ def continuations(
         num_samples=num_samples,
         seed=seed,
         end_of_text=end_of_text,
+        where=where,
     ):
         watch()
         for row, draw in zip(rows, draws, strict=True):

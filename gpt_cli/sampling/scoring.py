@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gpt_cli.errors import CheckpointError
 from gpt_cli.machine import autocast
 from gpt_cli.model import GPT
+from gpt_cli.model.finite import require_finite
 from gpt_cli.text.tokenizer import Tokenizer
+
+LOGITS_AT_ONCE = 2**26  # 256 MB in float32
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,19 @@ def surprisals(
     *,
     stride: int,
     dtype: str = "float32",
-    batch_size: int = 16,
+    batch_size: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
     """-log of the chance of each token but the first, in nats: ids [N] -> float64 [N - 1].
 
     Windows of context_length C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
     that a token is predicted from at least C - stride tokens before it, where there are so many. A stride of C is the
-    evaluation of training. `count` receives the number of tokens done since its last call.
+    evaluation of training. `count` receives the number of tokens done since its last call. A batch has `batch_size`
+    windows; None takes what memory holds, at most 16.
     """
     C, num_targets = model.config.context_length, len(ids) - 1
     assert 1 <= stride <= C
+    batch_size = batch_size or max(1, min(16, LOGITS_AT_ONCE // (model.vocab_size * C)))
     num_windows = 1 + max(0, -(-(num_targets - C) // stride))
     starts = np.arange(num_windows) * stride
     ends = np.minimum(starts + C, num_targets)
@@ -87,11 +91,7 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
 
 
-def score(nats: np.ndarray, ids: np.ndarray, tokenizer: Tokenizer) -> Score:
-    """The means of the surprisals [N - 1] of ids [N]; raises CheckpointError when they are not finite."""
-    loss = float(nats.mean())
-    if not math.isfinite(loss):
-        raise CheckpointError(
-            "checkpoint", f"its model gives this text a loss of {loss:g}, so its weights cannot be used"
-        )
+def score(nats: np.ndarray, ids: np.ndarray, tokenizer: Tokenizer, where: str = "checkpoint") -> Score:
+    """The means of the surprisals [N - 1] of ids [N]; raises CheckpointError, at `where`, when they are not finite."""
+    require_finite(torch.from_numpy(nats), "surprisals", where)
     return score_of(float(nats.sum()), len(nats), int(byte_lengths(tokenizer)[ids[1:]].sum()))

@@ -1,1 +1,1 @@
-"""Text on its way in: corpora, tokenizers, and batches of token ids."""
+"""From text to token ids: corpora, tokenizers and the token cache."""

@@ -98,7 +98,7 @@ def _download(entry: Entry) -> bytes:
     except OSError as error:  # all exceptions of requests are
         raise EnvironmentFailure(
             entry.name,
-            f"the download failed: {_cause(error)}; this text is needed once, from {entry.url}",
+            f"gpt downloads this text once, from {entry.url}, and the download failed: {_cause(error)}",
             hint=f"use python-docs, which needs no network, or save that file as {entry.cached}",
         ) from error
     return content.getvalue()
@@ -113,7 +113,7 @@ def _cause(error: BaseException) -> str:
 
 def _python_docs(_: bytes) -> list[str]:
     """The language reference of the running Python, one document a topic, in sorted order."""
-    from pydoc_data.topics import topics
+    from pydoc_data.topics import topics  # half a megabyte that one corpus needs
 
     return [topics[name].strip() + "\n" for name in sorted(topics)]
 

@@ -139,7 +139,7 @@ class BytePairTokenizer(Tokenizer):
 
     @cached_property
     def encoding(self) -> tiktoken.Encoding:
-        import tiktoken
+        import tiktoken  # only byte pairs need it
 
         ranks = {token: rank for rank, token in enumerate(self.token_bytes)}
         return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
@@ -170,7 +170,7 @@ def make_tokenizer(config: TokenizerConfig, training: Sequence[str], validation:
 
 def train_byte_pairs(documents: Sequence[str], vocab_size: int) -> BytePairTokenizer:
     """Byte pairs learned from documents: at most vocab_size tokens, end-of-text included."""
-    import rustbpe
+    import rustbpe  # only learning byte pairs needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
     texts = (piece for document in documents for piece in pieces(document))
@@ -209,7 +209,7 @@ def _utf8(text: str) -> bytes:
 
 def _published(name: str) -> BytePairTokenizer:
     """A vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
-    from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS
+    from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
         raise UsageError(

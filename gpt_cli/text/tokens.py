@@ -27,7 +27,10 @@ def encode_documents(
     """
     if sum(map(len, documents)) < CACHE_FROM:
         return _encode(documents, tokenizer, count)
-    path = cache_directory("tokens") / _cache_key(documents, tokenizer)
+    try:
+        path = cache_directory("tokens") / _cache_key(documents, tokenizer)
+    except EnvironmentFailure:  # a user without a home directory has no cache
+        return _encode(documents, tokenizer, count)
     if (cached := _read_cache(path, tokenizer)) is not None:
         return cached
     ids = _encode(documents, tokenizer, count)

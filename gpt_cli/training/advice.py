@@ -8,8 +8,8 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged
 
 
-def diverged_error(diverged: Diverged, settings: TrainConfig, intact: str = "") -> DivergedError:
-    """The error of a loss or gradient that is not finite; `intact` is a clause on what is left."""
+def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
+    """The error of a loss or gradient that is not finite; `hint` is what to try, `intact` a clause on what is left."""
     if diverged.loss is None:
         sentence = "the logits of a sample are not finite"
     elif diverged.gradient_norm is None:
@@ -20,14 +20,13 @@ def diverged_error(diverged: Diverged, settings: TrainConfig, intact: str = "") 
             f"at learning rate {diverged.learning_rate:g}"
         )
     sentence += f"; {intact}" if intact else ""
-    return DivergedError(f"step {diverged.step}", sentence, hint=lower_rates(settings))
+    return DivergedError(f"step {diverged.step}", sentence, hint=hint)
 
 
 def lower_rates(settings: TrainConfig) -> str:
-    """What to do about a training that diverged."""
+    """The flags that divide the learning rates by three, which may keep a training from diverging."""
     keys = ["learning_rate", "muon_learning_rate"] if settings.optimizer == "muon" else ["learning_rate"]
-    rates = " ".join(f"--set train.{key}={getattr(settings, key) / 3:.1g}" for key in keys)
-    return f"start anew with --overwrite and {rates}, or with --dtype float32"
+    return " ".join(f"--set train.{key}={getattr(settings, key) / 3:.1g}" for key in keys)
 
 
 def what_is_intact(run: Run) -> str:

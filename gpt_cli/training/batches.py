@@ -51,11 +51,12 @@ class Batches:
     def starts(self, step: int) -> np.ndarray:
         """The first position of each window of a step: int64 [B]."""
         numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        epochs, places = np.divmod(numbers, self.windows_per_epoch)
         starts = np.empty(self.batch_size, np.int64)
-        for epoch in np.unique(numbers // self.windows_per_epoch):
-            of_epoch = numbers // self.windows_per_epoch == epoch
-            of_this = _starts(self.seed, int(epoch), self.windows_per_epoch, self.context_length, self.max_offset)
-            starts[of_epoch] = of_this[numbers[of_epoch] % self.windows_per_epoch]
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            ordered = _starts(self.seed, int(epoch), self.windows_per_epoch, self.context_length, self.max_offset)
+            starts[chosen] = ordered[places[chosen]]
         return starts
 
 

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from gpt_cli.machine import autocast
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import Score, byte_lengths, in_batches, score_of
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of
 from gpt_cli.text.tokenizer import Tokenizer
 
 # of an evaluation for which the batch size of the training does not matter
 _TOKENS_AT_ONCE = {"cpu": 2**12, "cuda": 2**15}
-_LOGITS_AT_ONCE = 2**26  # 256 MB in float32
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -25,9 +24,9 @@ def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> T
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduction)
 
 
-def sequences_at_once(context_length: int, vocab_size: int, device: torch.device) -> int:
+def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
     """How many windows of context_length a device evaluates at once, whatever the training's batch size."""
-    return max(1, min(_TOKENS_AT_ONCE[device.type], _LOGITS_AT_ONCE // vocab_size) // context_length)
+    return max(1, min(_TOKENS_AT_ONCE[device.type], LOGITS_AT_ONCE // vocab_size) // context_length)
 
 
 def evaluate(
@@ -45,18 +44,20 @@ def evaluate(
     `count` receives the number of tokens done since its last call.
     """
     device = model.token_embedding.weight.device
-    was_training = model.training
-    model.eval()
     # summed where it is computed: to read it after each batch would make a GPU wait
     nats, num_tokens, num_bytes = torch.zeros((), dtype=torch.float64, device=device), 0, 0
     lengths = byte_lengths(tokenizer)
     starts, ends = np.array(windows).T
-    for _, chosen in in_batches(ids, starts, ends, batch_size):
-        batch = torch.from_numpy(chosen.astype(np.int32)).to(device, non_blocking=True).long()
-        with torch.inference_mode(), autocast(device, dtype):
-            nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum")
-        num_tokens += batch[:, 1:].numel()
-        num_bytes += int(lengths[chosen[:, 1:]].sum())
-        count(batch[:, 1:].numel())
-    model.train(was_training)
+    was_training = model.training
+    model.eval()
+    try:
+        for _, chosen in in_batches(ids, starts, ends, batch_size):
+            batch = torch.from_numpy(chosen.astype(np.int32)).to(device, non_blocking=True).long()
+            with torch.inference_mode(), autocast(device, dtype):
+                nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum")
+            num_tokens += batch[:, 1:].numel()
+            num_bytes += int(lengths[chosen[:, 1:]].sum())
+            count(batch[:, 1:].numel())
+    finally:
+        model.train(was_training)
     return score_of(nats.item(), num_tokens, num_bytes)

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.sampling.scoring import Score
-from gpt_cli.training.advice import add_what_is_intact, diverged_error, what_is_intact
+from gpt_cli.training.advice import add_what_is_intact, diverged_error, lower_rates, what_is_intact
+from gpt_cli.training.callbacks import Stop
 from gpt_cli.training.due import due, ended_by, is_finished
-from gpt_cli.training.evaluation import evaluate, sequences_at_once
+from gpt_cli.training.evaluation import evaluate, evaluation_batch_size
 from gpt_cli.training.observing import Pace, observe
 from gpt_cli.training.reports import Finished, Report, Saved
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, take_step
-from gpt_cli.training.stopping import Stop, StopAsked, watcher
+from gpt_cli.training.stopping import StopAsked, watcher
 
 
 def train(
@@ -34,7 +35,8 @@ def train(
     try:
         signal = yield from _steps(run, watcher(stop), save_asked)
     except Diverged as diverged:
-        raise diverged_error(diverged, run.config.train, what_is_intact(run)) from diverged
+        hint = f"start anew with --overwrite and {lower_rates(run.config.train)}, or with --dtype float32"
+        raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
         add_what_is_intact(error, run)
         raise
@@ -81,8 +83,8 @@ def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[i
         model,
         run.tokenizer,
         run.validation_ids,
-        run.windows(run.config.data.validation_tokens),
-        batch_size=sequences_at_once(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device),
+        run.closing_windows,
+        batch_size=evaluation_batch_size(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device),
         dtype=run.config.train.dtype,
         count=count_and_watch,
     )
@@ -92,7 +94,7 @@ def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[i
 def _finished(run: Run, closing: Score | None, best_step: int | None, signal: int | None) -> Finished:
     """The closing figures; those of the closing evaluation are None after a signal."""
     settings, progress = run.config.train, run.progress
-    num_tokens, seconds = progress.step * run.state.tokens_per_step, progress.seconds
+    num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
     summary = {
         "run": str(run.directory.path),
         "steps": progress.step,

@@ -1,6 +1,6 @@
 """What is due after a step besides saving: evaluation, a line of metrics, a sample.
 
-All is computed first, and only then written and counted, so that a stop in between leaves nothing half done.
+Everything is computed first and written afterwards, so that a stop in between leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Pace:
 
     @classmethod
     def at(cls, run: Run) -> Pace:
-        """From here on."""
+        """The pace that starts at the present step."""
         return cls(run.progress.step, run.progress.seconds)
 
     def tokens_per_second(self, run: Run) -> float:
-        """Since then."""
+        """The mean speed since then."""
         steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
         # a run that continues at a step whose evaluation was cut short has trained nothing yet
         if not steps:
             steps, seconds = run.progress.step, run.progress.seconds
-        return steps * run.state.tokens_per_step / seconds
+        return steps * run.config.tokens_per_step / seconds
 
 
 def observe(run: Run, pace: Pace, watch: Callable[..., object] = lambda *_: None) -> Iterator[Report]:
@@ -103,19 +103,16 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
 
 def _evaluate(run: Run, watch: Callable[..., object]) -> Score:
     """The validation loss on evenly spaced windows."""
-    settings, model = run.config.train, run.state.model
-    try:
-        found = evaluate(
-            model,
-            run.tokenizer,
-            run.validation_ids,
-            run.windows(settings.eval_tokens),
-            batch_size=settings.batch_size,
-            dtype=settings.dtype,
-            count=watch,
-        )
-    finally:
-        model.train()
+    settings = run.config.train
+    found = evaluate(
+        run.state.model,
+        run.tokenizer,
+        run.validation_ids,
+        run.windows(settings.eval_tokens),
+        batch_size=settings.batch_size,
+        dtype=settings.dtype,
+        count=watch,
+    )
     if not math.isfinite(found.loss):
         raise Diverged(run.progress.step, found.loss)
     return found
@@ -135,7 +132,7 @@ def _sample(run: Run, watch: Callable[..., object]) -> Sampled:
             end_of_text=tokenizer.end_of_text,
             watch=watch,
         )
-    except CheckpointError as error:  # whose words are for whoever loads these weights
+    except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(run.progress.step, None) from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
 
@@ -144,7 +141,7 @@ def _metrics_line(run: Run, stepped: Stepped, found: Score | None) -> str:
     assert stepped.tokens_per_second is not None
     line: dict[str, Any] = {
         "step": stepped.step,
-        "tokens": stepped.step * run.state.tokens_per_step,
+        "tokens": stepped.step * run.config.tokens_per_step,
         "seconds": round(run.progress.seconds, 3),
         "loss": stepped.loss,
         "learning_rate": stepped.learning_rate,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.machine import available_memory, choose_compile, choose_device, choose_dtype
+from gpt_cli.machine import available_memory, choose_compile, choose_device, choose_dtype, use_threads
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.corpus import Corpus, read_data
+from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.training.encoding import EncodedText, encode_corpus
+from gpt_cli.training.callbacks import Counting, Notify, uncounted
 from gpt_cli.training.reports import Prepared
 from gpt_cli.training.request import Request
 from gpt_cli.training.resources import require_memory, require_space
@@ -38,25 +37,15 @@ from gpt_cli.training.step import time_step
 COMPILE_FROM_STEPS = 1000
 COMPILE_FROM_SECONDS = 300.0
 
-Say = Callable[[str], object]
-# opens a bar: what is counted, how much of it there is, its unit -> a function that receives amounts done
-Counting = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 
-
-@contextlib.contextmanager
-def uncounted(_what: str, _total: int, _unit: str) -> Iterator[Callable[[int], object]]:
-    """A Counting that shows nothing."""
-    yield lambda _: None
-
-
-def prepare(request: Request, *, notice: Say, warn: Say, counting: Counting = uncounted) -> tuple[Run, Prepared]:
-    """All that comes before the run directory is changed: a run that is ready to train, and what it will take.
+def prepare(request: Request, *, notice: Notify, warn: Notify, counting: Counting = uncounted) -> tuple[Run, Prepared]:
+    """Do everything that comes before the first write: returns a run that is ready to train, and what it will take.
 
     `notice` receives what a user may want to know, `warn` what they must know. Raises every kind of GptError.
     """
     directory = RunDirectory(request.directory)
     _require_no_other_run(directory, request)
-    free = available_memory()  # before a checkpoint is read, whose place the training takes over
+    free = available_memory()  # measured before the checkpoint is read, whose memory the training reuses
     continued = directory.newest(warn) if request.resume else None
     if request.resume and continued is None:
         notice(f"no checkpoint in {directory.path} yet; starting at step 0")
@@ -88,19 +77,18 @@ def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
         raise UsageError(shown(directory.path), sentence)
 
 
-def _config_to_train(asked: Config, continued: Checkpoint | None, notice: Say, warn: Say) -> Config:
+def _config_to_train(asked: Config, continued: Checkpoint | None, notice: Notify, warn: Notify) -> Config:
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
     if continued is not None:
         asked = config_to_resume(continued.config, asked)
     config = resolve(asked, notice if continued is None else lambda _: None)
-    if config.train.threads is not None:
-        torch.set_num_threads(config.train.threads)
+    use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):
         warn(f"not bit-exact from here on: {', '.join(changes)}")
     return config
 
 
-def resolve(config: Config, notice: Say) -> Config:
+def resolve(config: Config, notice: Notify) -> Config:
     """The config with device, dtype and compiling chosen; `notice` receives what is not used as written.
 
     Raises EnvironmentFailure for a device that does not exist.
@@ -126,7 +114,7 @@ def _is_long(settings: TrainConfig) -> bool:
     return settings.max_steps >= COMPILE_FROM_STEPS
 
 
-def _remark_on(corpus: Corpus, notice: Say) -> None:
+def _remark_on(corpus: Corpus, notice: Notify) -> None:
     for line in corpus.notices():
         notice(line)
     if len(corpus.documents) == 1:
@@ -150,7 +138,7 @@ def _encode(
     return text
 
 
-def _time_step(state: TrainingState, warn: Say, *, must_compile: bool) -> float:
+def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:
     """The seconds of a step; where torch cannot compile, that of plain blocks, unless compiling was asked for."""
     try:
         return time_step(state)
@@ -167,10 +155,10 @@ def _time_step(state: TrainingState, warn: Say, *, must_compile: bool) -> float:
 
 def _prepared(run: Run, corpus: Corpus, step_seconds: float) -> Prepared:
     config, settings, state = run.config, run.config.train, run.state
-    at_once = settings.micro_batch_size or settings.batch_size
-    num_closing = min(len(run.validation_ids) - 1, config.data.validation_tokens)
+    vocab_size = run.tokenizer.vocab_size
+    num_closing = sum(end - start for start, end in run.closing_windows)
     # a forward pass is about a third of a step
-    closing_seconds = step_seconds / 3 * num_closing / state.tokens_per_step
+    closing_seconds = step_seconds / 3 * num_closing / config.tokens_per_step
     seconds = settings.max_time and max(0.0, settings.max_time - run.progress.elapsed)
     steps = settings.max_steps - run.progress.step if seconds is None else round(seconds / step_seconds)
     steps = max(0, steps)
@@ -179,12 +167,14 @@ def _prepared(run: Run, corpus: Corpus, step_seconds: float) -> Prepared:
         config=config,
         step=run.progress.step,
         elapsed=run.progress.elapsed,
-        costs=estimate(config.model, run.tokenizer.vocab_size, micro_batch_size=at_once, dtype=settings.dtype),
+        costs=estimate(
+            config.model, run.tokenizer.vocab_size, micro_batch_size=settings.sequences_at_once, dtype=settings.dtype
+        ),
         num_documents=len(corpus.documents),
         num_characters=corpus.num_characters,
         num_training_tokens=len(state.batches.ids),
         num_validation_tokens=len(run.validation_ids),
-        vocab_size=run.tokenizer.vocab_size,
+        vocab_size=vocab_size,
         steps_left=steps,
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
         seconds_left=(steps * step_seconds if seconds is None else seconds) + closing_seconds,

@@ -39,18 +39,22 @@ def read_request(
     if resume and overwrite:
         raise UsageError("--overwrite", "it contradicts --resume, so use one of them")
     if out == "":
-        raise UsageError("--out", "it is empty, and names the run directory")
+        raise UsageError(
+            "--out",
+            "the name of the run directory is empty; name one, or leave it out for runs/ and the name of the config",
+        )
     if config is None and not (resume and out):
         sentence = "--config is missing; name a YAML file or a shipped config"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config) and out is None:
-        raise UsageError("--out", "a config that no file names needs the name of its run directory")
+        raise UsageError("--out", "a Config has no file name, so name the run directory with out")
     directory = Path(out).expanduser() if out else Path("runs") / Path(str(config)).stem
     if directory.exists() and not directory.is_dir():
-        raise UsageError(shown(directory), "--out names a directory, and this is none")
+        raise UsageError(shown(directory), "this is a file, but --out names a directory")
     own = directory / "config.yaml"
     if config is None and not own.exists():
-        raise UsageError("gpt train", f"there is no run in {shown(directory)}, and --config is needed to begin one")
+        sentence = f"there is no run in {shown(directory)} to continue, so --config is needed"
+        raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config):
         asked = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
     else:

@@ -21,7 +21,7 @@ def require_memory(config: Config, free: int | None) -> None:
         costs = estimate(config.model, 1, micro_batch_size=num_sequences, dtype=settings.dtype)
         return costs.training_bytes * 4 // 5  # the estimate is a tenth above what was measured
 
-    at_once = settings.micro_batch_size or settings.batch_size
+    at_once = settings.sequences_at_once
     if (needed := needs(at_once)) <= free:
         return
     fitting = [n for n in range(1, at_once) if settings.batch_size % n == 0 and needs(n) <= free]

@@ -43,6 +43,11 @@ class Run:
         """Evenly spaced windows (start, end) of the validation text, of at most so many tokens together."""
         return validation_windows(len(self.validation_ids), self.config.model.context_length, num_tokens)
 
+    @property
+    def closing_windows(self) -> list[tuple[int, int]]:
+        """The windows of the closing evaluation."""
+        return self.windows(self.config.data.validation_tokens)
+
     def checkpoint(self, *, with_moments: bool) -> Checkpoint:
         """The present state, ready to be saved."""
         stored = self.state.optimizer.moments() if with_moments else {}

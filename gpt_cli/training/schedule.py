@@ -10,7 +10,10 @@ _STABLE = 0.5  # share of the run after which the rate of a stable schedule fall
 
 
 def warmup_steps(config: TrainConfig) -> int:
-    """The warm-up, at most half of the run; by the clock its end is not known before."""
+    """The number of warm-up steps, at most half of max_steps.
+
+    By the clock the number of steps is not known in advance.
+    """
     return config.warmup_steps if config.max_time is not None else min(config.warmup_steps, config.max_steps // 2)
 
 

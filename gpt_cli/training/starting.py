@@ -8,18 +8,18 @@ from pathlib import Path
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.config import Config
 from gpt_cli.machine import reuse_memory
+from gpt_cli.training.callbacks import Counting, Notify, Stop, uncounted
 from gpt_cli.training.loop import train as train_run
-from gpt_cli.training.preparing import Counting, Say, prepare, uncounted
+from gpt_cli.training.preparing import prepare
 from gpt_cli.training.reports import Report
 from gpt_cli.training.request import Request, read_request
-from gpt_cli.training.stopping import Stop
 
 
 def start(
     request: Request,
     *,
-    notice: Say,
-    warn: Say,
+    notice: Notify,
+    warn: Notify,
     counting: Counting = uncounted,
     stop: Stop = lambda: None,
     save_asked: Callable[[], bool] = lambda: False,
@@ -29,7 +29,7 @@ def start(
     run, prepared = prepare(request, notice=notice, warn=warn, counting=counting)
     yield prepared
     run.open_directory()
-    num_tokens = min(prepared.num_validation_tokens - 1, run.config.data.validation_tokens)
+    num_tokens = sum(end - start for start, end in run.closing_windows)
     with counting("closing evaluation", num_tokens, "tokens") as count:
         yield from train_run(run, stop, count, save_asked)
 
@@ -42,15 +42,11 @@ def train(
     settings: Sequence[str],
     resume: bool,
     overwrite: bool,
-    notice: Say,
-    warn: Say,
+    notice: Notify,
+    warn: Notify,
 ) -> Generator[Report, None, None]:
     """See `gpt_cli.train`."""
     flags = {"data.source": ("data", data if data is None or isinstance(data, str) else list(data))}
     request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
     with sole_trainer(request.directory, warn) as require_held:
-
-        def stop() -> None:
-            require_held()
-
-        yield from start(request, notice=notice, warn=warn, stop=stop)
+        yield from start(request, notice=notice, warn=warn, stop=require_held)

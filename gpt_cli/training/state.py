@@ -76,10 +76,6 @@ class TrainingState:
         return self.device.type == "cpu"
 
     @property
-    def tokens_per_step(self) -> int:
-        return self.config.train.batch_size * self.config.model.context_length
-
-    @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
 

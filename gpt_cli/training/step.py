@@ -79,7 +79,7 @@ def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object
     """Add the gradient of a step's batch to the parameters, micro-batch by micro-batch; returns the mean loss."""
     settings = state.config.train
     inputs, targets = state.batches(step)
-    micro = settings.micro_batch_size or settings.batch_size
+    micro = settings.sequences_at_once
     total = torch.zeros((), device=state.device)
     for first in range(0, settings.batch_size, micro):
         watch()

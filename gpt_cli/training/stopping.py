@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Stop = Callable[[], int | None]
+from gpt_cli.training.callbacks import Stop
 
 
 class StopAsked(Exception):  # noqa: N818 - no error
-    """A signal arrived; what was being computed is dropped, and nothing was changed by it."""
+    """A signal arrived. What was being computed is dropped and has changed nothing."""
 
     def __init__(self, signal: int):
         super().__init__(signal)

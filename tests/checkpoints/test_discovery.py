@@ -102,3 +102,7 @@ def test_the_header_of_a_run_whose_best_is_damaged_is_that_of_another_checkpoint
     assert find_header(copied).step == 20
     with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
         find_header(copied, "best")
+
+
+def test_from_python_a_step_may_be_a_number(smoke_run: Path) -> None:
+    assert gpt_cli.load(smoke_run, checkpoint=20).step == 20

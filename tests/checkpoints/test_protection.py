@@ -34,7 +34,7 @@ def test_the_names_of_a_runs_own_files_are_refused_through_links_too(copied: Pat
 
 def test_a_checkpoint_is_refused_wherever_it_is_and_whatever_it_is_called(copied: Path, here: Path) -> None:
     os.link(copied / "checkpoints" / "best.safetensors", here / "a.npz")
-    with pytest.raises(UsageError, match=r'^--out: "a.npz" is a checkpoint, and gpt writes nothing over one$'):
+    with pytest.raises(UsageError, match=r'^--out: "a.npz" is a checkpoint, which gpt never overwrites$'):
         require_foreign(Path("a.npz"))
 
 
@@ -58,5 +58,5 @@ def test_commands_leave_a_checkpoint_as_it_is(copied: Path, here: Path, run: Run
     before = best.read_bytes()
     outcome = run(*words)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith(f'error: --out: "{words[-1]}" is a checkpoint, and gpt writes nothing over one\n')
+    assert outcome.err.startswith(f'error: --out: "{words[-1]}" is a checkpoint, which gpt never overwrites\n')
     assert best.read_bytes() == (here / "a.svg").read_bytes() == before

@@ -147,3 +147,11 @@ def test_rewinding_drops_later_lines_and_repairs_the_last(here: Path) -> None:
     directory.rewind(2)
     assert directory.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
     assert directory.samples.read_text() == "=== step 1 ===\none\n"
+
+
+def test_a_line_of_metrics_whose_step_is_no_number_is_dropped_when_the_run_continues(here: Path) -> None:
+    directory = RunDirectory(here)
+    directory.checkpoints.mkdir()
+    directory.metrics.write_text('{"step": 1}\n{"step": "two"}\n{"step": 1e999}\n{"step": 2}\n')
+    directory.rewind(2)
+    assert directory.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'

@@ -56,7 +56,7 @@ def test_what_was_measured_before_a_stop_is_told(run: RunCommand, monkeypatch: p
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpt_cli.cli.work.bench.sampling_forms", stop)
+    monkeypatch.setattr("gpt_cli.cli.work.bench.sampling_variants", stop)
     outcome = run("bench", *QUICK)
     assert outcome.code == 130
     assert [line.split("  ")[0] for line in outcome.out.splitlines()][5:8] == ["plain", "heads", "gpt train"]

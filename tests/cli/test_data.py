@@ -49,7 +49,7 @@ def test_data_fetch_without_network_is_one_error(here: Path, run: RunCommand, mo
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     outcome = run("data", "fetch", "lunyu")
     assert outcome.code == 5
-    assert outcome.err.startswith("error: lunyu: the download failed")
+    assert outcome.err.startswith("error: lunyu: gpt downloads this text once, from ")
 
 
 def test_wrong_names_and_empty_values_are_reported_as_typed(here: Path, run: RunCommand) -> None:

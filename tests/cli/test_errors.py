@@ -9,7 +9,7 @@ import pytest
 from support.helpers import RunCommand, run_command
 
 import gpt_cli.cli.app as app
-from gpt_cli.cli.work import sample as sample_module
+from gpt_cli.cli.work import sampling as sample_module
 
 TRANSCRIPT = r"""
 $ gpt trian
@@ -58,7 +58,8 @@ error: --overwrite: it contradicts --resume, so use one of them
 exit code 2
 
 $ gpt train --resume --out runs/new
-error: gpt train: there is no run in "runs/new", and --config is needed to begin one
+error: gpt train: there is no run in "runs/new" to continue, so --config is needed
+hint: gpt train --config tiny
 exit code 2
 
 $ gpt train --config smoke --data nothere.txt --out o
@@ -73,7 +74,7 @@ hint: add text with --data, or lower --set model.context_length
 exit code 3
 
 $ gpt train --config smoke --out short.txt
-error: "short.txt": --out names a directory, and this is none
+error: "short.txt": this is a file, but --out names a directory
 exit code 2
 
 $ gpt sample --prompt x --run nothere
@@ -319,7 +320,7 @@ def test_what_the_machine_refuses_has_an_exit_code(
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
-        ("gpt train", "halve the batch with --set train.micro_batch_size=8, or choose a smaller model"),
+        ("gpt train", "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model"),
         ("gpt attn-dump", "choose fewer with --layers 0 and --heads 0, or use a shorter prompt"),
         ("gpt eval", None),
     ],

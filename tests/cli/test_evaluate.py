@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.helpers import RunCommand, overflow
 
-from gpt_cli.cli.work.evaluate import coloured_text
+from gpt_cli.cli.work.evaluating import coloured_text
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 
@@ -135,7 +135,8 @@ def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunC
     overflow(copied / "checkpoints" / "best.safetensors")
     outcome = run("eval")
     assert (outcome.code, outcome.out) == (4, "")
-    assert outcome.err.startswith("error: ")
+    where = copied / "checkpoints" / "best.safetensors"
+    assert outcome.err.startswith(f'error: "{where}": its weights give surprisals that are not finite')
 
 
 def test_long_work_off_a_terminal_prints_lines(

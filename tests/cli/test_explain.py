@@ -108,7 +108,7 @@ def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, r
     save_checkpoint(path, checkpoint)
     outcome = run("explain", "--prompt", "The value of", "--layer", "1")
     assert (outcome.code, outcome.out) == (4, "")
-    assert re.match(rf'error: "{path}": its model computes \w+ in layer 1 that are not finite', outcome.err)
+    assert re.match(rf'error: "{path}": its weights give \w+ in layer 1 that are not finite', outcome.err)
 
 
 def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:

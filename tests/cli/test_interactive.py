@@ -83,6 +83,19 @@ def test_choices_are_read_as_the_flags_are() -> None:
         choices.changed("/temperature -1")
 
 
+def test_every_line_of_help_can_be_typed() -> None:
+    for choices in (SamplingChoices(), SamplingChoices({"seed": 3, "top-k": 5, "top-p": 0.5, "min-p": 0.1})):
+        given = choices
+        for line in ("/temperature 0.8", "/repetition-penalty 1.0", "/max-new-tokens 9"):
+            given = given.changed(line)
+        retyped = SamplingChoices({"seed": 1, "top-k": 1})
+        for line in given.lines():
+            retyped = retyped.changed(line)
+        assert retyped.lines() == given.lines()
+    assert "/top-k off" in SamplingChoices().lines()
+    assert SamplingChoices({"seed": 3}).changed("/seed random").values["seed"] is None
+
+
 def test_an_earlier_line_comes_back_with_the_key_for_it(smoke_run: Path) -> None:
     terminal = Terminal("--max-new-tokens", "4", "--greedy")
     terminal.until("> ")

@@ -163,7 +163,8 @@ def test_weights_whose_logits_are_not_finite_are_refused(copied: Path, run: RunC
     overflow(copied / "checkpoints" / "best.safetensors")
     outcome = run("sample", "--prompt", "The value of", "--quiet", *flags)
     assert (outcome.code, outcome.out) == (4, "")
-    assert outcome.err.startswith("error: ")
+    where = copied / "checkpoints" / "best.safetensors"
+    assert outcome.err.startswith(f'error: "{where}": its weights give logits that are not finite')
 
 
 def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
@@ -201,7 +202,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
     sizes = gpt_cli.load(smoke_run).config.model
     # keys and values in float32 of 5 tokens: one is the prompt
     of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5
-    monkeypatch.setattr("gpt_cli.cli.work.sample.available_memory", lambda: 7 * of_row)
+    monkeypatch.setattr("gpt_cli.cli.work.sampling.available_memory", lambda: 7 * of_row)
     options = ["sample", "--prompt", "T", "--max-new-tokens", "4", "--seed", "1"]
     refused = run(*options, "--num-samples", "8")
     assert refused.code == 5

@@ -168,7 +168,9 @@ def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     assert read("", "model.attention=grouped_query", "model.num_key_value_heads=4").model.key_value_heads == 4
     assert read("", "model.num_heads=4").model.key_value_heads == 4
     lines = problems("", "model.attention=grouped_query", "model.num_key_value_heads=3")
-    assert lines == ["error: --set: model.num_key_value_heads: num_key_value_heads 3 does not divide num_heads 8, as 1, 2, 4 or 8 would"]
+    assert lines == [
+        "error: --set: model.num_key_value_heads: num_key_value_heads 3 does not divide num_heads 8, as 1, 2, 4 or 8 would"
+    ]
     (unused,) = read("", "model.num_key_value_heads=2").unused()
     assert "model.num_key_value_heads" in unused
     assert "model.attention multi_head" in unused

@@ -151,7 +151,7 @@ def test_a_model_that_computes_no_finite_attention_is_refused() -> None:
     with torch.no_grad():
         # each is finite, their products are not
         model.state_dict()["blocks.1.attention.heads.2.Wq.weight"].fill_(1e38)
-    wrong = r'^"runs/a/best.safetensors": its model computes \w+ in layer 1 that are not finite, so it cannot be used$'
+    wrong = r'^"runs/a/best.safetensors": its weights give \w+ in layer 1 that are not finite, so it cannot be used$'
     origin = Origin("runs/a/best.safetensors", 5, "今ab")
     with pytest.raises(CheckpointError, match=wrong):
         dump_attention(model, ByteTokenizer(), IDS, layers=(0, 1), heads=(1, 2), origin=origin)

@@ -8,7 +8,7 @@ import torch
 from support.helpers import small_config
 
 from gpt_cli.measuring import roof as roofs
-from gpt_cli.measuring.bench import Form, sampling_forms, take_turns, training_forms, vocab_size_of
+from gpt_cli.measuring.bench import Variant, sampling_variants, take_turns, training_variants, vocab_size_of
 
 CPU = torch.device("cpu")
 CONFIG = small_config("model.dropout=0.1")
@@ -26,7 +26,7 @@ def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.Monk
         now += next(durations[name])
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    forms = [Form(name, "float32", lambda name=name: run(name), 20, cost) for name, cost in (("a", 3.0), ("b", 6.0))]
+    forms = [Variant(name, "float32", lambda name=name: run(name), 20, cost) for name, cost in (("a", 3.0), ("b", 6.0))]
     told = []
     first, second = take_turns(forms, lambda form: 60.0, 4, told.append)
     assert order == ["a", "b"] * 5
@@ -43,7 +43,7 @@ def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: 
 
     real = bench.take_step
     monkeypatch.setattr(bench, "take_step", lambda state: (calls.append(state), real(state)))
-    plain, heads, ours = training_forms(CONFIG, CPU)
+    plain, heads, ours = training_variants(CONFIG, CPU)
     assert [form.name for form in (plain, heads, ours)] == ["plain", "heads", "gpt train"]
     assert {form.num_tokens for form in (plain, heads, ours)} == {4 * 16}
     for form in (plain, heads, ours):
@@ -53,8 +53,10 @@ def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: 
     assert calls[0].config.model.dropout == 0.1
 
 
-def test_sampling_forms_cost_the_weights_they_read() -> None:
-    forms = [form for form in sampling_forms(CONFIG, CPU, 3) if form.name != "transformers" and "32" not in form.name]
+def test_sampling_variants_cost_the_weights_they_read() -> None:
+    forms = [
+        form for form in sampling_variants(CONFIG, CPU, 3) if form.name != "transformers" and "32" not in form.name
+    ]
     assert [form.dtype for form in forms] == ["float32", "float32", "bfloat16", "int8"]
     D, V = 16, vocab_size_of(CONFIG)
     weights = 2 * (12 * D * D + (4 + 1 + 1) * D + 4 * D) + 2 * D + V * D  # and biases, and norms
@@ -77,7 +79,7 @@ def test_the_roof_is_operations_and_bytes_by_time(monkeypatch: pytest.MonkeyPatc
 
 def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
     tied = small_config("model.tie_embeddings=true", "model.context_length=4")
-    ours, theirs = (sampling_forms(config, CPU, 2)[1] for config in (tied, CONFIG))
+    ours, theirs = (sampling_variants(config, CPU, 2)[1] for config in (tied, CONFIG))
     assert ours.cost == theirs.cost
     ours.run()
 
@@ -88,7 +90,7 @@ def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.Monke
 
     real = bench.take_step
     monkeypatch.setattr(bench, "take_step", lambda state: (states.append(state), real(state)))
-    *_, ours = training_forms(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
+    *_, ours = training_variants(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
     for _ in range(4):
         ours.run()
     assert states[0].progress.learning_rate > 0

@@ -53,7 +53,7 @@ def test_means_are_those_of_a_hand_calculation() -> None:
     assert found.perplexity == pytest.approx(4)
     assert found.bits_per_byte == pytest.approx(1)
     assert score(np.array([1e4]), np.array([0, 1]), TOKENIZER).perplexity is None
-    with pytest.raises(CheckpointError, match="its model gives this text a loss of nan"):
+    with pytest.raises(CheckpointError, match="its weights give surprisals that are not finite"):
         score(np.array([math.nan]), np.array([0, 1]), TOKENIZER)
 
 

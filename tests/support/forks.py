@@ -33,7 +33,7 @@ PRELOADED = (
     "torch._dynamo",
     "gpt_cli.cli.work.train",
     "gpt_cli.cli.work.training",
-    "gpt_cli.cli.work.sample",
+    "gpt_cli.cli.work.sampling",
 )
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or a condition, and then the number of the signal

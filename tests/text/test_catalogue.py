@@ -69,7 +69,7 @@ def test_another_content_is_refused_and_not_kept(served: tuple[catalogue.Entry, 
 def test_without_an_answer_the_error_names_the_way_out(served: tuple[catalogue.Entry, list[str]]) -> None:
     entry = replace(served[0], url="http://127.0.0.1:1/x")
     with pytest.raises(
-        EnvironmentFailure, match="the download failed: Connection refused; this text is needed once"
+        EnvironmentFailure, match=r"gpt downloads this text once, from .*, and the download failed: Connection refused"
     ) as raised:
         fetch(entry)
     assert raised.value.exit_code == 5

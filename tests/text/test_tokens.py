@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import tokens as module
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 from gpt_cli.text.tokens import check_length, encode_documents, validation_windows
@@ -55,3 +55,12 @@ def test_large_texts_are_cached_by_content_and_a_damaged_cache_is_not_used(
         path.write_bytes(content)
     assert encode_documents(["abc"], characters, counted.append).tolist() == [0, 1, 2]
     assert counted == [3, 3]
+
+
+def test_a_user_without_a_home_directory_encodes_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> Path:
+        raise EnvironmentFailure("cache", "this user has no home directory")
+
+    monkeypatch.setattr(module, "CACHE_FROM", 3)
+    monkeypatch.setattr(module, "cache_directory", refuse)
+    assert encode_documents(["abc"], CharTokenizer("abc")).tolist() == [0, 1, 2]

@@ -64,3 +64,13 @@ def test_evaluation_leaves_mode_and_random_state_alone() -> None:
     evaluate(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32")
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_evaluation_that_is_stopped_leaves_the_mode_alone() -> None:
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    model = guessing(257).train()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32", count=stop)
+    assert model.training

@@ -46,7 +46,7 @@ def test_nothing_is_written_before_the_first_report_is_taken() -> None:
 
 def test_a_config_from_python_needs_a_name_for_its_run() -> None:
     config = small_config("train.max_steps=2", "data.source=corpus.txt")
-    with pytest.raises(UsageError, match="needs the name of its run directory"):
+    with pytest.raises(UsageError, match="so name the run directory with out"):
         next(train(config))
     *_, finished = train(config, out="runs/mine", settings=["train.max_steps=1"])
     assert isinstance(finished, Finished)

@@ -12,20 +12,17 @@ from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
-from gpt_cli.errors import EnvironmentFailure, counted
-from gpt_cli.files import write_durably
+from gpt_cli.errors import EnvironmentFailure, counted, shown
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
-from gpt_cli.inspecting.export import as_bytes
+from gpt_cli.inspecting.export import as_bytes, write_dump
 from gpt_cli.inspecting.formats import writing_bytes
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
 from gpt_cli.machine import available_memory, choose_device
-from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.text.tokenizer import Tokenizer
 
 
 def dump_and_show(wanted: DumpWanted, console: Console) -> None:
@@ -45,7 +42,7 @@ def dump_and_show(wanted: DumpWanted, console: Console) -> None:
     )
     _require_room(wanted, loaded, layers, heads, len(ids))
     model = loaded.model.to(device)
-    added = _continuation(model, loaded.tokenizer, ids, wanted) if wanted.num_generated else []
+    added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
     dump = dump_attention(
         model,
         loaded.tokenizer,
@@ -80,15 +77,16 @@ def dump_and_show(wanted: DumpWanted, console: Console) -> None:
         )
 
 
-def _continuation(model: GPT, tokenizer: Tokenizer, ids: list[int], wanted: DumpWanted) -> list[int]:
+def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[int]:
     """What the model writes after ids, until it ends the text."""
     (tokens,) = continuations(
-        Decoder(model),
+        Decoder(loaded.model),
         [ids],
         SamplingParameters(temperature=wanted.temperature),
         max_new_tokens=wanted.num_generated,
         seed=wanted.seed,
-        end_of_text=tokenizer.end_of_text,
+        end_of_text=loaded.tokenizer.end_of_text,
+        where=shown(loaded.path),
     )
     return tokens
 
@@ -122,11 +120,10 @@ def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
     if wanted.out is None or wanted.ending is None:
         _draw(console, dump)
         return
-    content = as_bytes(dump, wanted.ending, console.notice)
     if wanted.out == STDOUT:
-        console.result(content.decode().removesuffix("\n"))
+        console.result(as_bytes(dump, wanted.ending, console.notice).decode().removesuffix("\n"))
         return
-    write_durably(wanted.out, [content])
+    write_dump(wanted.out, dump, console.notice)
     numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
     console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
 

@@ -13,12 +13,19 @@ from gpt_cli.cli.terminal import Console, size, table
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import counted
-from gpt_cli.machine import choose_device, choose_dtype, processor, reuse_memory
-from gpt_cli.measuring.attention import NUM_LAYERS, Layer, Model, compare_layers, compare_models, with_forms
-from gpt_cli.measuring.bench import Timing, sampling_forms, sampling_roof, take_turns, training_forms, training_roof
+from gpt_cli.machine import choose_device, choose_dtype, processor, reuse_memory, use_threads
+from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
+from gpt_cli.measuring.bench import (
+    Timing,
+    sampling_roof,
+    sampling_variants,
+    take_turns,
+    training_roof,
+    training_variants,
+)
 from gpt_cli.measuring.roof import measure_roof
 from gpt_cli.text.corpus import read_data
-from gpt_cli.training.preparing import Counting
+from gpt_cli.training.callbacks import Counting
 
 Print = Callable[[str], object]
 
@@ -39,8 +46,7 @@ def bench(
     console = Console(quiet)
     config = config or ("multi-head" if attention else "small")
     asked = read_config(config, settings or (), {"train.threads": ("--threads", threads)})
-    if asked.train.threads is not None:
-        torch.set_num_threads(asked.train.threads)
+    use_threads(asked.train.threads)
     where = choose_device(device or asked.train.device)
     about = {
         "config": config,
@@ -70,7 +76,7 @@ def _announcing(console: Console) -> Counting:
 def _compare_with_roof(
     asked: Config, where: torch.device, about: dict[str, Any], tokens: int, console: Console, print_table: Print
 ) -> dict[str, Any]:
-    """Training and sampling in several forms, beside what the machine can do; prints each table when it is ready."""
+    """Training and sampling in several variants, beside what the machine can do; prints each table when it is ready."""
     rounds, counting = about["rounds"], _announcing(console)
     with counting("the roof", 3 * rounds, "rounds") as count:
         roof = measure_roof(where, rounds, count)
@@ -79,14 +85,14 @@ def _compare_with_roof(
         f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
         f"{counted(rounds, 'round')}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
     )
-    forms = training_forms(asked, where)
-    with counting("training", len(forms) * (rounds + 1), "runs") as count:
-        training = take_turns(forms, training_roof(roof), rounds, count)
-    batch = asked.train.batch_size * asked.model.context_length
-    print_table(f"training {about['config']}, {batch:,} tokens a step; the roof is products\n{_timings(training)}\n")
-    forms = sampling_forms(asked, where, tokens)
-    with counting("sampling", len(forms) * (rounds + 1), "runs") as count:
-        sampling = take_turns(forms, sampling_roof(roof), rounds, count)
+    variants = training_variants(asked, where)
+    with counting("training", len(variants) * (rounds + 1), "runs") as count:
+        training = take_turns(variants, training_roof(roof), rounds, count)
+    what = f"training {about['config']}, {asked.tokens_per_step:,} tokens a step; the roof is products"
+    print_table(f"{what}\n{_timings(training)}\n")
+    variants = sampling_variants(asked, where, tokens)
+    with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
+        sampling = take_turns(variants, sampling_roof(roof), rounds, count)
     what = f"sampling {about['config']}, {tokens} tokens after 8; the roof is reading the weights"
     print_table(f"{what}\n{_timings(sampling)}")
     timings = {"training": [asdict(found) for found in training], "sampling": [asdict(found) for found in sampling]}
@@ -127,13 +133,13 @@ def _timings(timings: list[Timing]) -> str:
     return table(rows)
 
 
-def _layers(layers: list[Layer]) -> str:
+def _layers(layers: list[LayerCosts]) -> str:
     rows = [("form", "parameters", "ms", "speed")]
     rows += [(f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers]
     return table(rows)
 
 
-def _models(models: list[Model]) -> str:
+def _models(models: list[ModelCosts]) -> str:
     rows = [
         ("form", "parameters", "feed-forward", "training", "memory", "sampling", "cache a token", "validation loss")
     ]

@@ -41,7 +41,7 @@ def fetch(*, names: list[str], out: Path | None, quiet: bool) -> None:
         if out is not None:
             console.result(str(_write_text(entry.name, documents, out)))
         elif entry.url is None:
-            console.result(f"{entry.name} is part of Python and needs no fetching")
+            console.notice(f"{entry.name} is part of Python and needs no download")
         elif entry.cached.exists():
             console.result(str(entry.cached))
         else:

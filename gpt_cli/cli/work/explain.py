@@ -10,7 +10,7 @@ from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import UsageError, shown
-from gpt_cli.explaining.names import PICTURES
+from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.stages import out_of_range
 
 

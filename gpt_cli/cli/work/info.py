@@ -79,7 +79,7 @@ def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
     costs = estimate(
         config.model,
         vocab_size,
-        micro_batch_size=settings.micro_batch_size or settings.batch_size,
+        micro_batch_size=settings.sequences_at_once,
         dtype=dtype,
     )
     return {

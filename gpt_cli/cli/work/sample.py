@@ -1,27 +1,10 @@
-"""What `gpt sample` does."""
+"""What `gpt sample` does before it loads torch: it refuses a run or checkpoint that does not exist."""
 
 from __future__ import annotations
 
-import secrets
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from gpt_cli.checkpoints.discovery import load
-from gpt_cli.cli.interactive import SamplingChoices, converse
-from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
-from gpt_cli.cli.terminal import Console, colourful, size
-from gpt_cli.errors import EnvironmentFailure, UsageError
-from gpt_cli.machine import available_memory, choose_device, choose_dtype, product_dtype, reuse_memory
-from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.generate import Draw, generate
-from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.streaming import TextStream, printable
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.checkpoints.finding import find_header
 
 
 def sample(
@@ -49,160 +32,8 @@ def sample(
     quiet: bool,
 ) -> None:
     """Continue prompts and print the continuations."""
-    console = Console(quiet)
-    if not all(stop or []):
-        raise UsageError("--stop", "the text is empty; name the text before which a sample ends")
-    unasked = prompt is None and prompt_file is None and not json
-    interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
-    prompts = [] if interactive else read_prompts(prompt, prompt_file)
+    given = locals()
+    find_header(run, checkpoint)
+    from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
 
-    reuse_memory()
-    if threads is not None:
-        torch.set_num_threads(threads)
-    where = choose_device(device or "auto")
-    if quantize and where.type != "cpu":
-        raise UsageError("--quantize", f"{quantize} works on processors only, not on {where}", hint="--device cpu")
-    loaded = load(run, checkpoint, console.warn)
-    if seed is None and not greedy and not interactive:
-        seed = secrets.randbelow(2**31)
-        console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
-    choices = SamplingChoices(
-        {
-            "seed": seed,
-            "temperature": 0.0 if greedy else temperature,
-            "top-k": top_k,
-            "top-p": top_p,
-            "min-p": min_p,
-            "repetition-penalty": repetition_penalty,
-            "max-new-tokens": max_new_tokens,
-        }
-    )
-    chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
-    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
-    source = "prompt" if interactive else prompt_source(prompt, prompt_file)
-    sampling = _Sampling(console, loaded.tokenizer, decoder, tuple(stop or ()), num_samples, source)
-    if interactive:
-        converse(console, choices, lambda line, choices: sampling.show([line], choices))
-    elif len(prompts) * num_samples == 1 and stream and not json:
-        _echo_prompt(prompts[0], quiet)
-        sampling.show(prompts, choices)
-    else:
-        with console.counting("sampling", max_new_tokens, "tokens") as count:
-            rows = sampling.rows(prompts, choices, count=count)
-        if json:
-            samples = [row.as_dict() for row in rows]
-            for number, found in enumerate(samples if len(prompts) > 1 else []):
-                found["prompt"] = prompts[number // num_samples]
-            about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
-            console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
-        else:
-            console.result(_together(rows))
-
-
-@dataclass(frozen=True)
-class _Sampling:
-    """What stays the same from answer to answer."""
-
-    console: Console
-    tokenizer: Tokenizer
-    decoder: Decoder
-    stops: tuple[str, ...]
-    num_samples: int
-    prompt_source: str
-
-    def rows(
-        self,
-        prompts: list[str],
-        choices: SamplingChoices,
-        *,
-        show: Callable[[str], object] = lambda _: None,
-        count: Callable[[int], object] = lambda _: None,
-    ) -> list[_Row]:
-        """Draw the samples of all prompts in one batch; `show` receives text as it comes, `count` each step."""
-        rows = [_Row(TextStream(self.tokenizer, self.stops)) for _ in range(len(prompts) * self.num_samples)]
-        values = choices.values
-        encoded = [self._encoded(text) for text in prompts]
-        self._require_memory(max(map(len, encoded)) + values["max-new-tokens"], len(prompts))
-        steps = generate(
-            self.decoder,
-            encoded,
-            SamplingParameters(
-                values["temperature"], values["top-k"], values["top-p"], values["min-p"], values["repetition-penalty"]
-            ),
-            max_new_tokens=values["max-new-tokens"],
-            num_samples=self.num_samples,
-            seed=choices.seed(),
-            end_of_text=self.tokenizer.end_of_text,
-            done=lambda number: rows[number].stream.stopped,
-        )
-        for draws in steps:
-            count(1)
-            for row, draw in zip(rows, draws, strict=True):
-                if draw is not None:
-                    row.draws.append(draw)
-                    show(row.add(row.stream.feed(draw.token)))
-        for row in rows:
-            show(row.add(row.stream.finish()))
-        return rows
-
-    def show(self, prompts: list[str], choices: SamplingChoices) -> None:
-        """Print continuations: one while it comes, several when they are complete."""
-        if self.num_samples == 1:
-            self.rows(prompts, choices, show=lambda text: print(_for_stdout(text), end="", flush=True))
-            print(flush=True)
-        else:
-            self.console.result(_together(self.rows(prompts, choices)))
-
-    def _require_memory(self, num_tokens: int, num_prompts: int) -> None:
-        """Refuse a batch whose keys and values the machine cannot hold."""
-        of_row, free = self.decoder.cache_bytes(num_tokens), available_memory()
-        num_rows = num_prompts * self.num_samples
-        if self.decoder.device.type == "cpu" and free is not None and of_row * num_rows > free:
-            fits = free // of_row // num_prompts
-            raise EnvironmentFailure(
-                "--num-samples",
-                f"{num_rows:,} sequences of {num_tokens:,} tokens take about {size(of_row * num_rows)} of memory, "
-                f"but only {size(free)} are free",
-                hint=f"--num-samples {fits}" if fits else "give fewer prompts at once",
-            )
-
-    def _encoded(self, text: str) -> list[int]:
-        """The ids of a prompt that the model sees; those of an empty one start a document."""
-        ids = encode_text(self.tokenizer, text, self.prompt_source)
-        context_length = self.decoder.config.context_length
-        if len(ids) > context_length:
-            self.console.notice(f"the prompt has {len(ids)} tokens; the model sees the last {context_length}")
-        return ids[-context_length:] or [self.tokenizer.end_of_text]
-
-
-@dataclass
-class _Row:
-    """A sample in the making."""
-
-    stream: TextStream
-    text: str = ""
-    draws: list[Draw] = field(default_factory=list)
-
-    def add(self, text: str) -> str:
-        self.text += text
-        return text
-
-    def as_dict(self) -> dict[str, Any]:
-        tokens = [draw.token for draw in self.draws]
-        return {"text": self.text, "tokens": tokens, "log_probabilities": [draw.log_probability for draw in self.draws]}
-
-
-def _together(rows: list[_Row]) -> str:
-    return "\n---\n".join(_for_stdout(row.text) for row in rows)
-
-
-def _echo_prompt(text: str, quiet: bool) -> None:
-    """On a terminal the continuation follows its prompt, which goes to stderr."""
-    if sys.stdout.isatty() and sys.stderr.isatty() and not quiet:
-        bold, plain = ("\033[1m", "\033[0m") if colourful(sys.stderr) else ("", "")
-        print(f"{bold}{_for_stdout(text)}{plain}", end="", file=sys.stderr, flush=True)
-
-
-def _for_stdout(text: str) -> str:
-    """Text as it is for a file or a pipe, with control characters escaped for a terminal."""
-    return printable(text) if sys.stdout.isatty() else text
+    sample_and_show(**given)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, duration, size
 from gpt_cli.errors import counted
@@ -35,11 +35,10 @@ def announce(prepared: Prepared, console: Console) -> None:
     )
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
-        tokens_per_step = settings.batch_size * prepared.config.model.context_length
         console.notice(
             f"estimate    {size(costs.training_bytes)} of memory; {duration(prepared.seconds_left)} for "
-            f"{prepared.steps_left:,} steps of {tokens_per_step:,} tokens, {prepared.epochs_left:.3g} epochs, "
-            "and the closing evaluation"
+            f"{prepared.steps_left:,} steps of {prepared.config.tokens_per_step:,} tokens, "
+            f"{prepared.epochs_left:.3g} epochs, and the closing evaluation"
         )
     if prepared.step:
         console.notice(f"resuming {prepared.directory} at step {prepared.step}")
@@ -47,12 +46,12 @@ def announce(prepared: Prepared, console: Console) -> None:
 
 def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
     """Print each report, on a terminal beside a bar; returns the last one."""
-    way = _Way(prepared)
+    scale = _Scale(prepared)
     bar = tqdm(
-        total=way.length,
-        initial=way.done,
+        total=scale.length,
+        initial=scale.done,
         desc="training",
-        bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + way.unit + "{postfix}",
+        bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + scale.unit + "{postfix}",
         dynamic_ncols=True,
         leave=False,
         file=sys.stderr,
@@ -63,14 +62,14 @@ def show_progress(reports: Iterator[Report], prepared: Prepared, console: Consol
             if isinstance(report, Finished):
                 return report
             if isinstance(report, Stepped):
-                _show_step(report, way, bar, console)
+                _show_step(report, scale, bar, console)
             else:
                 _show(report, console)
     raise AssertionError("a training ends with Finished")
 
 
-class _Way:
-    """How far a training is on its way, in steps or, by the clock, in seconds."""
+class _Scale:
+    """How far a training is, in steps or, by the clock, in seconds."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -81,7 +80,7 @@ class _Way:
         self.done = self.at(prepared.step, prepared.elapsed)
 
     def at(self, step: int, elapsed: float) -> int:
-        """How much of the way is done at a step, so many seconds into the run."""
+        """How much is done at a step, so many seconds into the run."""
         return min(self.length, round(elapsed)) if self.by_clock else step
 
     def seconds_left(self, report: Stepped) -> float:
@@ -93,20 +92,20 @@ class _Way:
         return left + self.start.closing_seconds
 
 
-def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
-    done_before, done = way.done, way.at(report.step, report.elapsed)
+def _show_step(report: Stepped, scale: _Scale, bar: Any, console: Console) -> None:
+    done_before, done = scale.done, scale.at(report.step, report.elapsed)
     if report.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
-        way.done = done_before if bar.disable else done
+        scale.done = done_before if bar.disable else done
         bar.update(done - done_before)
         return
-    way.done = done
-    figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
-    at = f"step {report.step}, " if way.by_clock else ""
+    scale.done = done
+    figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(scale.seconds_left(report))} left"
+    at = f"step {report.step}, " if scale.by_clock else ""
     bar.set_postfix_str(f"{at}loss {report.loss:.3f}, {figures}", refresh=False)
     bar.update(done - done_before)
-    part = max(1, way.length // NUM_LINES)
+    part = max(1, scale.length // NUM_LINES)
     if bar.disable and done // part > done_before // part:
-        of = "" if way.by_clock else f"/{way.length}"
+        of = "" if scale.by_clock else f"/{scale.length}"
         console.notice(f"step {report.step}{of}: loss {report.loss:.4f}, {figures}")
 
 
@@ -129,7 +128,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
     summary = finished.summary
     if finished.signal is not None:
         at = f"at step {summary['steps']}, which is saved" if summary["steps"] else "before the first step"
-        resume = RunDirectory(prepared.directory).resume_command
+        resume = RunFiles(prepared.directory).resume_command
         console.warn(f"stopped by {signal_name(finished.signal)} {at}; resume: {resume}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")

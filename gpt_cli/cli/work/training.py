@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.terminal import Console, abandon_stdout
 from gpt_cli.cli.work.showing import announce, conclude, show_progress
@@ -18,9 +18,9 @@ def train_and_show(request: Request, *, json: bool, quiet: bool) -> int:
     """Train, and print what happens; returns the exit code."""
     console = Console(quiet)
     with contextlib.ExitStack() as stack:
-        advice = f"; resume: {RunDirectory(request.directory).resume_command}"
+        advice = f"; resume: {RunFiles(request.directory).resume_command}"
         signals = Signals(before_leaving=stack.close, advice=advice)
-        # until all is printed: what asks to stop may arrive again and again
+        # signals stay caught until everything is printed, because they may arrive again
         with listening(signals):
             require_held = stack.enter_context(sole_trainer(request.directory, console.warn))
 
@@ -45,7 +45,7 @@ def train_and_show(request: Request, *, json: bool, quiet: bool) -> int:
             try:
                 conclude(finished, prepared, console, as_json=json)
             except OSError:
-                # whoever stopped it may have taken its stdout away too, as a closed terminal does
+                # the sender of the signal may have closed stdout as well, as a closing terminal does
                 if finished.signal is None:
                     raise
                 abandon_stdout()

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpt_cli.streams import signed
+
 _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed number (Knuth, vol. 3, section 6.4)
 
 
@@ -38,11 +40,6 @@ class NgramEmbedding(nn.Module):
         for n, table in enumerate(self.tables, start=2):
             earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)
             # a hash may wrap beyond 64 bits
-            code = code + earlier * _signed(self.vocab_size ** (n - 1))
+            code = code + earlier * signed(self.vocab_size ** (n - 1), 64)
             exact = table.num_embeddings == self.vocab_size**n
             yield code if exact else (code * _MIXER >> 32) % table.num_embeddings
-
-
-def _signed(number: int) -> int:
-    number &= (1 << 64) - 1
-    return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,0 +1,226 @@
+"""What `gpt eval` does with the models: measure them, and print what was found."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import asdict
+from itertools import pairwise
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.errors import DataError, UsageError, shown
+from gpt_cli.machine import choose_device, choose_dtype, reuse_memory, use_threads
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import continuations
+from gpt_cli.sampling.memorised import copied_share, longest_shared_run
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.quantise import round_weights
+from gpt_cli.sampling.scoring import score, surprisals
+from gpt_cli.sampling.streaming import TextStream, printable
+from gpt_cli.text.corpus import Corpus, read_corpus, read_split
+from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokens import data_digest, encode_documents
+
+NGRAM = 8  # tokens
+# nats below which a token gets a ground of the 256 colours, from none to red
+GRADES = ((1, 0), (2, 58), (4, 94), (6, 130), (float("inf"), 124))
+
+
+def evaluate_and_show(
+    *,
+    data: list[str] | None,
+    run: list[Path] | None,
+    checkpoint: str | None,
+    stride: int | None,
+    per_token: bool,
+    memorised: bool,
+    num_samples: int,
+    max_new_tokens: int,
+    seed: int,
+    device: str | None,
+    dtype: str | None,
+    quantize: str | None,
+    threads: int | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Measure runs on a text, or each on its own, and print a table of their losses."""
+    console = Console(quiet)
+    runs: list[Path | None] = [*run] if run else [None]
+    if per_token and len(runs) > 1:
+        raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
+
+    reuse_memory()
+    use_threads(threads)
+    where = choose_device(device or "auto")
+    text = read_corpus(data) if data else None
+    results: list[dict[str, Any]] = []
+    texts: set[str] = set()
+    for path in runs:
+        loaded = load(path, checkpoint, console.warn)
+        sizes, tokenizer = loaded.config.model, loaded.tokenizer
+        advance = stride or sizes.context_length
+        if advance > sizes.context_length:
+            sentence = f"{loaded.path} sees {sizes.context_length} tokens; use 1 to {sizes.context_length}"
+            raise UsageError("--stride", sentence)
+        name = str(path or loaded.path.parent.parent)
+        found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
+        own = _own_text(name, loaded) if text is None or memorised else None
+        same = own is None or _is_text_of(loaded, *own)
+        if not same:
+            console.warn(f"{name}: {_joined(loaded.config.data.source)} has changed since this run was trained on it")
+        measured = text
+        if measured is None:
+            assert own
+            measured = own[1]
+            found |= {"text": loaded.config.data.source, "same_text": same}
+            texts.add(_digest(measured))
+        ids = encode_documents(measured.documents, tokenizer)
+        if len(ids) < 2:
+            raise DataError("--data" if data else name, "the text is one token long, so there is nothing to predict")
+        number_type = choose_dtype(dtype or "float32", where, sizes.d_model)
+        with console.counting("evaluating", len(ids) - 1, "tokens") as count:
+            model = round_weights(loaded.model) if quantize else loaded.model
+            nats = surprisals(model.to(where), ids, stride=advance, dtype=number_type, count=count)
+        found |= asdict(score(nats, ids, tokenizer, shown(loaded.path)))
+        if memorised:
+            assert own
+            found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
+        if per_token and json:
+            found["per_token"] = [
+                {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}
+                for i, n in zip(ids[1:], nats, strict=True)
+            ]
+        elif per_token:
+            show = coloured_text if colourful(sys.stdout) else _as_table
+            console.result(show(tokenizer, ids.tolist(), nats.tolist()))
+        results.append(found)
+    if len(texts) > 1:
+        console.warn("these runs are measured on different texts; --data SOURCE measures all on one")
+    if json:
+        console.json({"data": data, "runs": results})
+        return
+    console.result(_summary(results))
+    for found in results if memorised else []:
+        console.result(_about_copies(found["run"], found["memorised"]))
+
+
+def _own_text(name: str, loaded: Loaded) -> tuple[Corpus, Corpus]:
+    """The training and the validation part of the text that a run's config names; raises DataError."""
+    source = loaded.config.data.source
+    if "-" in ([source] if isinstance(source, str) else source):
+        raise DataError(name, "this run was trained on text from stdin, which it does not keep", hint="--data FILE")
+    try:
+        return read_split(loaded.config.data)
+    except DataError as error:
+        hint = f"{name} was trained on it; measure another text with --data SOURCE"
+        raise DataError(error.where, error.sentence, hint=hint) from error
+
+
+def _is_text_of(loaded: Loaded, training: Corpus, validation: Corpus) -> bool:
+    """Whether a text gives the ids that the run was trained and evaluated on."""
+    try:
+        parts = [encode_documents(part.documents, loaded.tokenizer) for part in (training, validation)]
+    except DataError:  # it has characters that the run's vocabulary lacks
+        return False
+    return data_digest(*parts) == loaded.data_digest
+
+
+def _joined(source: str | list[str]) -> str:
+    """One source as it is, several with commas between them."""
+    return source if isinstance(source, str) else ", ".join(source)
+
+
+def _digest(text: Corpus) -> str:
+    return hashlib.sha256("\0".join(text.documents).encode()).hexdigest()
+
+
+def _memorised(loaded: Loaded, training: Corpus, num_samples: int, max_new_tokens: int, seed: int) -> dict[str, Any]:
+    """What samples share with the text that the run learned from."""
+    tokenizer = loaded.tokenizer
+    samples = continuations(
+        Decoder(loaded.model),
+        [[tokenizer.end_of_text]],
+        SamplingParameters(temperature=1.0),
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        num_samples=num_samples,
+        end_of_text=tokenizer.end_of_text,
+        where=shown(loaded.path),
+    )
+    text = "\n".join(training.documents)
+    longest = max((longest_shared_run(tokenizer.decode(sample), text) for sample in samples), key=len)
+    return {
+        "num_samples": num_samples,
+        "longest": longest,
+        "longest_length": len(longest),
+        "n": NGRAM,
+        "copied_share": copied_share(samples, encode_documents(training.documents, tokenizer), NGRAM),
+    }
+
+
+def _about_copies(name: str, found: dict[str, Any]) -> str:
+    share = "no sample is that long" if found["copied_share"] is None else f"{found['copied_share']:.1%}"
+    return (
+        f"{name}: longest run of characters shared with the training text {found['longest_length']}: "
+        f"{found['longest']!r}; {NGRAM}-grams of tokens copied from it: {share}"
+    )
+
+
+def _summary(results: list[dict[str, Any]]) -> str:
+    """A row for each run; the text is a column where each run was measured on its own."""
+    own = any("text" in found for found in results)
+    rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if own else []))]
+    for found in results:
+        perplexity = found["perplexity"]
+        row = (
+            found["run"],
+            f"{found['step']:,}",
+            f"{found['num_tokens']:,}",
+            f"{found['loss']:.4f}",
+            "too large" if perplexity is None else f"{perplexity:.3f}",
+            f"{found['bits_per_byte']:.4f}",
+        )
+        rows.append((*row, _text_of(found)) if own else row)
+    return table(rows)
+
+
+def _text_of(found: dict[str, Any]) -> str:
+    source = _joined(found["text"])
+    return source if found["same_text"] else f"{source} (changed)"
+
+
+def _as_table(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> str:
+    """A line for each token, in quotes because most begin with a space."""
+    texts = (dumps(tokenizer.token_text(token), ensure_ascii=False) for token in ids[1:])
+    return table([("token", "nats"), *((text, f"{n:.3f}") for text, n in zip(texts, nats, strict=True))])
+
+
+def coloured_text(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> str:
+    """The text on grounds that show how surprising each token was, with a legend: ids [N], nats [N - 1].
+
+    The first token is not predicted. Where a character takes several tokens, its ground shows their sum.
+    """
+    stream, pieces, sum_of_nats = TextStream(tokenizer), [], 0.0
+    for token, surprisal in zip(ids, [0.0, *nats], strict=True):
+        sum_of_nats += surprisal
+        text = stream.feed(token) if token != tokenizer.end_of_text else tokenizer.token_text(token)
+        if text:
+            pieces.append(_on_ground(printable(text), sum_of_nats))
+            sum_of_nats = 0.0
+    pieces.append(_on_ground(stream.finish(), sum_of_nats))
+    limits = [0, *(limit for limit, _ in GRADES)]
+    names = [f"{low} to {high}" if high < float("inf") else f"{low} and more" for low, high in pairwise(limits)]
+    legend = " ".join(_on_ground(f" {name} ", low) for name, low in zip(names, limits, strict=False))
+    return f"{''.join(pieces)}\n\nnats per token: {legend}"
+
+
+def _on_ground(text: str, nats: float) -> str:
+    ground = next(colour for limit, colour in GRADES if nats < limit)
+    # a ground ends before a line does, or some terminals fill the next one with it
+    lines = [f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n")]
+    return "\n".join(lines)
