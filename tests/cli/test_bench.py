@@ -21,7 +21,7 @@ def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) ->
     lines = outcome.out.splitlines()
     assert "GFLOP/s, reading" in lines[1]
     assert lines[3] == "training smoke, 256 tokens a step; the roof is products"
-    assert [line.split("  ")[0] for line in lines[5:8]] == ["plain", "heads", "gpt train"]
+    assert [line.split("  ")[0] for line in lines[4:8]] == ["implementation", "plain", "heads", "gpt train"]
     assert "sampling smoke, 3 tokens after 8; the roof is reading the weights" in lines
     assert list(here.iterdir()) == []
 

@@ -21,7 +21,8 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None
         words = shlex.split(command)[1:]
         outcome = shell.run(f"{command} --max-steps 4" if words[0] == "train" else command)
         assert outcome.code == 0, f"{command}\n{outcome.err}"
-        printed = (outcome.err + outcome.out).splitlines()
+        # stderr begins before stdout and ends after it
+        printed = (outcome.err + outcome.out + outcome.err).splitlines()
         if words[0] == "sample":
             assert outcome.out.strip()
             continue

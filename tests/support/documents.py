@@ -32,7 +32,7 @@ def commands(page: Path) -> list[str]:
 
 
 def shown(page: str) -> list[tuple[str, list[str]]]:
-    """The commands of a page of docs/ in order, and all lines of output that follow each."""
+    """The commands of a page of docs/ in order, and all lines of output that follow each; `...` is where some are left out."""
     found: list[tuple[str, list[str]]] = []
     for kind, block in re.findall(
         r"^```(console|text)\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
@@ -40,7 +40,7 @@ def shown(page: str) -> list[tuple[str, list[str]]]:
         lines = block.splitlines()
         if kind == "console":
             found.append((lines.pop(0).removeprefix("$ "), []))
-        found[-1][1].extend(lines)
+        found[-1][1].extend(line for line in lines if line != "...")
     return found
 
 

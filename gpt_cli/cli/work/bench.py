@@ -126,7 +126,7 @@ def _compare_attention(
 
 
 def _timings(timings: list[Timing]) -> str:
-    rows = [("form", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
+    rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
     for found in timings:
         figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
         rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
