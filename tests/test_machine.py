@@ -62,10 +62,12 @@ def test_auto_compiles_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
 def test_large_tensors_come_back_without_a_page_fault() -> None:
+    """The least of several tries, since a busy system takes pages away; without reuse each try has 39,060 faults."""
     reuse_memory()
-    for _ in range(3):
-        torch.ones(4_000_000)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        torch.ones(4_000_000)  # 16 MB, 3,906 pages
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 3_906
+    faults = []
+    for _ in range(6):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            torch.ones(4_000_000)  # 16 MB, 3,906 pages
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert min(faults) < 3_906

@@ -13,7 +13,7 @@ from typer.main import get_command
 from gpt_cli.cli import attn_dump, bench, config, data, evaluate, explain, info, options, sample, train
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import ClickUsageError, NoArgsIsHelpError, name_flags_as_typed, usage_error
-from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, shown
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown
 from gpt_cli.files import reason
 from gpt_cli.version import __version__
 
@@ -61,7 +61,10 @@ def show_help(
     ] = None,
 ) -> int:
     """Show the flags of a command, as its --help does."""
-    return main([*(words or []), "--help"])
+    asked = words or []
+    if 1 < len(named(asked).split()) <= len(asked):  # gpt itself is the first word of the name
+        raise UsageError("gpt help", f"there is no command {shown(' '.join(asked))}", hint="gpt --help")
+    return main([*asked, "--help"])
 
 
 app.command("train", epilog="Example: gpt train --config tiny --data my.txt --set tokenizer.kind=char")(train.train)

@@ -17,6 +17,7 @@ def train(
         typer.Option(
             "--data",
             metavar="SOURCE",
+            parser=options.source,
             help="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. Repeatable.",
         ),
     ] = None,

@@ -26,7 +26,8 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
 def lower_rates(settings: TrainConfig) -> str:
     """The flags that divide the learning rates by three, which may keep a training from diverging."""
     keys = ["learning_rate", "muon_learning_rate"] if settings.optimizer == "muon" else ["learning_rate"]
-    return " ".join(f"--set train.{key}={getattr(settings, key) / 3:.1g}" for key in keys)
+    thirds = {key: float(f"{getattr(settings, key) / 3:.1g}") for key in keys}
+    return " ".join(f"--set train.{key}={third:g}" for key, third in thirds.items())
 
 
 def what_is_intact(run: Run) -> str:

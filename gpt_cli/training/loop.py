@@ -35,7 +35,9 @@ def train(
     try:
         signal = yield from _steps(run, watcher(stop), save_asked)
     except Diverged as diverged:
-        hint = f"start anew with --overwrite and {lower_rates(run.config.train)}, or with --dtype float32"
+        settings = run.config.train
+        hint = f"start anew with --overwrite and {lower_rates(settings)}"
+        hint += ", or with --dtype float32" if settings.dtype == "bfloat16" else ""
         raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
         add_what_is_intact(error, run)

@@ -43,7 +43,13 @@ def read_request(
             "--out",
             "the name of the run directory is empty; name one, or leave it out for runs/ and the name of the config",
         )
-    if config is None and not (resume and out):
+    if config == "":
+        sentence = "the name is empty; name a YAML file or a shipped config"
+        raise UsageError("--config", sentence, hint="gpt train --config tiny")
+    if config is None and resume and not out:
+        sentence = "--resume needs the run directory, --out, or the --config that names it"
+        raise UsageError("gpt train", sentence, hint="gpt train --out runs/tiny --resume")
+    if config is None and not resume:
         sentence = "--config is missing; name a YAML file or a shipped config"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config) and out is None:

@@ -57,6 +57,21 @@ $ gpt train --config smoke --resume --overwrite
 error: --overwrite: it contradicts --resume, so use one of them
 exit code 2
 
+$ gpt train --resume
+error: gpt train: --resume needs the run directory, --out, or the --config that names it
+hint: gpt train --out runs/tiny --resume
+exit code 2
+
+$ gpt train --config ''
+error: --config: the name is empty; name a YAML file or a shipped config
+hint: gpt train --config tiny
+exit code 2
+
+$ gpt help sample extra
+error: gpt help: there is no command "sample extra"
+hint: gpt --help
+exit code 2
+
 $ gpt train --resume --out runs/new
 error: gpt train: there is no run in "runs/new" to continue, so --config is needed
 hint: gpt train --config tiny
@@ -156,7 +171,7 @@ hint: runs here: runs/smoke
 exit code 4
 
 $ gpt train --config smoke --data '' --out o
-error: --data: an empty value is neither a source of text nor a list of sources
+error: --data: the name is empty; name a file or a directory
 exit code 2
 
 $ gpt data lst

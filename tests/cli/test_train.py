@@ -225,7 +225,7 @@ def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -
     assert outcome.err.splitlines() == [
         "error: --resume: model.num_heads was 2 in this run and is 4 now, and it may not change",
         "error: --resume: train.seed was 1337 in this run and is 3 now, and it may not change",
-        "hint: leave --config out to use the run's own, or start anew with another --out",
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out",
     ]
 
 
