@@ -17,7 +17,19 @@ def main() -> int:
     if code > 128:  # whoever stopped it may send the signal again while Python ends
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+    if code == EXIT_CODE_STOPPED:
+        _leave(code)
     return code
+
+
+def _leave(code: int) -> None:
+    """End with this code: after a KeyboardInterrupt inside eval() Python itself would end by the signal instead."""
+    import contextlib
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def run(words: Sequence[str]) -> int:

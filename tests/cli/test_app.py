@@ -135,6 +135,19 @@ def test_a_signal_that_arrives_again_while_python_ends_changes_nothing() -> None
     assert subprocess.run([sys.executable, "-c", script]).returncode == 143
 
 
+def test_ctrl_c_inside_eval_ends_with_the_same_code() -> None:
+    """Python remembers an interrupt that passed through eval(), and would end by the signal although it was caught."""
+    script = (
+        "import gpt_cli.__main__ as entry, sys\n"
+        "def interrupted(words):\n"
+        "    try: eval('next(_ for _ in [1] if interrupt())', {'interrupt': lambda: entry.interrupt(2, None)})\n"
+        "    except KeyboardInterrupt: return 130\n"
+        "entry.run = interrupted\nprint('stdout is flushed')\nsys.exit(entry.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (130, "stdout is flushed\n")
+
+
 def test_what_the_help_copies_from_the_settings_equals_them() -> None:
     """Signatures load no settings, since these take longer than the help itself."""
     settings = known_keys()
