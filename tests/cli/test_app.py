@@ -135,7 +135,7 @@ def test_a_signal_that_arrives_again_while_python_ends_changes_nothing() -> None
     assert subprocess.run([sys.executable, "-c", script]).returncode == 143
 
 
-def test_ctrl_c_inside_eval_ends_with_the_same_code() -> None:
+def test_ctrl_c_inside_eval_ends_with_the_same_code(here: Path) -> None:
     """Python remembers an interrupt that passed through eval(), and would end by the signal although it was caught."""
     script = (
         "import gpt_cli.__main__ as entry, sys\n"
@@ -144,7 +144,8 @@ def test_ctrl_c_inside_eval_ends_with_the_same_code() -> None:
         "    except KeyboardInterrupt: return 130\n"
         "entry.run = interrupted\nprint('stdout is flushed')\nsys.exit(entry.main())"
     )
-    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    (here / "interrupted.py").write_text(script)
+    done = subprocess.run([sys.executable, "-m", "interrupted"], stdout=subprocess.PIPE, text=True)
     assert (done.returncode, done.stdout) == (130, "stdout is flushed\n")
 
 
