@@ -43,7 +43,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, where: str) -> Document:
-    """Mappings and lists of text from YAML; raises UsageError with the line of what is not allowed."""
+    """Mappings and lists of text from YAML; raises UsageError with the line of anything else."""
     try:
         return _read(text, where)
     except yaml.MarkedYAMLError as error:

@@ -26,7 +26,7 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
 def decode_utf8(content: bytes, where: str) -> str:
     """Text from UTF-8 with or without a byte order mark.
 
-    Raises DataError that names the format of a file that is not text, or byte and line of what is not UTF-8.
+    Raises DataError that names the format of a file that is not text, or the first byte that is not UTF-8 and its line.
     """
     if known := _known_format(content):
         raise DataError(where, f"this is {known[0]}, not text", hint=known[1])

@@ -89,7 +89,7 @@ def _config_to_train(asked: Config, continued: Checkpoint | None, notice: Notify
 
 
 def resolve(config: Config, notice: Notify) -> Config:
-    """The config with device, dtype and compiling chosen; `notice` receives what is not used as written.
+    """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
 
     Raises EnvironmentFailure for a device that does not exist.
     """
