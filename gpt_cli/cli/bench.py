@@ -22,6 +22,14 @@ def bench(
         bool,
         typer.Option("--attention", help="Compare the forms of attention; trains a model of each for train.max_steps."),
     ] = False,
+    busy: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=options.whole_number(1, 1000),
+            help="Measure beside N programs that keep a core busy each.",
+        ),
+    ] = None,
     settings: options.SetFlags = None,
     rounds: Annotated[
         int, typer.Option(metavar="N", parser=options.whole_number(1, 1000), help="Timed rounds, after one to warm up.")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import UsageError
-from gpt_cli.machine import autocast
+from gpt_cli.machine.devices import autocast
 from gpt_cli.measuring.bench import sample_once, time_in_turns, training_step, vocab_size_of
 from gpt_cli.measuring.roof import synchronize
 from gpt_cli.model import GPT, CrossAttention

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gpt_cli.config import Config
-from gpt_cli.machine import choose_dtype
+from gpt_cli.machine.devices import choose_dtype
 from gpt_cli.measuring.roof import Roof, synchronize
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gpt_cli.machine import autocast
+from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.model.finite import require_finite
 from gpt_cli.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt_cli.machine import autocast
+from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of
 from gpt_cli.text.tokenizer import Tokenizer

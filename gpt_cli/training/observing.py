@@ -13,7 +13,7 @@ from typing import Any
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.files import append
-from gpt_cli.machine import product_dtype
+from gpt_cli.machine.devices import product_dtype
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters

@@ -14,7 +14,7 @@ from torch.optim.adamw import adamw
 
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.machine import product_dtype
+from gpt_cli.machine.devices import product_dtype
 from gpt_cli.training.muon import Muon
 
 _BETAS = (0.9, 0.99)

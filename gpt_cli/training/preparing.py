@@ -12,7 +12,8 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.machine import available_memory, choose_compile, choose_device, choose_dtype, use_threads
+from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, use_threads
+from gpt_cli.machine.memory import available_memory
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.corpus import Corpus, read_data
 from gpt_cli.text.encoding import EncodedText, encode_corpus

@@ -8,7 +8,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.errors import CheckpointError, together
-from gpt_cli.machine import processor
+from gpt_cli.machine.devices import processor
 
 # any other setting would make it another run
 FREE_KEYS = frozenset(

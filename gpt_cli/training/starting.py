@@ -7,7 +7,8 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.config import Config
-from gpt_cli.machine import reuse_memory
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.machine.sharing import Sharing, sharing
 from gpt_cli.training.callbacks import Counting, Notify, Stop, uncounted
 from gpt_cli.training.loop import train as train_run
 from gpt_cli.training.preparing import prepare
@@ -17,6 +18,7 @@ from gpt_cli.training.request import Request, read_request
 
 def start(
     request: Request,
+    shared: Sharing,
     *,
     notice: Notify,
     warn: Notify,
@@ -24,14 +26,20 @@ def start(
     stop: Stop = lambda: None,
     save_asked: Callable[[], bool] = lambda: False,
 ) -> Generator[Report, None, None]:
-    """Prepare and train; the caller holds the lock of the run directory, which is written after the first report."""
+    """Prepare and train; the caller holds the lock of the run directory, which is written after the first report.
+
+    `notice` also receives a line as soon as other programs keep the machine busy.
+    """
     reuse_memory()
     run, prepared = prepare(request, notice=notice, warn=warn, counting=counting)
+    shared.remark(notice)
     yield prepared
     run.open_directory()
     num_tokens = sum(end - start for start, end in run.closing_windows)
     with counting("closing evaluation", num_tokens, "tokens") as count:
-        yield from train_run(run, stop, count, save_asked)
+        for report in train_run(run, stop, count, save_asked):
+            shared.remark(notice)
+            yield report
 
 
 def train(
@@ -48,5 +56,5 @@ def train(
     """See `gpt_cli.train`."""
     flags = {"data.source": ("data", data if data is None or isinstance(data, str) else list(data))}
     request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
-    with sole_trainer(request.directory, warn) as require_held:
-        yield from start(request, notice=notice, warn=warn, stop=require_held)
+    with sharing(request.config.train.threads) as shared, sole_trainer(request.directory, warn) as require_held:
+        yield from start(request, shared, notice=notice, warn=warn, stop=require_held)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gpt_cli.machine import autocast
+from gpt_cli.machine.devices import autocast
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share

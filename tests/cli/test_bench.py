@@ -56,7 +56,7 @@ def test_what_was_measured_before_a_stop_is_told(run: RunCommand, monkeypatch: p
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gpt_cli.cli.work.bench.sampling_variants", stop)
+    monkeypatch.setattr("gpt_cli.cli.work.benching.sampling_variants", stop)
     outcome = run("bench", *QUICK)
     assert outcome.code == 130
     assert [line.split("  ")[0] for line in outcome.out.splitlines()][5:8] == ["plain", "heads", "gpt train"]
@@ -86,3 +86,22 @@ def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> N
     lines = run("bench", *FORMS).err.splitlines()
     assert lines[0] == "measuring layers: 12 runs"
     assert "measuring latent: 2 steps" in lines
+
+
+def test_work_beside_busy_programs(here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.measuring.beside.WATCH_EVERY", 0.01)
+    outcome = run("bench", "--busy", "1", *QUICK)
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert lines[1].startswith("smoke beside 1 busy program: speed as a share of that alone, where ")
+    assert [line.split("  ")[0] for line in lines[2:]] == ["work", "gpt train", *["gpt sample"] * 3]
+    found = json.loads(run("bench", "--busy", "2", *QUICK, "--json").out)
+    assert found["programs"] == 2
+    assert [each["dtype"] for each in found["work"]] == ["float32", "float32", "bfloat16", "int8"]
+    assert all(each["sleeping"] > 0 for each in found["work"])
+
+
+def test_forms_of_attention_are_not_compared_beside_busy_programs(run: RunCommand) -> None:
+    outcome = run("bench", "--attention", "--busy", "1")
+    assert outcome.code == 2
+    assert outcome.err == "error: --busy: it contradicts --attention, so use one of them\n"

@@ -9,7 +9,7 @@ from support.helpers import small_config
 from support.runs import start
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.machine import processor
+from gpt_cli.machine.devices import processor
 from gpt_cli.training.resuming import config_to_resume, environment_changes, require_same_text
 
 

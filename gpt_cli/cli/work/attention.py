@@ -19,7 +19,8 @@ from gpt_cli.inspecting.export import as_bytes, write_dump
 from gpt_cli.inspecting.formats import writing_bytes
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
-from gpt_cli.machine import available_memory, choose_device
+from gpt_cli.machine.devices import choose_device
+from gpt_cli.machine.memory import available_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters

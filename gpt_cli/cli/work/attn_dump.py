@@ -12,6 +12,7 @@ from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.stages import STAGES, parse_selection
+from gpt_cli.machine.sharing import sharing
 
 
 def attn_dump(
@@ -74,6 +75,9 @@ def attn_dump(
         device=device or "auto",
         json=json,
     )
-    from gpt_cli.cli.work.attention import dump_and_show  # only now torch
+    console = Console(quiet)
+    with sharing() as shared:
+        from gpt_cli.cli.work.attention import dump_and_show  # only now torch
 
-    dump_and_show(wanted, Console(quiet))
+        shared.remark(console.notice)
+        dump_and_show(wanted, console)

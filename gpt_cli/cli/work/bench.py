@@ -1,39 +1,18 @@
-"""What `gpt bench` does."""
+"""What `gpt bench` does before it loads torch: it reads the config."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import asdict
-from typing import Any
-
-import torch
-
-from gpt_cli.cli.terminal import Console, size, table
-from gpt_cli.config import Config
+from gpt_cli.cli.terminal import Console
 from gpt_cli.config.reading import read_config
-from gpt_cli.errors import counted
-from gpt_cli.machine import choose_device, choose_dtype, processor, reuse_memory, use_threads
-from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
-from gpt_cli.measuring.bench import (
-    Timing,
-    sampling_roof,
-    sampling_variants,
-    take_turns,
-    training_roof,
-    training_variants,
-)
-from gpt_cli.measuring.roof import measure_roof
-from gpt_cli.text.corpus import read_data
-from gpt_cli.training.callbacks import Counting
-
-Print = Callable[[str], object]
+from gpt_cli.errors import UsageError
+from gpt_cli.machine.sharing import sharing
 
 
 def bench(
     *,
     config: str | None,
     attention: bool,
+    busy: int | None,
     settings: list[str] | None,
     rounds: int,
     tokens: int,
@@ -43,109 +22,19 @@ def bench(
     quiet: bool,
 ) -> None:
     """Print timings as they are ready, or with `json` all of them at the end."""
+    if attention and busy is not None:
+        raise UsageError("--busy", "it contradicts --attention, so use one of them")
     console = Console(quiet)
     config = config or ("multi-head" if attention else "small")
     asked = read_config(config, settings or (), {"train.threads": ("--threads", threads)})
-    use_threads(asked.train.threads)
-    where = choose_device(device or asked.train.device)
-    about = {
-        "config": config,
-        "device": str(where),
-        "processor": processor(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "rounds": rounds,
-    }
-    reuse_memory()
-    compare = _compare_attention if attention else _compare_with_roof
-    found = compare(asked, where, about, tokens, console, (lambda _: None) if json else console.result)
-    if json:
-        console.json(found)
+    wanted = {"rounds": rounds, "tokens": tokens, "device": device, "json": json}
+    if busy is not None:
+        from gpt_cli.cli.work.benching import bench_beside  # only now torch
 
+        bench_beside(asked, config, console, num_programs=busy, **wanted)
+        return
+    with sharing(asked.train.threads) as shared:
+        from gpt_cli.cli.work.benching import bench_and_show
 
-def _announcing(console: Console) -> Counting:
-    """A bar whose beginning is a notice too, for those who see no bar."""
-
-    def counting(what: str, total: int, unit: str) -> AbstractContextManager[Callable[[int], object]]:
-        console.notice(f"measuring {what}: {total:,} {unit}")
-        return console.counting(what, total, unit)
-
-    return counting
-
-
-def _compare_with_roof(
-    asked: Config, where: torch.device, about: dict[str, Any], tokens: int, console: Console, print_table: Print
-) -> dict[str, Any]:
-    """Training and sampling in several variants, beside what the machine can do; prints each table when it is ready."""
-    rounds, counting = about["rounds"], _announcing(console)
-    with counting("the roof", 3 * rounds, "rounds") as count:
-        roof = measure_roof(where, rounds, count)
-    rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
-    print_table(
-        f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
-        f"{counted(rounds, 'round')}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
-    )
-    variants = training_variants(asked, where)
-    with counting("training", len(variants) * (rounds + 1), "runs") as count:
-        training = take_turns(variants, training_roof(roof), rounds, count)
-    what = f"training {about['config']}, {asked.tokens_per_step:,} tokens a step; the roof is products"
-    print_table(f"{what}\n{_timings(training)}\n")
-    variants = sampling_variants(asked, where, tokens)
-    with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
-        sampling = take_turns(variants, sampling_roof(roof), rounds, count)
-    what = f"sampling {about['config']}, {tokens} tokens after 8; the roof is reading the weights"
-    print_table(f"{what}\n{_timings(sampling)}")
-    timings = {"training": [asdict(found) for found in training], "sampling": [asdict(found) for found in sampling]}
-    return {**about, "roof": asdict(roof), **timings}
-
-
-def _compare_attention(
-    asked: Config, where: torch.device, about: dict[str, Any], tokens: int, console: Console, print_table: Print
-) -> dict[str, Any]:
-    """The forms of attention, as layers and as whole models; prints each table when it is ready."""
-    dtype = choose_dtype(asked.train.dtype, where, asked.model.d_model)
-    asked = asked.changed(train={"device": str(where), "dtype": dtype, "compile": "off"})
-    settings, rounds, counting = asked.train, about["rounds"], _announcing(console)
-    configs = with_forms(asked)
-    corpus = read_data(asked.data)
-    if settings.max_time is not None:
-        console.notice(f"train.max_time is not used: each form is trained for {counted(settings.max_steps, 'step')}")
-    with counting("layers", NUM_LAYERS * (rounds + 1), "runs") as count:
-        layers = compare_layers(asked, where, rounds, count)
-    shape = f"{settings.batch_size} x {asked.model.context_length} tokens of {asked.model.d_model}"
-    print_table(
-        f"one layer of attention without positions, forward and backward, {shape}, float32\n{_layers(layers)}\n"
-    )
-    models = compare_models(configs, corpus, where, rounds, tokens, counting)
-    print_table(
-        f"whole models of {models[0].parameters:,} parameters, {about['config']}: "
-        f"{counted(settings.max_steps, 'step')} of training in {dtype}, samples in float32\n{_models(models)}"
-    )
-    about = {**about, "dtype": dtype, "seed": settings.seed, "max_steps": settings.max_steps}
-    return {**about, "layers": [asdict(found) for found in layers], "models": [asdict(found) for found in models]}
-
-
-def _timings(timings: list[Timing]) -> str:
-    rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
-    for found in timings:
-        figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
-        rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
-    return table(rows)
-
-
-def _layers(layers: list[LayerCosts]) -> str:
-    rows = [("form", "parameters", "ms", "speed")]
-    rows += [(f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers]
-    return table(rows)
-
-
-def _models(models: list[ModelCosts]) -> str:
-    rows = [
-        ("form", "parameters", "feed-forward", "training", "memory", "sampling", "cache a token", "validation loss")
-    ]
-    for found in models:
-        sizes = found.form, f"{found.parameters:,}", str(found.feed_forward_size)
-        training = f"{found.training_ratio:.2f}", size(found.training_bytes)
-        sampling = f"{found.sampling_ratio:.2f}", size(found.cache_bytes_per_token)
-        rows.append((*sizes, *training, *sampling, f"{found.validation_loss:.4f}"))
-    return table(rows)
+        shared.remark(console.notice)
+        bench_and_show(asked, config, console, attention=attention, **wanted)

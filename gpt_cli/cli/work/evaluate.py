@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.cli.terminal import Console
+from gpt_cli.machine.sharing import sharing
 
 
 def evaluate(
@@ -29,6 +31,8 @@ def evaluate(
     given = locals()
     for path in run or [None]:
         find_header(path, checkpoint)
-    from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
+    with sharing(threads) as shared:
+        from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
 
-    evaluate_and_show(**given)
+        shared.remark(Console(quiet).notice)
+        evaluate_and_show(**given)

@@ -13,7 +13,8 @@ from typing import Any
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import DataError, UsageError, shown
-from gpt_cli.machine import choose_device, choose_dtype, reuse_memory, use_threads
+from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
+from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run

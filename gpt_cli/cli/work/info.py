@@ -12,7 +12,7 @@ from gpt_cli.cli.terminal import Console, size, table
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import CheckpointError, UsageError
-from gpt_cli.machine import choose_device, choose_dtype
+from gpt_cli.machine.devices import choose_device, choose_dtype
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate
 from gpt_cli.text.corpus import read_split
 from gpt_cli.text.tokenizer import make_tokenizer

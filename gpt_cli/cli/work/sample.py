@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.cli.terminal import Console
+from gpt_cli.machine.sharing import sharing
 
 
 def sample(
@@ -34,6 +36,8 @@ def sample(
     """Continue prompts and print the continuations."""
     given = locals()
     find_header(run, checkpoint)
-    from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
+    with sharing(threads) as shared:
+        from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
 
-    sample_and_show(**given)
+        shared.remark(Console(quiet).notice)
+        sample_and_show(**given)

@@ -14,7 +14,8 @@ from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console, colourful, size
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
-from gpt_cli.machine import available_memory, choose_device, choose_dtype, product_dtype, reuse_memory, use_threads
+from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
+from gpt_cli.machine.memory import available_memory, reuse_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters

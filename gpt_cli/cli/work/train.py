@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.errors import UsageError
+from gpt_cli.machine.sharing import sharing
 from gpt_cli.training.request import read_request
 
 
@@ -45,7 +46,8 @@ def train(
     }
     request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
 
-    # after the request, so that a mistake in it is reported before torch is loaded
-    from gpt_cli.cli.work.training import train_and_show
+    with sharing(request.config.train.threads) as shared:
+        # after the request, so that a mistake in it is reported before torch is loaded
+        from gpt_cli.cli.work.training import train_and_show
 
-    return train_and_show(request, json=json, quiet=quiet)
+        return train_and_show(request, shared, json=json, quiet=quiet)

@@ -9,12 +9,13 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.terminal import Console, abandon_stdout
 from gpt_cli.cli.work.showing import announce, conclude, show_progress
+from gpt_cli.machine.sharing import Sharing
 from gpt_cli.training.reports import Prepared
 from gpt_cli.training.request import Request
 from gpt_cli.training.starting import start
 
 
-def train_and_show(request: Request, *, json: bool, quiet: bool) -> int:
+def train_and_show(request: Request, shared: Sharing, *, json: bool, quiet: bool) -> int:
     """Train, and print what happens; returns the exit code."""
     console = Console(quiet)
     with contextlib.ExitStack() as stack:
@@ -30,6 +31,7 @@ def train_and_show(request: Request, *, json: bool, quiet: bool) -> int:
 
             reports = start(
                 request,
+                shared,
                 notice=console.notice,
                 warn=console.warn,
                 counting=console.counting,

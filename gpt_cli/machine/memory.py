@@ -1,0 +1,28 @@
+"""The memory of this machine. Needs no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
+
+
+def reuse_memory() -> None:
+    """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
+
+    Asking the system for memory at each step costs more than the arithmetic of a small model (NOTES.md).
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_MAX, 0)
+        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def available_memory() -> int | None:
+    """Bytes that programs may still use without swapping; None where the system does not report them."""
+    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from support.helpers import RunCommand
+
+from gpt_cli import load
+from gpt_cli.machine import sharing as module
+from gpt_cli.machine.sharing import Sharing, Usage, cores, is_busy, read_usage, sharing, used_by_others
+
+needs_openmp = pytest.mark.skipif(not sys.platform.startswith("linux") or cores() < 2, reason="GNU OpenMP, two cores")
+
+
+def test_what_others_use_is_what_all_use_less_the_own() -> None:
+    before, after = Usage(at=10.0, everyone=100.0, own=4.0), Usage(at=12.0, everyone=103.5, own=5.5)
+    assert used_by_others(before, after) == 1.0  # 2 core seconds in 2 seconds
+    assert used_by_others(before, Usage(at=12.0, everyone=101.0, own=5.1)) == 0.0  # the clocks differ a little
+
+
+@pytest.mark.parametrize(
+    ("num_threads", "num_cores", "by_others", "busy"),
+    [
+        (2, 2, 0.5, False),
+        (2, 2, 0.7, True),
+        (1, 2, 1.0, False),  # a core for each
+        (1, 1, 1.0, False),  # a single thread waits for no other
+        (4, 16, 12.0, False),
+        (16, 16, 1.0, True),
+    ],
+)
+def test_a_machine_is_busy_where_threads_lack_cores(
+    num_threads: int, num_cores: int, by_others: float, busy: bool
+) -> None:
+    assert is_busy(num_threads, num_cores, by_others, was=False) == busy
+
+
+def test_a_busy_machine_stays_so_until_clearly_quiet() -> None:
+    assert [is_busy(2, 2, by_others, was=True) for by_others in (0.5, 0.3)] == [True, False]
+
+
+def test_only_the_cores_that_this_program_may_use_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "stat"
+    lines = ("cpu 9 9 9 9 9 9 9 9 9 9", "cpu0 9 9 9 9 9 9 9 9 9 9", "cpu1 100 20 30 5000 600 7 8 35 100 0", "intr 1")
+    stat.write_text("\n".join(lines))
+    monkeypatch.setattr(module, "_STAT", stat)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    usage = read_usage()
+    assert usage is not None
+    assert usage.everyone == 2.0  # 100 + 20 + 30 + 7 + 8 + 35 ticks: neither idle nor waiting for a disk
+    monkeypatch.setattr(module, "_STAT", tmp_path / "none")
+    assert read_usage() is None
+
+
+def busy_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports a machine whose cores other programs use as well, and looks at it at once."""
+    started = time.monotonic()
+
+    def read() -> Usage:
+        at = time.monotonic()
+        return Usage(at, 2 * (at - started) + time.process_time(), time.process_time())
+
+    monkeypatch.setattr(module, "read_usage", read)
+    monkeypatch.setattr(module, "WATCH_EVERY", 0.01)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+
+
+def wait_for(what: str, shared: Sharing) -> None:
+    for _ in range(1000):
+        if any(thread.name == what for thread in threading.enumerate()) and shared.busy:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no thread called {what} after ten seconds")
+
+
+@needs_openmp
+def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy_from_the_start(monkeypatch)
+    remarks: list[str] = []
+    with sharing(2) as shared:
+        wait_for("idle team", shared)
+        shared.remark(remarks.append)
+        shared.remark(remarks.append)
+    assert remarks == [f"the machine is busy, so this takes longer: other programs use 2.0 of its {cores()} cores"]
+    for thread in threading.enumerate():
+        if thread.name in ("sharing", "idle team"):
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("variable", module.CHOSEN_BY_USER)
+def test_a_user_who_chose_how_threads_wait_is_left_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy_from_the_start(monkeypatch)
+    monkeypatch.setenv(variable, "active")
+    with sharing(2):
+        assert all(thread.name != "sharing" for thread in threading.enumerate())
+
+
+@needs_openmp
+def test_training_beside_other_programs_gives_the_same_weights(
+    here: Path, trained: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_from_the_start(monkeypatch)
+    outcome = run("train", "--config", "smoke")
+    assert outcome.code == 0
+    assert outcome.err.count("the machine is busy") == 1
+    weights, expected = (load(folder / "runs/smoke").model.state_dict() for folder in (here, trained))
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+# prints the processor time of 40 short products whose threads wait 5 ms after each, spinning and beside an idle team
+_MEASURED = """
+import time, torch
+from gpt_cli.machine.sharing import _IdleTeam
+torch.set_num_threads(2)
+
+def used():
+    before = time.process_time()
+    for _ in range(40):
+        torch.ones(100_000).sum()
+        time.sleep(0.005)
+    return time.process_time() - before
+
+used()
+spinning = used()
+team = _IdleTeam.beside(2)
+time.sleep(0.1)
+sleeping = used()
+team.end()
+time.sleep(0.1)
+print(spinning, sleeping, used())
+"""
+
+
+@needs_openmp
+def test_threads_sleep_beside_an_idle_team_and_spin_without_it() -> None:
+    """A thread that spins uses about 1 to 3 ms of a core after each product, one that sleeps next to nothing."""
+    environment = {name: value for name, value in os.environ.items() if name not in module.CHOSEN_BY_USER}
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    spinning, sleeping, again = map(float, done.stdout.split())
+    assert sleeping < spinning / 3
+    assert sleeping < again / 3
