@@ -75,8 +75,8 @@ def bench_beside(
     console.result(
         f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
         f"{counted(rounds, 'round')}\n"
-        f"{name} beside {counted(num_programs, 'busy program')}: speed as a share of that alone, where {left:.0%} of the "
-        f"cores is left\n{_beside(found, left)}"
+        f"{name} beside {counted(num_programs, 'busy program')}: speed as a share of that alone, "
+        f"where {left:.0%} of the cores is left\n{_beside(found, left)}"
     )
 
 
