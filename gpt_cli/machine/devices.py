@@ -58,12 +58,21 @@ def cpu_multiplies_bfloat16() -> bool:
 
 def processor() -> str:
     """The model name of this machine's processor, or its architecture where the system reports no name."""
+    return _of_processor("model name") or platform.processor() or platform.machine()
+
+
+def processor_vendor() -> str:
+    """The processor's maker as it names itself, such as GenuineIntel or AuthenticAMD; empty where none is reported."""
+    return _of_processor("vendor_id") or platform.processor().rpartition(", ")[2]
+
+
+def _of_processor(wanted: str) -> str | None:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         for line in file:
             key, _, value = line.partition(":")
-            if key.strip() == "model name":
+            if key.strip() == wanted:
                 return value.strip()
-    return platform.processor() or platform.machine()
+    return None
 
 
 def product_dtype(name: str) -> torch.dtype:

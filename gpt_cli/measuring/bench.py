@@ -157,10 +157,10 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
         return Variant(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples)
 
     variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
-    decoders = {"float32": Decoder(model), "bfloat16": Decoder(model, torch.bfloat16)}
-    if device.type == "cpu":
-        decoders["int8"] = Decoder(model, int8=True)
     for num_samples in (1, NUM_SAMPLES):
+        decoders = {"float32": Decoder(model), "bfloat16": Decoder(model, torch.bfloat16)}
+        if device.type == "cpu":
+            decoders["int8"] = Decoder(model, int8=True, num_rows=num_samples)
         for dtype, decoder in decoders.items():
             name = "gpt sample" if num_samples == 1 else f"gpt sample, {num_samples} at once"
             variants.append(variant(name, dtype, num_samples, partial(sample_once, decoder, num_tokens, num_samples)))

@@ -33,16 +33,16 @@ class Decoder:
     Products with weights are in `dtype`. All else stays in the dtype of the model: the residual stream, norms,
     attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:
     the shorter ones get padding in front, whose weights are exactly zero. `int8` rounds weights to whole numbers
-    (quantise.py), with products in bfloat16.
+    (quantise.py), with products in bfloat16. `num_rows` is how many sequences are expected, for the form of products.
 
     Beyond context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which start at position 0 again. With rotary positions, or none, each token sees the C - 1 tokens
     before it, whose keys and values stay as they were.
     """
 
-    def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False):
+    def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False, num_rows: int = 1):
         self.config = model.config
-        self._products = Products(dtype, int8=int8)
+        self._products = Products(dtype, int8=int8, num_rows=num_rows)
         self.dtype = self._products.dtype
         self.rotary = model.rotary
         self.token_embedding = model.token_embedding.weight.detach().clone()

@@ -1,29 +1,102 @@
-"""Products with weights that no longer change, copied to the form that this machine reads fastest."""
+"""Products with weights that no longer change, each in the form that is fastest on this processor.
+
+`gpt bench` times all forms beside F.linear; NOTES.md has the figures behind `choose_form`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gpt_cli.machine.devices import cpu_multiplies_bfloat16, processor_vendor
 from gpt_cli.sampling.quantise import to_int8
 
 Product = Callable[[Tensor], Tensor]
+Form = Literal["linear", "packed", "int8", "packed int8"]
+# numbers in a weight from which oneDNN gains more than its call costs, about 15 us
+PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**16, torch.bfloat16: 2**13})
+INT8_ROWS = 4  # from more on, torch's kernel for whole numbers is slower than products in bfloat16
 _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
-class Products:
-    """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers."""
+def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
+    """The fastest form for a weight of `size` numbers, products in `dtype`, and so many rows at once.
 
-    def __init__(self, dtype: torch.dtype, *, int8: bool = False):
+    On processors of Intel, F.linear (MKL) is faster in float32 than what oneDNN packs; on others it uses one core
+    for one row.
+    """
+    packs = device.type == "cpu" and torch.backends.mkldnn.is_available() and size >= PACKED_FROM.get(dtype, size + 1)
+    if dtype == torch.bfloat16:
+        packs = packs and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    elif processor_vendor() == "GenuineIntel":
+        packs = False
+    if int8:
+        return "packed int8" if packs and cpu_multiplies_bfloat16() and num_rows > INT8_ROWS else "int8"
+    return "packed" if packs else "linear"
+
+
+def linear(weight: Tensor, bias: Tensor | None) -> Product:
+    """F.linear."""
+    return lambda x: F.linear(x, weight, bias)
+
+
+def packed(weight: Tensor, bias: Tensor | None) -> Product:
+    """The product of oneDNN, which comes with torch for x86 processors, with a weight in the order that it reads."""
+    reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
+    return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
+
+
+def int8(weight: Tensor, bias: Tensor | None) -> Product:
+    """torch's kernel for whole numbers of 8 bits: in bfloat16, with weights rounded by `to_int8`."""
+    numbers, scales = to_int8(weight)
+    # torch's kernel reads columns in blocks, beyond the end of a matrix whose last one is not full
+    missing = -weight.shape[1] % _BLOCK
+    numbers = F.pad(numbers, (0, missing))
+
+    def product(x: Tensor) -> Tensor:
+        whole = F.pad(x, (0, missing)) if missing else x.contiguous()
+        found = torch.ops.aten._weight_int8pack_mm(whole, numbers, scales)
+        return found if bias is None else found + bias
+
+    return product
+
+
+def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
+    """As `int8`, with the whole numbers in bfloat16, which has each of them, and in the order that oneDNN reads."""
+    numbers, scales = to_int8(weight)
+    product = packed(numbers.to(torch.bfloat16), None)
+    if bias is None:
+        return lambda x: product(x) * scales
+    return lambda x: torch.addcmul(bias, product(x), scales)
+
+
+FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyType(
+    {"linear": linear, "packed": packed, "int8": int8, "packed int8": packed_int8}
+)
+
+
+class Products:
+    """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
+
+    `num_rows` is how many rows are multiplied at once, most of the time.
+    """
+
+    def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1):
         self.dtype = torch.bfloat16 if int8 else dtype
         self.int8 = int8
+        self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """x [N, in] -> [N, out], both in `dtype`, with copies of a weight [out, in] and a bias."""
-        return self._int8(weight.detach(), bias) if self.int8 else self._plain(weight.detach(), bias)
+        form = self._choose(weight.numel(), self.dtype, weight.device)
+        weight = weight.detach() if self.int8 else weight.detach().to(self.dtype, copy=True)
+        return FORMS[form](weight, None if bias is None else bias.detach().to(self.dtype, copy=True))
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
@@ -39,35 +112,3 @@ class Products:
             return weight
         numbers, scales = to_int8(weight)
         return numbers * scales.to(weight.dtype)[:, None]
-
-    def _plain(self, weight: Tensor, bias: Tensor | None) -> Product:
-        copied = weight.to(self.dtype, copy=True)
-        added = None if bias is None else bias.detach().to(self.dtype, copy=True)
-        if _packs(copied):
-            # 1.6 to 2.6 times as fast as F.linear, which for one row in float32 uses one core alone (NOTES.md)
-            packed = torch.ops.mkldnn._reorder_linear_weight(copied)
-            return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, added, "none", [], "")
-        return lambda x: F.linear(x, copied, added)
-
-    def _int8(self, weight: Tensor, bias: Tensor | None) -> Product:
-        numbers, scales = to_int8(weight)
-        added = None if bias is None else bias.detach().to(self.dtype)
-        # torch's kernel reads columns in blocks, beyond the end of a matrix whose last one is not full
-        missing = -weight.shape[1] % _BLOCK
-        numbers = F.pad(numbers, (0, missing))
-
-        def product(x: Tensor) -> Tensor:
-            whole = F.pad(x, (0, missing)) if missing else x.contiguous()
-            found = torch.ops.aten._weight_int8pack_mm(whole, numbers, scales)
-            return found if added is None else found + added
-
-        return product
-
-
-def _packs(weight: Tensor) -> bool:
-    """Whether oneDNN, which comes with torch for x86 processors, can store this weight in the order it reads."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-        return False
-    if weight.dtype == torch.bfloat16:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return weight.dtype == torch.float32

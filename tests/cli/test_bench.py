@@ -81,7 +81,7 @@ def test_wrong_values_are_told(run: RunCommand) -> None:
 
 def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> None:
     lines = [line.split(":")[0] for line in run("bench", *QUICK).err.splitlines()]
-    assert lines == ["measuring the roof", "measuring training", "measuring sampling"]
+    assert lines == [f"measuring {what}" for what in ("the roof", "training", "products", "sampling")]
     assert run("bench", *QUICK, "--quiet").err == ""
     lines = run("bench", *FORMS).err.splitlines()
     assert lines[0] == "measuring layers: 12 runs"

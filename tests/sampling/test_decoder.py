@@ -131,22 +131,6 @@ def test_bfloat16_is_near() -> None:
     assert half.layers[0].cache.kept.dtype == torch.float32
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@torch.no_grad()
-def test_packed_weights_give_the_products_of_plain_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model().float()
-    packed = Decoder(model, dtype)
-    monkeypatch.setattr("gpt_cli.sampling.products._packs", lambda weight: False)
-    plain = Decoder(model, dtype)
-    tolerance = {torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype]
-    for first, second in (
-        (packed.prefill(PROMPTS), plain.prefill(PROMPTS)),
-        (packed.decode([1, 2, 3, 4]), plain.decode([1, 2, 3, 4])),
-        (packed.prefill([[1]]), plain.prefill([[1]])),
-    ):
-        torch.testing.assert_close(first, second, rtol=tolerance, atol=tolerance)
-
-
 def test_the_model_and_its_decoder_do_not_touch_each_other() -> None:
     """It owns copies, and adds nothing to the model."""
     model = make_model()

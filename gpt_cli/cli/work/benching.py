@@ -26,6 +26,7 @@ from gpt_cli.measuring.bench import (
     training_variants,
 )
 from gpt_cli.measuring.beside import NUM_WAYS, Beside, compare_beside, share_left
+from gpt_cli.measuring.products import NUM_FORMS, ProductTiming, compare_products
 from gpt_cli.measuring.roof import measure_roof
 from gpt_cli.text.corpus import read_data
 from gpt_cli.training.callbacks import Counting
@@ -123,13 +124,23 @@ def _compare_with_roof(
         training = take_turns(variants, training_roof(roof), rounds, count)
     what = f"training {about['config']}, {asked.tokens_per_step:,} tokens a step; the roof is products"
     print_table(f"{what}\n{_timings(training)}\n")
+    products = []
+    if where.type == "cpu" and asked.model.attention == "multi_head":
+        with counting("products", NUM_FORMS * (rounds + 1), "runs") as count:
+            products = compare_products(asked, rounds, count)
+        what = f"the four products of a block of {about['config']}, as decoding meets them"
+        print_table(f"{what}\n{_products(products)}\n")
     variants = sampling_variants(asked, where, tokens)
     with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
         sampling = take_turns(variants, sampling_roof(roof), rounds, count)
     what = f"sampling {about['config']}, {tokens} tokens after 8; the roof is reading the weights"
     print_table(f"{what}\n{_timings(sampling)}")
-    timings = {"training": [asdict(found) for found in training], "sampling": [asdict(found) for found in sampling]}
-    return {**about, "roof": asdict(roof), **timings}
+    timings = {"training": training, "products": products, "sampling": sampling}
+    return {
+        **about,
+        "roof": asdict(roof),
+        **{name: [asdict(each) for each in found] for name, found in timings.items()},
+    }
 
 
 def _compare_attention(
@@ -184,6 +195,14 @@ def _timings(timings: list[Timing]) -> str:
     for found in timings:
         figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
         rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
+    return table(rows)
+
+
+def _products(products: list[ProductTiming]) -> str:
+    rows = [("form", "dtype", "rows", "us", "ratio", "used for")]
+    for found in products:
+        figures = str(found.num_rows), f"{found.microseconds:,.0f}", f"{found.ratio:.2f}"
+        rows.append((found.form, found.dtype, *figures, f"{found.share_chosen:.0%}" if found.share_chosen else "-"))
     return table(rows)
 
 

@@ -76,7 +76,8 @@ def sample_and_show(
         }
     )
     chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
-    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None)
+    num_rows = max(1, len(prompts)) * num_samples
+    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None, num_rows=num_rows)
     sampling = _Sampling(
         console=console,
         tokenizer=loaded.tokenizer,

@@ -1,0 +1,82 @@
+"""Every form of a product with weights, beside F.linear: which one is fastest differs by processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from gpt_cli.config import Config
+from gpt_cli.measuring.bench import NUM_SAMPLES, time_in_turns, vocab_size_of
+from gpt_cli.model import GPT, MultiHeadAttention
+from gpt_cli.sampling.products import FORMS, Form, Product, choose_form
+
+DTYPES: dict[str, tuple[torch.dtype, tuple[Form, ...]]] = {
+    "float32": (torch.float32, ("linear", "packed")),
+    "bfloat16": (torch.bfloat16, ("linear", "packed")),
+    "int8": (torch.bfloat16, ("linear", "int8", "packed int8")),
+}
+NUM_FORMS = 2 * sum(len(forms) for _, forms in DTYPES.values())
+
+
+@dataclass(frozen=True)
+class ProductTiming:
+    """The time of a form for the products of a block; `ratio` is its speed against F.linear in the same dtype."""
+
+    dtype: str
+    num_rows: int
+    form: str
+    microseconds: float
+    ratio: float
+    share_chosen: float  # of the numbers in a block's weights that `gpt sample` multiplies in this form
+
+
+@torch.inference_mode()
+def compare_products(config: Config, rounds: int, count: Callable[[int], object]) -> list[ProductTiming]:
+    """Time the four products of each block in turns, for one row and for 32; `count` receives 1 for each run."""
+    model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0))
+    weights: list[torch.Tensor] = []
+    for block in model.blocks:
+        attention, feed_forward = block.attention, block.feed_forward
+        assert isinstance(attention, MultiHeadAttention)
+        weights.append(attention.projection_weights(range(attention.num_heads)))
+        weights += [layer.weight for layer in (attention.projection_layer, feed_forward.expand, feed_forward.contract)]
+    found = []
+    for num_rows in (1, NUM_SAMPLES):
+        for name, (dtype, forms) in DTYPES.items():
+            runs = [_all(weights, form, dtype, num_rows) for form in forms]
+            seconds = time_in_turns(runs, rounds, count)
+            for form, of_form in zip(forms, seconds, strict=True):
+                chosen = sum(
+                    weight.numel() for weight in weights if _chosen(weight, dtype, name == "int8", num_rows) == form
+                )
+                found.append(
+                    ProductTiming(
+                        dtype=name,
+                        num_rows=num_rows,
+                        form="F.linear" if form == "linear" else form,
+                        microseconds=1e6 * of_form / len(model.blocks),
+                        ratio=seconds[0] / of_form,
+                        share_chosen=chosen / sum(weight.numel() for weight in weights),
+                    )
+                )
+    return found
+
+
+def _chosen(weight: torch.Tensor, dtype: torch.dtype, int8: bool, num_rows: int) -> Form:
+    return choose_form(weight.numel(), dtype, weight.device, int8=int8, num_rows=num_rows)
+
+
+def _all(weights: list[torch.Tensor], form: Form, dtype: torch.dtype, num_rows: int) -> Callable[[], None]:
+    """Runs each product once; weights of whole numbers are rounded from float32."""
+    products: list[tuple[Product, torch.Tensor]] = []
+    for weight in weights:
+        own = weight.float() if "int8" in form else weight.to(dtype)
+        products.append((FORMS[form](own, None), torch.randn(num_rows, weight.shape[1]).to(dtype)))
+
+    def run() -> None:
+        for product, x in products:
+            product(x)
+
+    return run

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpt_cli.sampling import products as module
+from gpt_cli.sampling.products import FORMS, PACKED_FROM, Form, Products, choose_form
+from gpt_cli.sampling.quantise import to_int8
+
+CPU = torch.device("cpu")
+SMALL, LARGE = 64 * 64, 512 * 512
+
+
+@pytest.fixture(autouse=True)
+def _of_amd_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("oneDNN comes with torch for x86 processors")
+    monkeypatch.setattr(module, "processor_vendor", lambda: "AuthenticAMD")
+    monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "options", "form"),
+    [
+        (LARGE, torch.float32, {}, "packed"),
+        (SMALL, torch.float32, {}, "linear"),  # the call costs more than the product
+        (LARGE, torch.bfloat16, {}, "packed"),
+        (LARGE, torch.float64, {}, "linear"),
+        (LARGE, torch.bfloat16, {"int8": True}, "int8"),
+        (LARGE, torch.bfloat16, {"int8": True, "num_rows": 4}, "int8"),
+        (LARGE, torch.bfloat16, {"int8": True, "num_rows": 32}, "packed int8"),
+        (SMALL, torch.bfloat16, {"int8": True, "num_rows": 32}, "int8"),
+    ],
+)
+def test_the_form_follows_from_size_dtype_and_rows(
+    size: int, dtype: torch.dtype, options: dict[str, int], form: Form
+) -> None:
+    assert choose_form(size, dtype, CPU, **options) == form  # type: ignore[arg-type]
+    assert choose_form(size, dtype, torch.device("meta")) == "linear"
+
+
+def test_processors_of_intel_keep_the_library_of_intel_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "processor_vendor", lambda: "GenuineIntel")
+    assert choose_form(LARGE, torch.float32, CPU) == "linear"
+    assert choose_form(LARGE, torch.bfloat16, CPU) == "packed"
+
+
+def test_without_bfloat16_products_whole_numbers_keep_their_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: False)
+    assert choose_form(LARGE, torch.bfloat16, CPU, int8=True, num_rows=32) == "int8"
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert choose_form(LARGE, torch.bfloat16, CPU) == "linear"
+
+
+@pytest.mark.parametrize("num_rows", [1, 5, 32])
+@pytest.mark.parametrize("biased", [True, False])
+@torch.inference_mode()
+def test_all_forms_give_the_same_products(num_rows: int, biased: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, x = torch.randn(96, 64, generator=generator), torch.randn(num_rows, 64, generator=generator)
+    bias = torch.randn(96, generator=generator) if biased else None
+    numbers, scales = to_int8(weight)
+    rounded = numbers * scales.float()[:, None]
+    for form, make in FORMS.items():
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
+            whole = "int8" in form
+            if whole and dtype == torch.float32:
+                continue
+            found = make(weight if whole else weight.to(dtype), None if bias is None else bias.to(dtype))(x.to(dtype))
+            expected = torch.nn.functional.linear(x, rounded if whole else weight, bias)
+            assert found.dtype == dtype
+            torch.testing.assert_close(
+                found.float(), expected, rtol=tolerance, atol=tolerance * float(expected.abs().max())
+            )
+
+
+@pytest.mark.parametrize("dtype", PACKED_FROM)
+@torch.inference_mode()
+def test_products_own_copies_of_the_weights(dtype: torch.dtype) -> None:
+    weight, bias, x = torch.ones(512, 512), torch.ones(512), torch.ones(1, 512, dtype=dtype)
+    for kind in (Products(dtype), Products(dtype, int8=True), Products(dtype, int8=True, num_rows=32)):
+        product = kind.of(weight, bias)
+        before = product(x.to(kind.dtype))
+        weight += 1
+        bias += 1
+        assert torch.equal(product(x.to(kind.dtype)), before)
+        weight -= 1
+        bias -= 1
