@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,14 +10,14 @@ import torch
 from gpt_cli.config import Config
 from gpt_cli.measuring.bench import NUM_SAMPLES, time_in_turns, vocab_size_of
 from gpt_cli.model import GPT, MultiHeadAttention
-from gpt_cli.sampling.products import FORMS, Form, Product, choose_form
+from gpt_cli.sampling.products import FORMS, Form, Product, choose_form, possible
 
 DTYPES: dict[str, tuple[torch.dtype, tuple[Form, ...]]] = {
     "float32": (torch.float32, ("linear", "packed")),
-    "bfloat16": (torch.bfloat16, ("linear", "packed")),
+    "bfloat16": (torch.bfloat16, ("linear", "one row", "packed")),
     "int8": (torch.bfloat16, ("linear", "int8", "packed int8")),
 }
-NUM_FORMS = 2 * sum(len(forms) for _, forms in DTYPES.values())
+ROWS = (1, NUM_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,25 @@ class ProductTiming:
     share_chosen: float  # of the numbers in a block's weights that `gpt sample` multiplies in this form
 
 
+def forms_to_time(num_rows: int) -> Iterator[tuple[str, torch.dtype, list[Form]]]:
+    """The forms that this processor has for so many rows, by dtype."""
+    for name, (dtype, forms) in DTYPES.items():
+        yield (
+            name,
+            dtype,
+            [
+                form
+                for form in forms
+                if possible(form, dtype, torch.device("cpu")) and (form != "one row" or num_rows == 1)
+            ],
+        )
+
+
+def num_timed() -> int:
+    """How many timings `compare_products` gives."""
+    return sum(len(forms) for num_rows in ROWS for _, _, forms in forms_to_time(num_rows))
+
+
 @torch.inference_mode()
 def compare_products(config: Config, rounds: int, count: Callable[[int], object]) -> list[ProductTiming]:
     """Time the four products of each block in turns, for one row and for 32; `count` receives 1 for each run."""
@@ -43,8 +62,8 @@ def compare_products(config: Config, rounds: int, count: Callable[[int], object]
         weights.append(attention.projection_weights(range(attention.num_heads)))
         weights += [layer.weight for layer in (attention.projection_layer, feed_forward.expand, feed_forward.contract)]
     found = []
-    for num_rows in (1, NUM_SAMPLES):
-        for name, (dtype, forms) in DTYPES.items():
+    for num_rows in ROWS:
+        for name, dtype, forms in forms_to_time(num_rows):
             runs = [_all(weights, form, dtype, num_rows) for form in forms]
             seconds = time_in_turns(runs, rounds, count)
             for form, of_form in zip(forms, seconds, strict=True):

@@ -18,32 +18,62 @@ from gpt_cli.machine.devices import cpu_multiplies_bfloat16, processor_vendor
 from gpt_cli.sampling.quantise import to_int8
 
 Product = Callable[[Tensor], Tensor]
-Form = Literal["linear", "packed", "int8", "packed int8"]
+Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
 # numbers in a weight from which oneDNN gains more than its call costs, about 15 us
 PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**16, torch.bfloat16: 2**13})
 INT8_ROWS = 4  # from more on, torch's kernel for whole numbers is slower than products in bfloat16
 _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
+def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether this processor can compute a form, fast or not."""
+    if form == "linear":
+        return True
+    if device.type != "cpu" or dtype not in PACKED_FROM or (form != "packed" and dtype != torch.bfloat16):
+        return False
+    if form in ("one row", "int8"):
+        return True
+    return torch.backends.mkldnn.is_available() and (
+        dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
     """The fastest form for a weight of `size` numbers, products in `dtype`, and so many rows at once.
 
-    On processors of Intel, F.linear (MKL) is faster in float32 than what oneDNN packs; on others it uses one core
-    for one row.
+    Where only other processors were measured, those of Intel keep what was faster there: F.linear (MKL) in float32,
+    packed weights in bfloat16. Without instructions for bfloat16, packing gains nothing in it.
     """
-    packs = device.type == "cpu" and torch.backends.mkldnn.is_available() and size >= PACKED_FROM.get(dtype, size + 1)
-    if dtype == torch.bfloat16:
-        packs = packs and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    elif processor_vendor() == "GenuineIntel":
-        packs = False
+    intel = processor_vendor() == "GenuineIntel"
+    packs = possible("packed", dtype, device) and size >= PACKED_FROM[dtype]
+    packs = packs and (not intel if dtype == torch.float32 else cpu_multiplies_bfloat16())
     if int8:
-        return "packed int8" if packs and cpu_multiplies_bfloat16() and num_rows > INT8_ROWS else "int8"
+        return "packed int8" if packs and num_rows > INT8_ROWS else "int8"
+    if num_rows == 1 and possible("one row", dtype, device) and not intel:
+        return "one row"
     return "packed" if packs else "linear"
 
 
 def linear(weight: Tensor, bias: Tensor | None) -> Product:
     """F.linear."""
     return lambda x: F.linear(x, weight, bias)
+
+
+def one_row(weight: Tensor, bias: Tensor | None) -> Product:
+    """torch's own product of a matrix and a row, where F.linear would call oneDNN; F.linear for several rows."""
+
+    def product(x: Tensor) -> Tensor:
+        if len(x) > 1:
+            return F.linear(x, weight, bias)
+        # the public switch, torch.backends.mkldnn.flags, takes as long as a product
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            found = torch.mv(weight, x.view(-1))
+        finally:
+            torch._C._set_mkldnn_enabled(True)
+        return (found if bias is None else found + bias).unsqueeze(0)
+
+    return product
 
 
 def packed(weight: Tensor, bias: Tensor | None) -> Product:
@@ -77,7 +107,7 @@ def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyType(
-    {"linear": linear, "packed": packed, "int8": int8, "packed int8": packed_int8}
+    {"linear": linear, "one row": one_row, "packed": packed, "int8": int8, "packed int8": packed_int8}
 )
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpt_cli.sampling import products as module
-from gpt_cli.sampling.products import FORMS, PACKED_FROM, Form, Products, choose_form
+from gpt_cli.sampling.products import FORMS, PACKED_FROM, Form, Products, choose_form, possible
 from gpt_cli.sampling.quantise import to_int8
 
 CPU = torch.device("cpu")
@@ -25,7 +25,8 @@ def _of_amd_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (LARGE, torch.float32, {}, "packed"),
         (SMALL, torch.float32, {}, "linear"),  # the call costs more than the product
-        (LARGE, torch.bfloat16, {}, "packed"),
+        (LARGE, torch.bfloat16, {}, "one row"),
+        (LARGE, torch.bfloat16, {"num_rows": 2}, "packed"),
         (LARGE, torch.float64, {}, "linear"),
         (LARGE, torch.bfloat16, {"int8": True}, "int8"),
         (LARGE, torch.bfloat16, {"int8": True, "num_rows": 4}, "int8"),
@@ -40,17 +41,18 @@ def test_the_form_follows_from_size_dtype_and_rows(
     assert choose_form(size, dtype, torch.device("meta")) == "linear"
 
 
-def test_processors_of_intel_keep_the_library_of_intel_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_of_intel_keep_what_was_faster_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "processor_vendor", lambda: "GenuineIntel")
     assert choose_form(LARGE, torch.float32, CPU) == "linear"
     assert choose_form(LARGE, torch.bfloat16, CPU) == "packed"
 
 
-def test_without_bfloat16_products_whole_numbers_keep_their_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bfloat16_products_nothing_is_packed_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: False)
+    assert choose_form(LARGE, torch.bfloat16, CPU, num_rows=2) == "linear"
     assert choose_form(LARGE, torch.bfloat16, CPU, int8=True, num_rows=32) == "int8"
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert choose_form(LARGE, torch.bfloat16, CPU) == "linear"
+    assert [possible(form, torch.bfloat16, CPU) for form in FORMS] == [True, True, False, True, False]
 
 
 @pytest.mark.parametrize("num_rows", [1, 5, 32])
@@ -65,7 +67,7 @@ def test_all_forms_give_the_same_products(num_rows: int, biased: bool) -> None:
     for form, make in FORMS.items():
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
             whole = "int8" in form
-            if whole and dtype == torch.float32:
+            if not possible(form, dtype, CPU):
                 continue
             found = make(weight if whole else weight.to(dtype), None if bias is None else bias.to(dtype))(x.to(dtype))
             expected = torch.nn.functional.linear(x, rounded if whole else weight, bias)
@@ -87,3 +89,12 @@ def test_products_own_copies_of_the_weights(dtype: torch.dtype) -> None:
         assert torch.equal(product(x.to(kind.dtype)), before)
         weight -= 1
         bias -= 1
+
+
+def test_a_product_of_one_row_leaves_the_library_of_other_products_switched_on() -> None:
+    product = FORMS["one row"](torch.ones(8, 8, dtype=torch.bfloat16), None)
+    assert product(torch.ones(1, 8, dtype=torch.bfloat16)).tolist() == [[8.0] * 8]
+    assert torch._C._get_mkldnn_enabled()
+    with pytest.raises(RuntimeError):
+        product(torch.ones(1, 9, dtype=torch.bfloat16))
+    assert torch._C._get_mkldnn_enabled()

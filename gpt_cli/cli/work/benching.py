@@ -26,7 +26,7 @@ from gpt_cli.measuring.bench import (
     training_variants,
 )
 from gpt_cli.measuring.beside import NUM_WAYS, Beside, compare_beside, share_left
-from gpt_cli.measuring.products import NUM_FORMS, ProductTiming, compare_products
+from gpt_cli.measuring.products import ProductTiming, compare_products, num_timed
 from gpt_cli.measuring.roof import measure_roof
 from gpt_cli.text.corpus import read_data
 from gpt_cli.training.callbacks import Counting
@@ -126,7 +126,7 @@ def _compare_with_roof(
     print_table(f"{what}\n{_timings(training)}\n")
     products = []
     if where.type == "cpu" and asked.model.attention == "multi_head":
-        with counting("products", NUM_FORMS * (rounds + 1), "runs") as count:
+        with counting("products", num_timed() * (rounds + 1), "runs") as count:
             products = compare_products(asked, rounds, count)
         what = f"the four products of a block of {about['config']}, as decoding meets them"
         print_table(f"{what}\n{_products(products)}\n")
