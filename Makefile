@@ -52,8 +52,9 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time training, saving, sampling, attention and its forms, and learning Shakespeare, beside reference forms
+bench: .venv/installed  ## time training (also beside a busy program), saving, sampling, attention and its forms, learning Shakespeare
 	$(GPT) bench
+	$(GPT) bench --busy 1
 	$(GPT) bench --attention
 	.venv/bin/python -m benchmarks.saving
 	.venv/bin/python -m benchmarks.attention

@@ -13,7 +13,7 @@ from support.helpers import RunCommand
 
 from gpt_cli import load
 from gpt_cli.machine import sharing as module
-from gpt_cli.machine.sharing import Sharing, Usage, cores, is_busy, read_usage, sharing, used_by_others
+from gpt_cli.machine.sharing import Usage, cores, is_busy, read_usage, sharing, used_by_others
 
 needs_openmp = pytest.mark.skipif(not sys.platform.startswith("linux") or cores() < 2, reason="GNU OpenMP, two cores")
 
@@ -72,35 +72,36 @@ def busy_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
 
 
-def wait_for(what: str, shared: Sharing) -> None:
-    for _ in range(1000):
-        if any(thread.name == what for thread in threading.enumerate()) and shared.busy:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"no thread called {what} after ten seconds")
+def idle_teams() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "idle team"}
 
 
 @needs_openmp
 def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, own = idle_teams(), set[threading.Thread]()  # of the tests themselves, on a machine that is busy
     busy_from_the_start(monkeypatch)
     remarks: list[str] = []
     with sharing(2) as shared:
-        wait_for("idle team", shared)
+        for _ in range(1000):
+            own = idle_teams() - before
+            if own:
+                break
+            time.sleep(0.01)
         shared.remark(remarks.append)
         shared.remark(remarks.append)
     assert remarks == [f"the machine is busy, so this takes longer: other programs use 2.0 of its {cores()} cores"]
-    for thread in threading.enumerate():
-        if thread.name in ("sharing", "idle team"):
-            thread.join(timeout=10)
-            assert not thread.is_alive()
+    (team,) = own
+    team.join(timeout=10)
+    assert not team.is_alive()
 
 
 @pytest.mark.parametrize("variable", module.CHOSEN_BY_USER)
 def test_a_user_who_chose_how_threads_wait_is_left_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     busy_from_the_start(monkeypatch)
     monkeypatch.setenv(variable, "active")
+    before = threading.active_count()
     with sharing(2):
-        assert all(thread.name != "sharing" for thread in threading.enumerate())
+        assert threading.active_count() == before
 
 
 @needs_openmp
