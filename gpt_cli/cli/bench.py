@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpt_cli.cli import options
+from gpt_cli.cli.importing import importing_torch
 
 
 def bench(
@@ -37,6 +38,6 @@ def bench(
 ) -> None:
     """Time training and sampling in turns with plain versions, beside what this machine can do at best."""
     given = locals()
-    from gpt_cli.cli.work.bench import bench as work
-
+    with importing_torch():
+        from gpt_cli.cli.work.bench import bench as work
     return work(**given)

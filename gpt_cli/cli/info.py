@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gpt_cli.cli import options
+from gpt_cli.cli.importing import importing_torch
 
 
 def info(
@@ -24,6 +25,6 @@ def info(
 ) -> None:
     """Count parameters, operations and memory; of a checkpoint, verify every byte."""
     given = locals()
-    from gpt_cli.cli.work.info import info as work
-
+    with importing_torch():
+        from gpt_cli.cli.work.info import info as work
     return work(**given)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console as RichConsole
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -25,10 +26,13 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 
 
-def dump_and_show(wanted: DumpWanted, console: Console) -> None:
-    """Run the model on the prompt, write or draw its attention, and print what the flags ask for."""
+def dump_and_show(wanted: DumpWanted, console: Console, read: Read) -> None:
+    """Run the model on the prompt, write or draw its attention, and print what the flags ask for.
+
+    `read` may have read the checkpoint ahead.
+    """
     device = choose_device(wanted.device)
-    loaded = load(wanted.run, wanted.checkpoint, console.warn)
+    loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
     sizes = loaded.config.model
     layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
     heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -53,7 +55,8 @@ def attn_dump(
         raise UsageError(flag, "it changes what --generate adds, so it needs --generate", hint="--generate 20")
     if out is not None and out != STDOUT:
         require_foreign(out)
-    sizes = find_header(run, checkpoint).config.model
+    header = find_header(run, checkpoint)
+    sizes = header.config.model
     parse_selection(layers, sizes.num_blocks, "--layers")
     parse_selection(heads, sizes.num_heads, "--heads")
     wanted = DumpWanted(
@@ -74,6 +77,7 @@ def attn_dump(
         device=device or "auto",
         json=json,
     )
-    from gpt_cli.cli.work.attention import dump_and_show  # only now torch
-
-    dump_and_show(wanted, Console(quiet))
+    ahead = ReadingAhead(header.path)
+    with importing_torch():
+        from gpt_cli.cli.work.attention import dump_and_show  # only now torch
+    dump_and_show(wanted, Console(quiet), ahead.read)

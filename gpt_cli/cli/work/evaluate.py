@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.cli.importing import importing_torch
 
 
 def evaluate(
@@ -27,8 +29,8 @@ def evaluate(
 ) -> None:
     """Measure runs on a text, or each on its own, and print a table of their losses."""
     given = locals()
-    for path in run or [None]:
-        find_header(path, checkpoint)
-    from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
-
-    evaluate_and_show(**given)
+    first, *_ = [find_header(path, checkpoint).path for path in run or [None]]
+    ahead = ReadingAhead(first)
+    with importing_torch():
+        from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
+    evaluate_and_show(**given, read=ahead.read)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import DataError, UsageError, shown
 from gpt_cli.machine import choose_device, choose_dtype, reuse_memory, use_threads
@@ -47,8 +48,9 @@ def evaluate_and_show(
     threads: int | None,
     json: bool,
     quiet: bool,
+    read: Read,
 ) -> None:
-    """Measure runs on a text, or each on its own, and print a table of their losses."""
+    """Measure runs on a text, or each on its own, and print a table of their losses; `read` may have read ahead."""
     console = Console(quiet)
     runs: list[Path | None] = [*run] if run else [None]
     if per_token and len(runs) > 1:
@@ -61,7 +63,7 @@ def evaluate_and_show(
     results: list[dict[str, Any]] = []
     texts: set[str] = set()
     for path in runs:
-        loaded = load(path, checkpoint, console.warn)
+        loaded = load(path, checkpoint, console.warn, read)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         advance = stride or sizes.context_length
         if advance > sizes.context_length:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.cli.importing import importing_torch
 
 
 def sample(
@@ -33,7 +35,7 @@ def sample(
 ) -> None:
     """Continue prompts and print the continuations."""
     given = locals()
-    find_header(run, checkpoint)
-    from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
-
-    sample_and_show(**given)
+    ahead = ReadingAhead(find_header(run, checkpoint).path)
+    with importing_torch():
+        from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
+    sample_and_show(**given, read=ahead.read)
