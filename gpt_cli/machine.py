@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import shutil
@@ -14,7 +13,6 @@ from gpt_cli.errors import EnvironmentFailure, counted
 
 # from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
 BFLOAT16_FROM_D_MODEL = 64
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def choose_device(name: str) -> torch.device:
@@ -84,17 +82,6 @@ def use_threads(number: int | None) -> None:
     """Compute with so many threads of the processor; None leaves their number to torch."""
     if number is not None:
         torch.set_num_threads(number)
-
-
-def reuse_memory() -> None:
-    """Make glibc keep the memory that this process frees, for its next tensors; other C libraries stay as they are.
-
-    Asking the system for memory at each step costs more than the arithmetic of a small model (NOTES.md).
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_MMAP_MAX, 0)
-        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def available_memory() -> int | None:

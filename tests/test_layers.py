@@ -28,6 +28,7 @@ ORDER = [
     "text",
     "config",
     "machine",
+    "memory",
     "streams",
     "files",
     "errors",

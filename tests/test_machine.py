@@ -1,12 +1,9 @@
-import resource
-import sys
-
 import pytest
 import torch
 
 from gpt_cli import machine as module
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.machine import autocast, choose_compile, choose_device, choose_dtype, reuse_memory
+from gpt_cli.machine import autocast, choose_compile, choose_device, choose_dtype
 
 CPU = torch.device("cpu")
 
@@ -58,16 +55,3 @@ def test_auto_compiles_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -
         "hint: --compile off",
     ]
     assert choose_compile("on", cuda, long=False) == "on"
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
-def test_large_tensors_come_back_without_a_page_fault() -> None:
-    """The least of several tries, since a busy system takes pages away; without reuse each try has 39,060 faults."""
-    reuse_memory()
-    faults = []
-    for _ in range(6):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(10):
-            torch.ones(4_000_000)  # 16 MB, 3,906 pages
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert min(faults) < 3_906

@@ -7,12 +7,17 @@ import threading
 from pathlib import Path
 
 from gpt_cli.checkpoints.verified import Verified, read_verified
+from gpt_cli.memory import reuse_memory
 
 
 class ReadingAhead:
-    """A thread that reads and verifies one file; reading and hashing leave Python's lock to the main thread."""
+    """A thread that reads and verifies one file; reading and hashing leave Python's lock to the main thread.
+
+    The process keeps its memory from then on: what the file took, the model's copies of weights reuse.
+    """
 
     def __init__(self, path: Path):
+        reuse_memory()
         self._path = path
         self._met: tuple[int, ...] | None = None  # the file that the thread met
         self._found: Verified | BaseException | None = None

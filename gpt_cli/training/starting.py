@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.config import Config
-from gpt_cli.machine import reuse_memory
+from gpt_cli.memory import reuse_memory
 from gpt_cli.training.callbacks import Counting, Notify, Stop, uncounted
 from gpt_cli.training.loop import train as train_run
 from gpt_cli.training.preparing import prepare

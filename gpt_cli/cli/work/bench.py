@@ -13,7 +13,7 @@ from gpt_cli.cli.terminal import Console, size, table
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import counted
-from gpt_cli.machine import choose_device, choose_dtype, processor, reuse_memory, use_threads
+from gpt_cli.machine import choose_device, choose_dtype, processor, use_threads
 from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
 from gpt_cli.measuring.bench import (
     Timing,
@@ -24,6 +24,7 @@ from gpt_cli.measuring.bench import (
     training_variants,
 )
 from gpt_cli.measuring.roof import measure_roof
+from gpt_cli.memory import reuse_memory
 from gpt_cli.text.corpus import read_data
 from gpt_cli.training.callbacks import Counting
 

@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import DataError, UsageError, shown
-from gpt_cli.machine import choose_device, choose_dtype, reuse_memory, use_threads
+from gpt_cli.machine import choose_device, choose_dtype, use_threads
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
@@ -56,7 +56,6 @@ def evaluate_and_show(
     if per_token and len(runs) > 1:
         raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
 
-    reuse_memory()
     use_threads(threads)
     where = choose_device(device or "auto")
     text = read_corpus(data) if data else None

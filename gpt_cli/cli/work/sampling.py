@@ -15,7 +15,7 @@ from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console, colourful, size
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
-from gpt_cli.machine import available_memory, choose_device, choose_dtype, product_dtype, reuse_memory, use_threads
+from gpt_cli.machine import available_memory, choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -56,7 +56,6 @@ def sample_and_show(
     interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
     prompts = [] if interactive else read_prompts(prompt, prompt_file)
 
-    reuse_memory()
     use_threads(threads)
     where = choose_device(device or "auto")
     if quantize and where.type != "cpu":
