@@ -46,18 +46,20 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: Read) -> None:
     )
     _require_room(wanted, loaded, layers, heads, len(ids))
     model = loaded.model.to(device)
-    added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
-    dump = dump_attention(
-        model,
-        loaded.tokenizer,
-        ids + added,
-        layers=layers,
-        heads=heads,
-        stages=wanted.stages,
-        file_dtype=wanted.file_dtype,
-        num_generated=len(added),
-        origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
-    )
+    with console.working("generating"):
+        added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
+    with console.working("computing attention"):
+        dump = dump_attention(
+            model,
+            loaded.tokenizer,
+            ids + added,
+            layers=layers,
+            heads=heads,
+            stages=wanted.stages,
+            file_dtype=wanted.file_dtype,
+            num_generated=len(added),
+            origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
+        )
     generated = [
         {"text": text, "probability": chance.probability, "rank": chance.rank}
         for text, chance in zip(dump.tokens[len(ids) :], dump.chances, strict=True)
@@ -127,7 +129,8 @@ def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
     if wanted.out == STDOUT:
         console.result(as_bytes(dump, wanted.ending, console.notice).decode().removesuffix("\n"))
         return
-    write_dump(wanted.out, dump, console.notice)
+    with console.working(f"writing {wanted.out}"):
+        write_dump(wanted.out, dump, console.notice)
     numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
     console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -65,11 +65,14 @@ def bench(
 
 
 def _announcing(console: Console) -> Counting:
-    """A bar whose beginning is a notice too, for those who see no bar."""
+    """A bar that begins at once; its beginning is a notice too, for those who see no bar."""
 
-    def counting(what: str, total: int, unit: str) -> AbstractContextManager[Callable[[int], object]]:
+    @contextlib.contextmanager
+    def counting(what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
         console.notice(f"measuring {what}: {total:,} {unit}")
-        return console.counting(what, total, unit)
+        with console.counting(what, total, unit) as count:
+            count(0)
+            yield count
 
     return counting
 
@@ -79,19 +82,21 @@ def _compare_with_roof(
 ) -> dict[str, Any]:
     """Training and sampling in several variants, beside what the machine can do; prints each table when it is ready."""
     rounds, counting = about["rounds"], _announcing(console)
-    with counting("the roof", 3 * rounds, "rounds") as count:
+    with counting("the roof", 3 * (rounds + 1), "rounds") as count:
         roof = measure_roof(where, rounds, count)
     rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
     print_table(
         f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
         f"{counted(rounds, 'round')}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
     )
-    variants = training_variants(asked, where)
+    with console.working("building models to train"):
+        variants = training_variants(asked, where)
     with counting("training", len(variants) * (rounds + 1), "runs") as count:
         training = take_turns(variants, training_roof(roof), rounds, count)
     what = f"training {about['config']}, {asked.tokens_per_step:,} tokens a step; the roof is products"
     print_table(f"{what}\n{_timings(training)}\n")
-    variants = sampling_variants(asked, where, tokens)
+    with console.working("building models to sample from"):
+        variants = sampling_variants(asked, where, tokens)
     with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
         sampling = take_turns(variants, sampling_roof(roof), rounds, count)
     what = f"sampling {about['config']}, {tokens} tokens after 8; the roof is reading the weights"

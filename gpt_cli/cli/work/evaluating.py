@@ -71,7 +71,8 @@ def evaluate_and_show(
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
         own = _own_text(name, loaded) if text is None or memorised else None
-        same = own is None or _is_text_of(loaded, *own)
+        with console.working("comparing the text with that of the training"):
+            same = own is None or _is_text_of(loaded, *own)
         if not same:
             console.warn(f"{name}: {_joined(loaded.config.data.source)} has changed since this run was trained on it")
         measured = text
@@ -80,7 +81,8 @@ def evaluate_and_show(
             measured = own[1]
             found |= {"text": loaded.config.data.source, "same_text": same}
             texts.add(_digest(measured))
-        ids = encode_documents(measured.documents, tokenizer)
+        with console.counting("tokenizing", measured.num_characters, "characters") as count:
+            ids = encode_documents(measured.documents, tokenizer, count)
         if len(ids) < 2:
             raise DataError("--data" if data else name, "the text is one token long, so there is nothing to predict")
         number_type = choose_dtype(dtype or "float32", where, sizes.d_model)
@@ -90,7 +92,8 @@ def evaluate_and_show(
         found |= asdict(score(nats, ids, tokenizer, shown(loaded.path)))
         if memorised:
             assert own
-            found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
+            with console.working("looking for copies of the training text"):
+                found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
         if per_token and json:
             found["per_token"] = [
                 {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}

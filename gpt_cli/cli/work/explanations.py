@@ -35,12 +35,13 @@ def explain_and_show(
 
     `read` may have read the checkpoint ahead.
     """
-    if wanted is None:
-        explanation = journey()
-    elif isinstance(wanted, StudyWanted):
-        explanation = _study(wanted, console, read)
-    else:
-        explanation = _head(wanted, console, read)
+    with console.working("computing"):
+        if wanted is None:
+            explanation = journey()
+        elif isinstance(wanted, StudyWanted):
+            explanation = _study(wanted, console, read)
+        else:
+            explanation = _head(wanted, console, read)
     if out is not None:
         assert isinstance(wanted, StudyWanted)
         from gpt_cli.explaining.plots import plot  # loads matplotlib, which takes half a second
