@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.finding import find_checkpoint, newest_run
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.terminal import Console, size, table
@@ -48,7 +48,9 @@ def _of_run(path: Path, which: str | None) -> dict[str, Any]:
     if path.is_dir():
         directory = RunDirectory(path)
         facts["checkpoints"] = {
-            file.name: _state(file) for file in (*directory.steps().values(), directory.best) if file.exists()
+            file.name: _state(file, stored if file == chosen else None)
+            for file in (*directory.steps().values(), directory.best)
+            if file.exists()
         }
     facts["best_validation_loss"] = stored.progress.best_loss
     facts["training_seconds"] = round(stored.progress.seconds, 3)
@@ -56,9 +58,10 @@ def _of_run(path: Path, which: str | None) -> dict[str, Any]:
     return facts | _costs(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens)
 
 
-def _state(file: Path) -> str:
+def _state(file: Path, read: Checkpoint | None) -> str:
+    """How a checkpoint is, which may have been read already."""
     try:
-        read = read_checkpoint(file, everything=True)
+        read = read or read_checkpoint(file, everything=True)
     except CheckpointError as error:
         return f"damaged ({error})"
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if read.moments else "")
