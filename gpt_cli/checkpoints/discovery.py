@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.checkpoint import parse_checkpoint
 from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.verified import Read, read_verified
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer
@@ -26,16 +27,19 @@ class Loaded:
 
 
 def load(
-    path: str | Path | None = None, checkpoint: str | None = None, warn: Callable[[str], object] | None = None
+    path: str | Path | None = None,
+    checkpoint: str | None = None,
+    warn: Callable[[str], object] | None = None,
+    read: Read = read_verified,
 ) -> Loaded:
     """The model of a run directory or file, on the CPU; `finding.first_usable` says which, and what `warn` receives.
 
-    Raises CheckpointError.
+    `read` may have read ahead. Raises CheckpointError.
     """
 
-    def read(file: Path) -> Loaded:
-        stored = read_checkpoint(file)
+    def use(file: Path) -> Loaded:
+        stored = parse_checkpoint(read(file))
         progress = stored.progress
         return Loaded(stored.build_model(), stored.tokenizer, stored.config, progress.step, file, progress.data_digest)
 
-    return first_usable(path, checkpoint, read, warn)
+    return first_usable(path, checkpoint, use, warn)

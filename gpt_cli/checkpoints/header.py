@@ -38,13 +38,18 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 class Header:
     """What a checkpoint says about itself. Nothing of it is verified: the digests cover the weights too."""
 
-    where: str  # the file, as errors name it
+    path: Path
     content: bytes  # of the header, its length included
     metadata: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]  # of each tensor, optimizer moments included
     step: int
     num_weight_bytes: int
     num_data_bytes: int  # of all tensors
+
+    @property
+    def where(self) -> str:
+        """The file, as errors name it."""
+        return shown(self.path)
 
     @property
     def config(self) -> Config:
@@ -64,13 +69,14 @@ def read_header(path: Path) -> Header:
     if len(content) == 8:
         (length,) = struct.unpack("<Q", content)
         content = read_bytes(path, CheckpointError, limit=8 + min(length, MAX_HEADER))
-    header = parse_header(content, shown(path))
+    header = parse_header(content, path)
     check_size(header, path.stat().st_size)
     return header
 
 
-def parse_header(content: bytes, where: str) -> Header:
-    """The header at the beginning of a file's content; `where` names the file in errors. Raises CheckpointError."""
+def parse_header(content: bytes, path: Path) -> Header:
+    """The header at the beginning of the content of the file `path`. Raises CheckpointError."""
+    where = shown(path)
     if content[:2] in _PICKLES:
         sentence = "this is a PyTorch pickle, which gpt never loads because a pickle can run code"
         raise CheckpointError(where, sentence)
@@ -105,7 +111,7 @@ def parse_header(content: bytes, where: str) -> Header:
     if version < 1 or step < 0 or set(metadata) != set(METADATA):
         raise foreign
     num_weight_bytes = max((end for name, end in ends.items() if not name.startswith(OPTIMIZER_PREFIX)), default=0)
-    return Header(where, content, metadata, shapes, step, num_weight_bytes, max(ends.values(), default=0))
+    return Header(path, content, metadata, shapes, step, num_weight_bytes, max(ends.values(), default=0))
 
 
 def check_size(header: Header, num_bytes: int) -> None:

@@ -7,15 +7,14 @@ import io
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 from rich.cells import cell_len
 from tqdm import tqdm
 
-LINE_SECONDS = 10.0
+from gpt_cli.cli.progress import Bar, Lines
 
 
 def prepare_streams() -> None:
@@ -85,57 +84,29 @@ class Console:
         print(json.dumps(content, ensure_ascii=False, allow_nan=False), flush=True)
 
     @contextlib.contextmanager
-    def counting(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+    def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
         """A function that receives the amounts done: it shows a bar, or off a terminal a line at long intervals.
 
-        The bar appears when the work takes longer than two seconds.
+        The work begins with the first call. The bar appears after two seconds, and moves where no amount comes.
         """
         if self.quiet:
             yield lambda _: None
-        elif not sys.stderr.isatty():
-            yield _Lines(what, total, unit, self.notice).count
-        else:
-            bars: list[tqdm[NoReturn]] = []
+            return
+        progress = Bar(what, total, unit) if sys.stderr.isatty() else Lines(what, total, unit, self.notice)
+        try:
+            yield progress.count
+        finally:
+            progress.close()
 
-            def count(amount: int) -> None:
-                if not bars:  # the two seconds begin with the work
-                    bar = tqdm(
-                        total=total,
-                        desc=what,
-                        unit=unit,
-                        unit_scale=True,
-                        delay=2,
-                        leave=False,
-                        dynamic_ncols=True,
-                        file=sys.stderr,
-                    )
-                    bars.append(bar)
-                bars[0].update(amount)
-
-            try:
-                yield count
-            finally:
-                for bar in bars:
-                    bar.close()
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show how long a work has lasted whose amount nobody knows; like `counting`."""
+        with self.counting(what, None, "") as count:
+            count(0)
+            yield
 
     def _line(self, text: str) -> None:
         tqdm.write(text, file=sys.stderr)  # keeps a progress bar in one piece
-
-
-class _Lines:
-    """Progress where no bar can be drawn: a line when LINE_SECONDS have passed since the last one."""
-
-    def __init__(self, what: str, total: int, unit: str, notice: Callable[[str], object]) -> None:
-        self._what, self._total, self._unit, self._notice = what, total, unit, notice
-        self._done, self._said_at = 0, time.monotonic()
-
-    def count(self, amount: int) -> None:
-        self._done += amount
-        if not self._done:  # the work begins now, perhaps long after it was announced
-            self._said_at = time.monotonic()
-        elif time.monotonic() - self._said_at >= LINE_SECONDS:
-            self._said_at = time.monotonic()
-            self._notice(f"{self._what}: {self._done:,} of {self._total:,} {self._unit}")
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:

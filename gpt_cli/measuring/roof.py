@@ -29,7 +29,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def measure_roof(device: torch.device, rounds: int, count: Callable[[int], object] = lambda _: None) -> Roof:
-    """Time products of 4096-cubed matrices and the sum of 256 MB; `count` receives 1 for each of 3 x rounds."""
+    """Time products of 4096-cubed matrices and the sum of 256 MB; `count` receives 1 for each of 3 x (rounds + 1)."""
     flops = {}
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         a, b = (torch.randn(_SIZE, _SIZE, device=device).to(dtype) for _ in range(2))
@@ -47,5 +47,5 @@ def _median(run: Callable[[], object], device: torch.device, rounds: int, count:
         synchronize(device)
         if number:
             seconds.append(time.perf_counter() - started)
-            count(1)
+        count(1)
     return statistics.median(seconds)

@@ -8,9 +8,9 @@ import pytest
 from support.helpers import RunCommand, damage
 
 import gpt_cli
-from gpt_cli.checkpoints import discovery
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.finding import find_checkpoint, find_header
+from gpt_cli.checkpoints.verified import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
 
 
@@ -74,15 +74,12 @@ def test_a_damaged_best_is_said_and_the_last_one_taken(copied: Path, run: RunCom
         gpt_cli.load(copied)
 
 
-def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = discovery.read_checkpoint
-
-    def prune_first(path: Path):
+def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path) -> None:
+    def prune_first(path: Path) -> Verified:
         (copied / "checkpoints" / "step-00000020.safetensors").unlink(missing_ok=True)
-        return read(path)
+        return read_verified(path)
 
-    monkeypatch.setattr(discovery, "read_checkpoint", prune_first)
-    assert load(copied, "last").path.name == "step-00000010.safetensors"
+    assert load(copied, "last", read=prune_first).path.name == "step-00000010.safetensors"
 
 
 def test_the_header_is_found_without_torch_and_says_what_the_model_has(smoke_run: Path) -> None:

@@ -79,6 +79,15 @@ def test_wrong_values_are_told(run: RunCommand) -> None:
     assert run("bench", "--config", "smal").code == 2
 
 
+def test_warming_up_and_building_are_shown(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
+    lines = run("bench", *QUICK).err.splitlines()
+    assert [line for line in lines if line.startswith("the roof: ")][-6:] == [
+        f"the roof: {n} of 6 rounds" for n in range(1, 7)
+    ]
+    assert {"building models to train", "building models to sample from"} <= {line.split(":")[0] for line in lines}
+
+
 def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> None:
     lines = [line.split(":")[0] for line in run("bench", *QUICK).err.splitlines()]
     assert lines == [f"measuring {what}" for what in ("the roof", "training", "products", "sampling")]

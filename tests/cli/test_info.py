@@ -4,9 +4,11 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from support.helpers import RunCommand
 
 import gpt_cli
+from gpt_cli.checkpoints import verified
 
 
 def test_a_config_and_its_run_have_the_same_figures(smoke_run: Path, run: RunCommand) -> None:
@@ -73,3 +75,11 @@ def test_without_a_path_it_is_about_the_newest_run(copied: Path, run: RunCommand
     assert json.loads(outcome.out)["checkpoint"] == "runs/smoke/checkpoints/best.safetensors"
     os.rename("runs", "elsewhere")
     assert run("info").code == 4
+
+
+def test_each_file_of_a_run_is_read_once(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = verified.read_bytes
+    monkeypatch.setattr(verified, "read_bytes", lambda path, kind: (read.append(path.name), real(path, kind))[1])
+    assert run("info", str(smoke_run)).code == 0
+    assert sorted(read) == ["best.safetensors", "step-00000010.safetensors", "step-00000020.safetensors"]

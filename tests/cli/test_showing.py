@@ -86,7 +86,7 @@ def test_off_a_terminal_the_first_line_comes_an_interval_after_the_work_begins(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("gpt_cli.cli.terminal.time.monotonic", lambda: now)
+    monkeypatch.setattr("gpt_cli.cli.progress.time.monotonic", lambda: now)
     with Console().counting("closing evaluation", 30, "tokens") as count:
         for now, amount in ((60.0, 0), (65.0, 10), (71.0, 10), (72.0, 10)):  # noqa: B007 - the clock reads it
             count(amount)

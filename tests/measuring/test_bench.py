@@ -74,7 +74,7 @@ def test_the_roof_is_operations_and_bytes_by_time(monkeypatch: pytest.MonkeyPatc
     told = []
     found = roofs.measure_roof(CPU, 3, told.append)
     assert found == roofs.Roof({"float32": 2 * 8**3, "bfloat16": 2 * 8**3}, 400.0)
-    assert len(told) == 9
+    assert len(told) == 3 * (3 + 1)  # the first ones warm up
 
 
 def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console as RichConsole
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -26,10 +27,13 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 
 
-def dump_and_show(wanted: DumpWanted, console: Console) -> None:
-    """Run the model on the prompt, write or draw its attention, and print what the flags ask for."""
+def dump_and_show(wanted: DumpWanted, console: Console, read: Read) -> None:
+    """Run the model on the prompt, write or draw its attention, and print what the flags ask for.
+
+    `read` may have read the checkpoint ahead.
+    """
     device = choose_device(wanted.device)
-    loaded = load(wanted.run, wanted.checkpoint, console.warn)
+    loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
     sizes = loaded.config.model
     layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
     heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
@@ -43,18 +47,20 @@ def dump_and_show(wanted: DumpWanted, console: Console) -> None:
     )
     _require_room(wanted, loaded, layers, heads, len(ids))
     model = loaded.model.to(device)
-    added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
-    dump = dump_attention(
-        model,
-        loaded.tokenizer,
-        ids + added,
-        layers=layers,
-        heads=heads,
-        stages=wanted.stages,
-        file_dtype=wanted.file_dtype,
-        num_generated=len(added),
-        origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
-    )
+    with console.working("generating"):
+        added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
+    with console.working("computing attention"):
+        dump = dump_attention(
+            model,
+            loaded.tokenizer,
+            ids + added,
+            layers=layers,
+            heads=heads,
+            stages=wanted.stages,
+            file_dtype=wanted.file_dtype,
+            num_generated=len(added),
+            origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
+        )
     generated = [
         {"text": text, "probability": chance.probability, "rank": chance.rank}
         for text, chance in zip(dump.tokens[len(ids) :], dump.chances, strict=True)
@@ -124,7 +130,8 @@ def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
     if wanted.out == STDOUT:
         console.result(as_bytes(dump, wanted.ending, console.notice).decode().removesuffix("\n"))
         return
-    write_dump(wanted.out, dump, console.notice)
+    with console.working(f"writing {wanted.out}"):
+        write_dump(wanted.out, dump, console.notice)
     numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
     console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
 

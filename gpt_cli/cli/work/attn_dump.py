@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -54,7 +56,8 @@ def attn_dump(
         raise UsageError(flag, "it changes what --generate adds, so it needs --generate", hint="--generate 20")
     if out is not None and out != STDOUT:
         require_foreign(out)
-    sizes = find_header(run, checkpoint).config.model
+    header = find_header(run, checkpoint)
+    sizes = header.config.model
     parse_selection(layers, sizes.num_blocks, "--layers")
     parse_selection(heads, sizes.num_heads, "--heads")
     wanted = DumpWanted(
@@ -75,9 +78,9 @@ def attn_dump(
         device=device or "auto",
         json=json,
     )
-    console = Console(quiet)
+    console, ahead = Console(quiet), ReadingAhead(header.path)
     with sharing() as shared:
-        from gpt_cli.cli.work.attention import dump_and_show  # only now torch
-
+        with importing_torch():
+            from gpt_cli.cli.work.attention import dump_and_show  # only now torch
         shared.remark(console.notice)
-        dump_and_show(wanted, console)
+        dump_and_show(wanted, console, ahead.read)

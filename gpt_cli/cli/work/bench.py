@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import UsageError
@@ -29,12 +30,12 @@ def bench(
     asked = read_config(config, settings or (), {"train.threads": ("--threads", threads)})
     wanted = {"rounds": rounds, "tokens": tokens, "device": device, "json": json}
     if busy is not None:
-        from gpt_cli.cli.work.benching import bench_beside  # only now torch
-
+        with importing_torch():
+            from gpt_cli.cli.work.benching import bench_beside  # only now torch
         bench_beside(asked, config, console, num_programs=busy, **wanted)
         return
     with sharing(asked.train.threads) as shared:
-        from gpt_cli.cli.work.benching import bench_and_show
-
+        with importing_torch():
+            from gpt_cli.cli.work.benching import bench_and_show
         shared.remark(console.notice)
         bench_and_show(asked, config, console, attention=attention, **wanted)

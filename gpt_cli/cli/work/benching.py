@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,6 @@ from gpt_cli.machine.sharing import cores
 from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
 from gpt_cli.measuring.bench import (
     Timing,
-    Variant,
     sampling_roof,
     sampling_variants,
     take_turns,
@@ -66,7 +65,9 @@ def bench_beside(
 ) -> None:
     """Print how fast training and sampling are beside programs that keep cores busy, or with `json` the same."""
     where, about = _machine(asked, name, device, rounds)
-    works = [training_variants(asked, where)[-1], *(v for v in sampling_variants(asked, where, tokens) if _is_ours(v))]
+    with console.working("building models"):
+        variants = training_variants(asked, where)[-1:] + sampling_variants(asked, where, tokens)
+    works = [variant for variant in variants if variant.name in ("gpt train", "gpt sample")]
     with _announcing(console)("beside busy programs", NUM_WAYS * len(works) * (rounds + 1), "runs") as count:
         found = compare_beside(works, num_programs, rounds, count)
     left = share_left(cores(), about["threads"], num_programs)
@@ -98,11 +99,14 @@ def _machine(asked: Config, name: str, device: str | None, rounds: int) -> tuple
 
 
 def _announcing(console: Console) -> Counting:
-    """A bar whose beginning is a notice too, for those who see no bar."""
+    """A bar that begins at once; its beginning is a notice too, for those who see no bar."""
 
-    def counting(what: str, total: int, unit: str) -> AbstractContextManager[Callable[[int], object]]:
+    @contextlib.contextmanager
+    def counting(what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
         console.notice(f"measuring {what}: {total:,} {unit}")
-        return console.counting(what, total, unit)
+        with console.counting(what, total, unit) as count:
+            count(0)
+            yield count
 
     return counting
 
@@ -112,14 +116,15 @@ def _compare_with_roof(
 ) -> dict[str, Any]:
     """Training and sampling in several variants, beside what the machine can do; prints each table when it is ready."""
     rounds, counting = about["rounds"], _announcing(console)
-    with counting("the roof", 3 * rounds, "rounds") as count:
+    with counting("the roof", 3 * (rounds + 1), "rounds") as count:
         roof = measure_roof(where, rounds, count)
     rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
     print_table(
         f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
         f"{counted(rounds, 'round')}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
     )
-    variants = training_variants(asked, where)
+    with console.working("building models to train"):
+        variants = training_variants(asked, where)
     with counting("training", len(variants) * (rounds + 1), "runs") as count:
         training = take_turns(variants, training_roof(roof), rounds, count)
     what = f"training {about['config']}, {asked.tokens_per_step:,} tokens a step; the roof is products"
@@ -130,7 +135,8 @@ def _compare_with_roof(
             products = compare_products(asked, rounds, count)
         what = f"the four products of a block of {about['config']}, as decoding meets them"
         print_table(f"{what}\n{_products(products)}\n")
-    variants = sampling_variants(asked, where, tokens)
+    with console.working("building models to sample from"):
+        variants = sampling_variants(asked, where, tokens)
     with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
         sampling = take_turns(variants, sampling_roof(roof), rounds, count)
     what = f"sampling {about['config']}, {tokens} tokens after 8; the roof is reading the weights"
@@ -167,10 +173,6 @@ def _compare_attention(
     )
     about = {**about, "dtype": dtype, "seed": settings.seed, "max_steps": settings.max_steps}
     return {**about, "layers": [asdict(found) for found in layers], "models": [asdict(found) for found in models]}
-
-
-def _is_ours(variant: Variant) -> bool:
-    return variant.name == "gpt sample"
 
 
 def _beside(found: list[Beside], left: float) -> str:

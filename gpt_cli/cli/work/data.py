@@ -37,7 +37,8 @@ def fetch(*, names: list[str], out: Path | None, quiet: bool) -> None:
     console = Console(quiet)
     entries = list(catalogue.ENTRIES.values()) if names == ["all"] else [catalogue.find(name) for name in names]
     for entry in entries:
-        documents = catalogue.read_entry(entry)
+        with console.working(f"fetching {entry.name}"):
+            documents = catalogue.read_entry(entry)
         if out is not None:
             console.result(str(_write_text(entry.name, documents, out)))
         elif entry.url is None:
@@ -66,10 +67,13 @@ def _write_text(name: str, documents: list[str], folder: Path) -> Path:
 def stats(*, source: str, json: bool, quiet: bool) -> None:
     """Print what a text has."""
     console = Console(quiet)
-    corpus = read_corpus(source)
+    with console.working("reading"):
+        corpus = read_corpus(source)
     characters = Counter[str]()
-    for document in corpus.documents:
-        characters.update(document)
+    with console.counting("counting", corpus.num_characters, "characters") as count:
+        for document in corpus.documents:
+            characters.update(document)
+            count(len(document))
     facts = {
         "documents": len(corpus.documents),
         "skipped_files": corpus.num_skipped,

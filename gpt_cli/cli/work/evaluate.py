@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.machine.sharing import sharing
 
@@ -29,10 +31,10 @@ def evaluate(
 ) -> None:
     """Measure runs on a text, or each on its own, and print a table of their losses."""
     given = locals()
-    for path in run or [None]:
-        find_header(path, checkpoint)
+    first, *_ = [find_header(path, checkpoint).path for path in run or [None]]
+    ahead = ReadingAhead(first)
     with sharing(threads) as shared:
-        from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
-
+        with importing_torch():
+            from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
         shared.remark(Console(quiet).notice)
-        evaluate_and_show(**given)
+        evaluate_and_show(**given, read=ahead.read)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import DataError, UsageError, shown
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
-from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
@@ -48,21 +48,21 @@ def evaluate_and_show(
     threads: int | None,
     json: bool,
     quiet: bool,
+    read: Read,
 ) -> None:
-    """Measure runs on a text, or each on its own, and print a table of their losses."""
+    """Measure runs on a text, or each on its own, and print a table of their losses; `read` may have read ahead."""
     console = Console(quiet)
     runs: list[Path | None] = [*run] if run else [None]
     if per_token and len(runs) > 1:
         raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
 
-    reuse_memory()
     use_threads(threads)
     where = choose_device(device or "auto")
     text = read_corpus(data) if data else None
     results: list[dict[str, Any]] = []
     texts: set[str] = set()
     for path in runs:
-        loaded = load(path, checkpoint, console.warn)
+        loaded = load(path, checkpoint, console.warn, read)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         advance = stride or sizes.context_length
         if advance > sizes.context_length:
@@ -71,7 +71,8 @@ def evaluate_and_show(
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
         own = _own_text(name, loaded) if text is None or memorised else None
-        same = own is None or _is_text_of(loaded, *own)
+        with console.working("comparing the text with that of the training"):
+            same = own is None or _is_text_of(loaded, *own)
         if not same:
             console.warn(f"{name}: {_joined(loaded.config.data.source)} has changed since this run was trained on it")
         measured = text
@@ -80,7 +81,8 @@ def evaluate_and_show(
             measured = own[1]
             found |= {"text": loaded.config.data.source, "same_text": same}
             texts.add(_digest(measured))
-        ids = encode_documents(measured.documents, tokenizer)
+        with console.counting("tokenizing", measured.num_characters, "characters") as count:
+            ids = encode_documents(measured.documents, tokenizer, count)
         if len(ids) < 2:
             raise DataError("--data" if data else name, "the text is one token long, so there is nothing to predict")
         number_type = choose_dtype(dtype or "float32", where, sizes.d_model)
@@ -90,7 +92,8 @@ def evaluate_and_show(
         found |= asdict(score(nats, ids, tokenizer, shown(loaded.path)))
         if memorised:
             assert own
-            found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
+            with console.working("looking for copies of the training text"):
+                found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
         if per_token and json:
             found["per_token"] = [
                 {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.verified import Read, read_verified
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
@@ -51,13 +54,16 @@ def explain(
     if out is not None:
         _check_picture(out, study)
     wanted: HeadWanted | StudyWanted | None = None  # None: the example
+    read: Read = read_verified
     if study:
         wanted = StudyWanted(study, run, checkpoint)
     elif not example:
-        wanted = _head(prompt, prompt_file, run, checkpoint, layer or 0, head or 0, query, truncate=truncate)
-    from gpt_cli.cli.work.explanations import explain_and_show  # only now torch
-
-    explain_and_show(wanted, Console(quiet), out=out, form=None if json else form or "terminal", language=language)
+        wanted, path = _head(prompt, prompt_file, run, checkpoint, layer or 0, head or 0, query, truncate=truncate)
+        read = ReadingAhead(path).read
+    with importing_torch():
+        from gpt_cli.cli.work.explanations import explain_and_show  # only now torch
+    form = None if json else form or "terminal"
+    explain_and_show(wanted, Console(quiet), out=out, form=form, language=language, read=read)
 
 
 def _refuse(given: dict[str, object], beside: str) -> None:
@@ -86,13 +92,17 @@ def _head(
     query: str | None,
     *,
     truncate: bool,
-) -> HeadWanted:
-    """The head that is wanted; raises UsageError for what the model of this header does not have."""
+) -> tuple[HeadWanted, Path]:
+    """The head that is wanted, and the file of its model.
+
+    Raises UsageError for what the model of this header does not have.
+    """
     if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
         raise UsageError("--query", f"use the position of a token, from 0, or all instead of {shown(query)}")
-    sizes = find_header(run, checkpoint).config.model
+    header = find_header(run, checkpoint)
+    sizes = header.config.model
     for flag, value, count in (("--layer", layer, sizes.num_blocks), ("--head", head, sizes.num_heads)):
         if value >= count:
             raise UsageError(flag, out_of_range(flag, value, count))
     text, source = read_prompt(prompt, prompt_file), prompt_source(prompt, prompt_file)
-    return HeadWanted(text, source, run, checkpoint, layer, head, query, truncate)
+    return HeadWanted(text, source, run, checkpoint, layer, head, query, truncate), header.path

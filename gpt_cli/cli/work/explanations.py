@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
@@ -22,15 +23,25 @@ from gpt_cli.inspecting.stages import STAGES
 
 
 def explain_and_show(
-    wanted: HeadWanted | StudyWanted | None, console: Console, *, out: Path | None, form: str | None, language: str
+    wanted: HeadWanted | StudyWanted | None,
+    console: Console,
+    *,
+    out: Path | None,
+    form: str | None,
+    language: str,
+    read: Read,
 ) -> None:
-    """Print what is wanted (None: the example) in one of FORMATS, or as JSON where `form` is None; draw it in `out`."""
-    if wanted is None:
-        explanation = journey()
-    elif isinstance(wanted, StudyWanted):
-        explanation = _study(wanted, console)
-    else:
-        explanation = _head(wanted, console)
+    """Print what is wanted (None: the example) in one of FORMATS, or as JSON where `form` is None; draw it in `out`.
+
+    `read` may have read the checkpoint ahead.
+    """
+    with console.working("computing"):
+        if wanted is None:
+            explanation = journey()
+        elif isinstance(wanted, StudyWanted):
+            explanation = _study(wanted, console, read)
+        else:
+            explanation = _head(wanted, console, read)
     if out is not None:
         assert isinstance(wanted, StudyWanted)
         from gpt_cli.explaining.plots import plot  # loads matplotlib, which takes half a second
@@ -46,12 +57,12 @@ def explain_and_show(
         console.result((to_markdown if form == "markdown" else to_html)(explanation, language))
 
 
-def _head(wanted: HeadWanted, console: Console) -> Explanation:
+def _head(wanted: HeadWanted, console: Console, read: Read) -> Explanation:
     """The explanation of a head of a trained model.
 
     Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite.
     """
-    loaded = load(wanted.run, wanted.checkpoint, console.warn)
+    loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
     context_length = loaded.config.model.context_length
     ids = encode_prompt(
         loaded.tokenizer, wanted.prompt, context_length, source=wanted.prompt_source, truncate=wanted.truncate
@@ -80,12 +91,12 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
     return [int(text)]
 
 
-def _study(wanted: StudyWanted, console: Console) -> Explanation:
+def _study(wanted: StudyWanted, console: Console, read: Read) -> Explanation:
     """A study; the one of scaling looks into a model too, where there is one."""
     if wanted.name != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[wanted.name]()
     try:
-        loaded = load(wanted.run, wanted.checkpoint, console.warn)
+        loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
     except CheckpointError as error:
         if wanted.run is not None or wanted.checkpoint is not None:
             raise

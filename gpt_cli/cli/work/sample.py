@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.machine.sharing import sharing
 
@@ -35,9 +37,9 @@ def sample(
 ) -> None:
     """Continue prompts and print the continuations."""
     given = locals()
-    find_header(run, checkpoint)
+    ahead = ReadingAhead(find_header(run, checkpoint).path)
     with sharing(threads) as shared:
-        from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
-
+        with importing_torch():
+            from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
         shared.remark(Console(quiet).notice)
-        sample_and_show(**given)
+        sample_and_show(**given, read=ahead.read)

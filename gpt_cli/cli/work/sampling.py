@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.verified import Read
 from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console, colourful, size
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
-from gpt_cli.machine.memory import available_memory, reuse_memory
+from gpt_cli.machine.memory import available_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -46,8 +47,9 @@ def sample_and_show(
     threads: int | None,
     json: bool,
     quiet: bool,
+    read: Read,
 ) -> None:
-    """Continue prompts and print the continuations."""
+    """Continue prompts and print the continuations; `read` may have read the checkpoint ahead."""
     console = Console(quiet)
     if not all(stop or []):
         raise UsageError("--stop", "the text is empty; name the text before which a sample ends")
@@ -55,12 +57,11 @@ def sample_and_show(
     interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
     prompts = [] if interactive else read_prompts(prompt, prompt_file)
 
-    reuse_memory()
     use_threads(threads)
     where = choose_device(device or "auto")
     if quantize and where.type != "cpu":
         raise UsageError("--quantize", f"{quantize} works on processors only, not on {where}", hint="--device cpu")
-    loaded = load(run, checkpoint, console.warn)
+    loaded = load(run, checkpoint, console.warn, read)
     if seed is None and not greedy and not interactive:
         seed = secrets.randbelow(2**31)
         console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.cli.importing import importing_torch
 from gpt_cli.errors import UsageError
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.training.request import read_request
@@ -48,6 +49,6 @@ def train(
 
     with sharing(request.config.train.threads) as shared:
         # after the request, so that a mistake in it is reported before torch is loaded
-        from gpt_cli.cli.work.training import train_and_show
-
+        with importing_torch():
+            from gpt_cli.cli.work.training import train_and_show
         return train_and_show(request, shared, json=json, quiet=quiet)

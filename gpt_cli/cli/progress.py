@@ -1,0 +1,118 @@
+"""How far a work is: a bar on a terminal, elsewhere a line now and then. Both move also where nothing is counted."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NoReturn
+
+from tqdm import tqdm
+
+BAR_SECONDS = 2.0  # work that takes less shows no bar
+LINE_SECONDS = 10.0
+BEAT_SECONDS = 1.0
+
+
+class Progress(ABC):
+    """What is done of `total` units, or only the time where `total` is None; it begins with the first count.
+
+    Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
+    """
+
+    def __init__(self, what: str, total: int | None, unit: str):
+        self.what, self.total, self.unit = what, total, unit
+        self._begun, self._ended = False, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def count(self, amount: int) -> None:
+        """Take note of an amount that is done; 0 says that the work begins."""
+        if not self._begun:
+            self.begin()
+            self._thread.start()
+            self._begun = True
+        self.add(amount)
+
+    def close(self) -> None:
+        """Show nothing more."""
+        self._ended.set()
+        if self._begun:
+            self._thread.join()
+            self.end()
+
+    def _run(self) -> None:
+        while not self._ended.wait(BEAT_SECONDS):
+            self.beat()
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def add(self, amount: int) -> None: ...
+
+    @abstractmethod
+    def beat(self) -> None: ...
+
+    @abstractmethod
+    def end(self) -> None: ...
+
+
+class Bar(Progress):
+    """A bar on stderr that is gone when the work is done."""
+
+    _bar: tqdm[NoReturn]
+
+    def begin(self) -> None:
+        self._bar = tqdm(
+            total=self.total,
+            desc=self.what,
+            unit=self.unit,
+            unit_scale=True,
+            bar_format=None if self.total is not None else "{desc}: {elapsed}",
+            delay=BAR_SECONDS,
+            leave=False,
+            dynamic_ncols=True,
+            file=sys.stderr,
+        )
+
+    def add(self, amount: int) -> None:
+        self._bar.update(amount)
+
+    def beat(self) -> None:
+        if time.time() - self._bar.start_t >= BAR_SECONDS:
+            self._bar.delay = 0  # or tqdm does not remove at its end what it has not drawn by itself
+            self._bar.refresh()
+
+    def end(self) -> None:
+        self._bar.close()
+
+
+class Lines(Progress):
+    """A line when LINE_SECONDS have passed since the last one."""
+
+    def __init__(self, what: str, total: int | None, unit: str, notice: Callable[[str], object]):
+        super().__init__(what, total, unit)
+        self._notice, self._lock = notice, threading.Lock()
+        self._done, self._said = 0, 0
+
+    def begin(self) -> None:
+        self._began_at = self._said_at = time.monotonic()
+
+    def add(self, amount: int) -> None:
+        self._done += amount
+        self.beat()
+
+    def beat(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._said_at < LINE_SECONDS:
+                return
+            done = "" if self.total is None else f"{self._done:,} of {self.total:,} {self.unit}"
+            # the time moves where the amount has not
+            passed = "" if self._done > self._said else f"{now - self._began_at:.0f} s"
+            self._said_at, self._said = now, self._done
+        self._notice(f"{self.what}: {', '.join(filter(None, (done, passed)))}")
+
+    def end(self) -> None: ...

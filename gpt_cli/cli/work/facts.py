@@ -1,0 +1,76 @@
+"""The facts that `gpt info` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.cli.terminal import Console, size
+from gpt_cli.config import Config
+from gpt_cli.errors import CheckpointError
+from gpt_cli.machine.devices import choose_device, choose_dtype
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate
+from gpt_cli.text.corpus import read_split
+from gpt_cli.text.tokenizer import make_tokenizer
+from gpt_cli.text.tokens import encode_documents
+
+
+def facts_of_run(path: Path, chosen: Path) -> dict[str, Any]:
+    """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact."""
+    stored = read_checkpoint(chosen, everything=True)
+    facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
+    if path.is_dir():
+        directory = RunDirectory(path)
+        facts["checkpoints"] = {
+            file.name: _state(file, stored if file == chosen else None)
+            for file in (*directory.steps().values(), directory.best)
+            if file.exists()
+        }
+    facts["best_validation_loss"] = stored.progress.best_loss
+    facts["training_seconds"] = round(stored.progress.seconds, 3)
+    stored.build_model()
+    return facts | _costs(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens)
+
+
+def _state(file: Path, read: Checkpoint | None) -> str:
+    """How a checkpoint is, which may have been read already."""
+    try:
+        read = read or read_checkpoint(file, everything=True)
+    except CheckpointError as error:
+        return f"damaged ({error})"
+    return f"intact, {size(file.stat().st_size)}" + (", resumable" if read.moments else "")
+
+
+def facts_of_config(config: Config, console: Console) -> dict[str, Any]:
+    """The facts of a config; its text is read for the vocabulary and the number of tokens."""
+    training, validation = read_split(config.data)
+    tokenizer = make_tokenizer(config.tokenizer, training.documents, validation.documents)
+    with console.counting("tokenizing", training.num_characters, "characters") as count:
+        num_tokens = len(encode_documents(training.documents, tokenizer, count))
+    return _costs(config, tokenizer.vocab_size, num_tokens)
+
+
+def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
+    settings = config.train
+    dtype = choose_dtype(settings.dtype, choose_device("auto"), config.model.d_model)
+    costs = estimate(
+        config.model,
+        vocab_size,
+        micro_batch_size=settings.sequences_at_once,
+        dtype=dtype,
+    )
+    return {
+        "vocab_size": vocab_size,
+        "parameters": costs.parameters,
+        "parameters_by_part": costs.parameters_by_part,
+        "training_tokens": num_tokens,
+        "tokens_per_parameter": num_tokens / costs.parameters,
+        "training_flops_per_token": costs.training_flops_per_token,
+        "sampling_flops_per_token": costs.sampling_flops_per_token,
+        "training_bytes": costs.training_bytes,
+        "sampling_bytes": costs.sampling_bytes,
+        "cache_bytes_per_token": costs.cache_bytes_per_token,
+        "cache_bytes_by_attention": cache_bytes_by_attention(config.model),
+    }

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand
+
+from gpt_cli.cli import progress
+from gpt_cli.cli.progress import Bar, Lines, Progress
+from gpt_cli.cli.terminal import Console
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def put_terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
+    """A terminal in place of stderr, where no time passes until a bar appears."""
+    found = _Terminal()
+    monkeypatch.setattr("sys.stderr", found)
+    monkeypatch.setattr(progress, "BAR_SECONDS", 0.0)
+    return found
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lines of a work of 30 tokens: at 4 s nothing is done, at 12 and 24 s neither, at 36 s a third is, at 48 s too."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    found: list[str] = []
+    work = Lines("sampling", 30, "tokens", found.append)
+    work.begin()
+    for now in (4.0, 12.0, 24.0):  # noqa: B007 - the clock reads it
+        work.beat()
+    now = 36.0
+    work.add(10)
+    now = 48.0
+    work.beat()
+    return found
+
+
+def test_a_line_has_the_time_where_nothing_was_counted_since_the_last_one(lines: list[str]) -> None:
+    assert lines == [
+        "sampling: 0 of 30 tokens, 12 s",
+        "sampling: 0 of 30 tokens, 24 s",
+        "sampling: 10 of 30 tokens",
+        "sampling: 10 of 30 tokens, 48 s",
+    ]
+
+
+def test_between_counts_a_thread_moves_what_is_shown_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "BEAT_SECONDS", 0.001)
+    beaten = threading.Event()
+
+    class Counted(Progress):
+        def begin(self) -> None:
+            assert not beaten.is_set()
+
+        def add(self, amount: int) -> None: ...
+
+        def beat(self) -> None:
+            beaten.set()
+
+        def end(self) -> None: ...
+
+    work = Counted("work", 1, "runs")
+    work.count(0)
+    assert beaten.wait(30)
+    work.close()
+    beaten.clear()
+    assert not beaten.wait(0.02)
+
+
+def test_a_bar_appears_without_a_count_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = put_terminal(monkeypatch)
+    bar = Bar("training", 30, "runs")
+    bar.count(0)
+    bar.beat()
+    assert "training:   0%" in terminal.getvalue()
+    bar.close()
+    assert terminal.getvalue().endswith("\r")
+    assert terminal.getvalue().split("\r")[-2].strip() == ""
+
+
+def test_a_work_of_unknown_amount_shows_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, shown = put_terminal(monkeypatch), threading.Event()
+    monkeypatch.setattr(progress, "BEAT_SECONDS", 0.001)
+    beat = Bar.beat
+    monkeypatch.setattr(Bar, "beat", lambda bar: (beat(bar), shown.set()))
+    with Console().working("building models"):
+        assert shown.wait(30)
+        assert "\rbuilding models: 00:00" in terminal.getvalue()
+
+
+def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = put_terminal(monkeypatch)
+    with Console(quiet=True).working("building models"):
+        pass
+    monkeypatch.setattr(progress, "BAR_SECONDS", 2.0)
+    bar = Bar("training", 30, "runs")
+    bar.count(0)
+    bar.beat()
+    bar.close()
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["attn-dump", "--prompt", "The", "--out", "a.json"], {"generating", "computing attention", "writing a.json"}),
+        (["explain", "--study", "mask"], {"computing"}),
+        (["eval"], {"tokenizing", "evaluating", "comparing the text with that of the training"}),
+        (["data", "stats", "python-docs"], {"reading", "counting"}),
+        (["data", "fetch", "python-docs"], {"fetching python-docs"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_commands_say_what_they_are_doing(
+    copied: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, words: list[str], shown: set[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    assert shown <= {line.split(":")[0] for line in run(*words).err.splitlines()}
