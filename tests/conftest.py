@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("patient")
 @pytest.fixture(autouse=True, scope="session")
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests depend neither on the caches of the user who runs them nor on what else the machine does."""
-    with sharing(2), pytest.MonkeyPatch.context() as patch:
+    with sharing(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("OMP_WAIT_POLICY", "passive")  # commands leave that alone, and print nothing about a busy machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -23,14 +24,16 @@ class ReadingAhead:
         self._found: Verified | BaseException | None = None
         # a daemon, because the process may end before the thread does
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        with contextlib.suppress(RuntimeError):  # the system refuses another thread
+            self._thread.start()
 
     def read(self, path: Path) -> Verified:
         """Return or raise what `read_verified(path)` would: what the thread found, unless the file has changed since.
 
         Only the first call can take it, so that the content is freed when the caller has used it.
         """
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         found, self._found = self._found, None
         if found is None or path != self._path or self._met != _identity(path):
             del found

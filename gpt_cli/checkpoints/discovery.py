@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
 from gpt_cli.checkpoints.finding import first_usable
-from gpt_cli.checkpoints.verified import Read, read_verified
+from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ def load(
     path: str | Path | None = None,
     checkpoint: str | None = None,
     warn: Callable[[str], object] | None = None,
-    read: Read = read_verified,
+    read: ReadVerified = read_verified,
 ) -> Loaded:
     """The model of a run directory or file, on the CPU; `finding.first_usable` says which, and what `warn` receives.
 

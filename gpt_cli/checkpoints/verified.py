@@ -24,7 +24,7 @@ class Verified:
 
 
 # reads the file of a checkpoint, perhaps ahead
-Read = Callable[[Path], Verified]
+ReadVerified = Callable[[Path], Verified]
 
 
 def read_verified(path: Path, *, everything: bool = False) -> Verified:

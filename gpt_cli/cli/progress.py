@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -31,15 +32,17 @@ class Progress(ABC):
         """Take note of an amount that is done; 0 says that the work begins."""
         if not self._begun:
             self.begin()
-            self._thread.start()
             self._begun = True
+            with contextlib.suppress(RuntimeError):  # the system refuses another thread
+                self._thread.start()
         self.add(amount)
 
     def close(self) -> None:
         """Show nothing more."""
         self._ended.set()
         if self._begun:
-            self._thread.join()
+            if self._thread.ident is not None:
+                self._thread.join()
             self.end()
 
     def _run(self) -> None:

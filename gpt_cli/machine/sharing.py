@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,37 +65,32 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
     """Whether so many threads lack cores beside other programs; `was` is the last answer, which holds longer."""
-    lacking = num_threads + by_others - num_cores
+    lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
-
-
-def _default_threads() -> int:
-    """The number of threads that torch takes by itself."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(wanted) if wanted.isdecimal() and int(wanted) else cores()
 
 
 class Sharing:
     """Watches the machine, and lets threads sleep while they wait as long as other programs need their cores."""
 
-    def __init__(self, num_threads: int | None):
-        self.by_others = 0.0  # cores that other programs used in the last half second
+    def __init__(self, notice: Callable[[str], object] | None = None):
         self.busy = False
-        self._num_threads = num_threads or _default_threads()
+        self._notice = notice
+        self._by_others = 0.0  # cores, in the last half second
         self._team: _IdleTeam | None = None
-        self._ended = threading.Event()
-        self._remarked = False
+        self._ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
 
     def watch(self, before: Usage) -> None:
         """Look at the machine every half second, from `before` to `end()`."""
         while not self._ended.wait(WATCH_EVERY):
             if (after := read_usage()) is None:
                 break
-            self.by_others = used_by_others(before, after)
-            self.busy = is_busy(self._num_threads, cores(), self.by_others, was=self.busy)
-            self._let_sleep(self.busy)
+            self._by_others = used_by_others(before, after)
             before = after
-        self._let_sleep(False)
+            self._decide()
+            if self._notice is not None:
+                self.remark(self._notice)
+        with self._lock:
+            self._let_sleep(False)
 
     def end(self) -> None:
         """Stop watching."""
@@ -102,18 +98,31 @@ class Sharing:
 
     def remark(self, notice: Callable[[str], object]) -> None:
         """Report a machine that is busy, once."""
+        self._decide()
         if self.busy and not self._remarked:
             self._remarked = True
-            used = f"other programs use {self.by_others:.1f} of its {cores()} cores"
+            used = f"other programs use {self._by_others:.1f} of its {cores()} cores"
             notice(f"the machine is busy, so this takes longer: {used}")
 
+    def _decide(self) -> None:
+        """Let threads sleep or spin, by the last look; before torch is imported, there are none."""
+        num_threads = _torch_threads()
+        with self._lock:
+            if num_threads is not None and not self._ended.is_set():
+                was, self.busy = self.busy, is_busy(num_threads, cores(), self._by_others, was=self.busy)
+                if was != self.busy:
+                    self._let_sleep(self.busy)
+
     def _let_sleep(self, wanted: bool) -> None:
-        if wanted and self._team is None:
-            # none before torch is imported, with whose threads it counts
-            self._team = _IdleTeam.beside(self._num_threads)
-        elif not wanted and self._team is not None:
+        if self._team is not None:
             self._team.end()
-            self._team = None
+        self._team = _IdleTeam.beside(_torch_threads() or 1) if wanted else None
+
+
+def _torch_threads() -> int | None:
+    """How many threads torch computes with; None before its import."""
+    count = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return None if count is None else count()
 
 
 class _IdleTeam:
@@ -126,9 +135,15 @@ class _IdleTeam:
 
     @classmethod
     def beside(cls, num_threads: int) -> _IdleTeam | None:
-        """A team that makes the OpenMP threads of this process one more than its cores; None without GNU OpenMP."""
-        path = _loaded_openmp()
-        return None if path is None else cls(ctypes.CDLL(path), cores() - num_threads + 2)
+        """A team that makes the OpenMP threads of this process one more than its cores.
+
+        None where there are more already, without GNU OpenMP, and where the system refuses so many threads.
+        """
+        if (path := _loaded_openmp()) is None:
+            return None
+        openmp = ctypes.CDLL(path)
+        size = openmp.omp_get_num_procs() - num_threads + 2
+        return cls(openmp, size) if size > 1 and _may_start(size) else None
 
     def end(self) -> None:
         self._ended.set()
@@ -140,31 +155,54 @@ class _IdleTeam:
         self._ended.wait()
 
 
+def _may_start(number: int) -> bool:
+    """Whether the system lets this process start so many threads more: OpenMP would end the process if not."""
+    enough = threading.Event()
+    threads = [threading.Thread(target=enough.wait, daemon=True) for _ in range(number)]
+    try:
+        for thread in threads:
+            thread.start()
+    except RuntimeError:
+        return False
+    finally:
+        enough.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+    return True
+
+
 def _loaded_openmp() -> str | None:
     """The file of the GNU OpenMP library that this process has loaded; None before torch is imported."""
     with contextlib.suppress(OSError), _MAPS.open(encoding="utf-8", errors="replace") as maps:
         for line in maps:
-            path = line.rstrip("\n").partition("/")
-            if Path(path[2]).name.startswith("libgomp"):
-                return path[1] + path[2]
+            _, slash, path = line.rstrip("\n").partition("/")
+            if Path(path).name.startswith("libgomp"):
+                return slash + path
     return None
 
 
-@contextlib.contextmanager
-def sharing(num_threads: int | None = None) -> Iterator[Sharing]:
-    """Share the machine with other programs for as long as the context lasts; None means a thread for each core.
+def chosen_by_user() -> str | None:
+    """The environment variable by which the user has chosen how threads wait."""
+    return next((name for name in CHOSEN_BY_USER if name in os.environ), None)
 
-    Does nothing where the user chose how threads wait, or where the system does not report what other programs use.
+
+@contextlib.contextmanager
+def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
+    """Share the machine with other programs for as long as the context lasts.
+
+    `notice` receives a line, from another thread, when the machine is busy; without it, ask by `remark`. Does nothing
+    where the user chose how threads wait, or where the system does not report what other programs use.
     """
-    shared = Sharing(num_threads)
-    before = None if any(name in os.environ for name in CHOSEN_BY_USER) else read_usage()
-    if before is None:
-        yield shared
-        return
+    shared = Sharing(notice)
+    before = read_usage() if chosen_by_user() is None else None
     thread = threading.Thread(target=shared.watch, args=(before,), name="sharing", daemon=True)
-    thread.start()
+    if before is not None:
+        with contextlib.suppress(RuntimeError):  # the system refuses another thread
+            thread.start()
     try:
         yield shared
     finally:
         shared.end()
-        thread.join()
+        if thread.ident is not None:
+            thread.join()

@@ -9,14 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-
-import torch
 
 from gpt_cli.machine.sharing import WATCH_EVERY, sharing
 from gpt_cli.measuring.bench import Variant
 
 NUM_WAYS = 3  # alone, and with either way to wait beside the programs
+MIN_SECONDS = 0.5  # shorter works are repeated, since programs take turns of some milliseconds
 
 
 @dataclass(frozen=True)
@@ -39,21 +37,17 @@ def share_left(num_cores: int, num_threads: int, num_programs: int) -> float:
 def compare_beside(
     works: Sequence[Variant], num_programs: int, rounds: int, count: Callable[[int], object]
 ) -> list[Beside]:
-    """Time all works in turns in each way, after a round to warm up; `count` receives 1 for each run."""
-    waiting = partial(sharing, torch.get_num_threads())
-    ways = (0, waiting), (num_programs, contextlib.nullcontext), (num_programs, waiting)
+    """Time all works in turns in each way, after a round to warm up; `count` receives 1 for each."""
+    ways = (0, sharing), (num_programs, contextlib.nullcontext), (num_programs, sharing)
     seconds: list[list[list[float]]] = [[[] for _ in works] for _ in ways]
     for number in range(rounds + 1):
-        for way, (programs, context) in enumerate(
-            ((0, sharing), (num_programs, contextlib.nullcontext), (num_programs, sharing))
-        ):
-            with busy_programs(programs), context():
+        for (programs, waiting), of_way in zip(ways, seconds, strict=True):
+            with busy_programs(programs), waiting():
                 time.sleep(3 * WATCH_EVERY)  # as long as it takes to notice them
-                for work, found in zip(works, seconds[way], strict=True):
-                    started = time.perf_counter()
-                    work.run()
+                for work, found in zip(works, of_way, strict=True):
+                    took = _seconds(work.run)
                     if number:
-                        found.append(time.perf_counter() - started)
+                        found.append(took)
                     count(1)
     alone, spinning, sleeping = ([statistics.median(found) for found in of_way] for of_way in seconds)
     return [
@@ -62,14 +56,26 @@ def compare_beside(
     ]
 
 
+def _seconds(run: Callable[[], object]) -> float:
+    """The mean time of a work that is done again until MIN_SECONDS have passed."""
+    started, number = time.perf_counter(), 0
+    while not number or time.perf_counter() - started < MIN_SECONDS:
+        run()
+        number += 1
+    return (time.perf_counter() - started) / number
+
+
 @contextlib.contextmanager
 def busy_programs(number: int) -> Iterator[None]:
-    """So many programs that keep a core busy each, until the context ends."""
-    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
+    """So many programs that keep a core busy each, until the context or this process ends."""
+    # in a session of their own, which Ctrl-C does not reach; an orphan has another parent
+    code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+    nowhere = subprocess.DEVNULL
+    with contextlib.ExitStack() as stack:
+        for _ in range(number):
+            program = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+            )
+            stack.callback(program.wait)
+            stack.callback(program.kill)
         yield
-    finally:
-        for program in programs:
-            program.kill()
-        for program in programs:
-            program.wait()

@@ -22,28 +22,21 @@ ROWS = (1, NUM_SAMPLES)
 
 @dataclass(frozen=True)
 class ProductTiming:
-    """The time of a form for the products of a block; `ratio` is its speed against F.linear in the same dtype."""
+    """The time of a form for the products of a token; `ratio` is its speed against F.linear in the same dtype."""
 
     dtype: str
     num_rows: int
     form: str
-    microseconds: float
+    milliseconds: float
     ratio: float
-    share_chosen: float  # of the numbers in a block's weights that `gpt sample` multiplies in this form
+    share_chosen: float  # of the numbers in all weights that `gpt sample` multiplies in this form
 
 
 def forms_to_time(num_rows: int) -> Iterator[tuple[str, torch.dtype, list[Form]]]:
     """The forms that this processor has for so many rows, by dtype."""
     for name, (dtype, forms) in DTYPES.items():
-        yield (
-            name,
-            dtype,
-            [
-                form
-                for form in forms
-                if possible(form, dtype, torch.device("cpu")) and (form != "one row" or num_rows == 1)
-            ],
-        )
+        had: list[Form] = [form for form in forms if possible(form, dtype, torch.device("cpu"))]
+        yield name, dtype, [form for form in had if form != "one row" or num_rows == 1]
 
 
 def num_timed() -> int:
@@ -53,7 +46,7 @@ def num_timed() -> int:
 
 @torch.inference_mode()
 def compare_products(config: Config, rounds: int, count: Callable[[int], object]) -> list[ProductTiming]:
-    """Time the four products of each block in turns, for one row and for 32; `count` receives 1 for each run."""
+    """Time all products of a token in turns, for one row and for 32; `count` receives 1 for each run."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0))
     weights: list[torch.Tensor] = []
     for block in model.blocks:
@@ -61,10 +54,11 @@ def compare_products(config: Config, rounds: int, count: Callable[[int], object]
         assert isinstance(attention, MultiHeadAttention)
         weights.append(attention.projection_weights(range(attention.num_heads)))
         weights += [layer.weight for layer in (attention.projection_layer, feed_forward.expand, feed_forward.contract)]
+    weights.append((model.token_embedding if model.output_layer is None else model.output_layer).weight)
     found = []
     for num_rows in ROWS:
         for name, dtype, forms in forms_to_time(num_rows):
-            runs = [_all(weights, form, dtype, num_rows) for form in forms]
+            runs = [_run_of(weights, form, dtype, num_rows) for form in forms]
             seconds = time_in_turns(runs, rounds, count)
             for form, of_form in zip(forms, seconds, strict=True):
                 chosen = sum(
@@ -75,7 +69,7 @@ def compare_products(config: Config, rounds: int, count: Callable[[int], object]
                         dtype=name,
                         num_rows=num_rows,
                         form="F.linear" if form == "linear" else form,
-                        microseconds=1e6 * of_form / len(model.blocks),
+                        milliseconds=1000 * of_form,
                         ratio=seconds[0] / of_form,
                         share_chosen=chosen / sum(weight.numel() for weight in weights),
                     )
@@ -87,7 +81,7 @@ def _chosen(weight: torch.Tensor, dtype: torch.dtype, int8: bool, num_rows: int)
     return choose_form(weight.numel(), dtype, weight.device, int8=int8, num_rows=num_rows)
 
 
-def _all(weights: list[torch.Tensor], form: Form, dtype: torch.dtype, num_rows: int) -> Callable[[], None]:
+def _run_of(weights: list[torch.Tensor], form: Form, dtype: torch.dtype, num_rows: int) -> Callable[[], None]:
     """Runs each product once; weights of whole numbers are rounded from float32."""
     products: list[tuple[Product, torch.Tensor]] = []
     for weight in weights:

@@ -19,8 +19,8 @@ from gpt_cli.sampling.quantise import to_int8
 
 Product = Callable[[Tensor], Tensor]
 Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
-# numbers in a weight from which oneDNN gains more than its call costs, about 15 us
-PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**16, torch.bfloat16: 2**13})
+# numbers in a weight from which oneDNN gains more than its calls cost; smaller ones mostly come from a cache (NOTES.md)
+PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**18, torch.bfloat16: 2**13})
 INT8_ROWS = 4  # from more on, torch's kernel for whole numbers is slower than products in bfloat16
 _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
@@ -41,15 +41,17 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
     """The fastest form for a weight of `size` numbers, products in `dtype`, and so many rows at once.
 
-    Where only other processors were measured, those of Intel keep what was faster there: F.linear (MKL) in float32,
-    packed weights in bfloat16. Without instructions for bfloat16, packing gains nothing in it.
+    Only where it was measured: on processors of AMD, and of Intel with instructions for bfloat16. In float32 it does
+    not depend on the rows, so that a sample is the same in any batch.
     """
-    intel = processor_vendor() == "GenuineIntel"
+    vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
     packs = possible("packed", dtype, device) and size >= PACKED_FROM[dtype]
-    packs = packs and (not intel if dtype == torch.float32 else cpu_multiplies_bfloat16())
+    if dtype == torch.float32:
+        return "packed" if packs and vendor == "AuthenticAMD" else "linear"
+    packs = packs and multiplies and vendor in ("AuthenticAMD", "GenuineIntel")
     if int8:
         return "packed int8" if packs and num_rows > INT8_ROWS else "int8"
-    if num_rows == 1 and possible("one row", dtype, device) and not intel:
+    if num_rows == 1 and possible("one row", dtype, device) and multiplies and vendor == "AuthenticAMD":
         return "one row"
     return "packed" if packs else "linear"
 
@@ -66,11 +68,12 @@ def one_row(weight: Tensor, bias: Tensor | None) -> Product:
         if len(x) > 1:
             return F.linear(x, weight, bias)
         # the public switch, torch.backends.mkldnn.flags, takes as long as a product
+        was = torch._C._get_mkldnn_enabled()
         torch._C._set_mkldnn_enabled(False)
         try:
             found = torch.mv(weight, x.view(-1))
         finally:
-            torch._C._set_mkldnn_enabled(True)
+            torch._C._set_mkldnn_enabled(was)
         return (found if bias is None else found + bias).unsqueeze(0)
 
     return product

@@ -32,13 +32,15 @@ def start(
     """
     reuse_memory()
     run, prepared = prepare(request, notice=notice, warn=warn, counting=counting)
-    shared.remark(notice)
+    # to this process the processes of a compiler are other programs
+    remark = shared.remark if prepared.config.train.compile == "off" else lambda _: None
+    remark(notice)
     yield prepared
     run.open_directory()
     num_tokens = sum(end - start for start, end in run.closing_windows)
     with counting("closing evaluation", num_tokens, "tokens") as count:
         for report in train_run(run, stop, count, save_asked):
-            shared.remark(notice)
+            remark(notice)
             yield report
 
 
@@ -56,5 +58,5 @@ def train(
     """See `gpt_cli.train`."""
     flags = {"data.source": ("data", data if data is None or isinstance(data, str) else list(data))}
     request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
-    with sharing(request.config.train.threads) as shared, sole_trainer(request.directory, warn) as require_held:
+    with sharing() as shared, sole_trainer(request.directory, warn) as require_held:
         yield from start(request, shared, notice=notice, warn=warn, stop=require_held)

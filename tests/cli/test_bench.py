@@ -98,7 +98,17 @@ def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> N
 
 
 def test_work_beside_busy_programs(here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = run("bench", "--busy", "1", *QUICK)
+    assert (outcome.code, outcome.err.splitlines()) == (
+        2,
+        [
+            "error: OMP_WAIT_POLICY: it fixes how threads wait, and --busy compares two ways; unset it",
+            "hint: env -u OMP_WAIT_POLICY gpt bench --busy 1",
+        ],
+    )
+    monkeypatch.delenv("OMP_WAIT_POLICY")
     monkeypatch.setattr("gpt_cli.measuring.beside.WATCH_EVERY", 0.01)
+    monkeypatch.setattr("gpt_cli.measuring.beside.MIN_SECONDS", 0.0)
     outcome = run("bench", "--busy", "1", *QUICK)
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()

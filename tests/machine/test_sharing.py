@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,6 +34,8 @@ def test_what_others_use_is_what_all_use_less_the_own() -> None:
         (2, 2, 0.7, True),
         (1, 2, 1.0, False),  # a core for each
         (1, 1, 1.0, False),  # a single thread waits for no other
+        (4, 2, 0.0, False),  # more threads than cores lack none because of others
+        (4, 2, 0.7, True),
         (4, 16, 12.0, False),
         (16, 16, 1.0, True),
     ],
@@ -59,6 +64,33 @@ def test_only_the_cores_that_this_program_may_use_count(tmp_path: Path, monkeypa
     assert read_usage() is None
 
 
+@pytest.mark.parametrize(("num_threads", "size"), [(1, 3), (2, 2), (3, None), (4, None), (8, None)])
+def test_a_team_makes_one_thread_more_than_cores(
+    num_threads: int, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two cores; OpenMP would take a negative size for four thousand million threads."""
+    teams: list[int] = []
+    openmp = SimpleNamespace(omp_get_num_procs=lambda: 2)
+    monkeypatch.setattr(module, "_loaded_openmp", lambda: "libgomp.so.1")
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda _: openmp)
+    monkeypatch.setattr(module._IdleTeam, "__init__", lambda _team, _openmp, size: teams.append(size))
+    module._IdleTeam.beside(num_threads)
+    assert teams == ([] if size is None else [size])
+
+
+def test_without_threads_to_be_had_there_is_no_team(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP would end the process."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert module._IdleTeam.beside(2) is None
+    with sharing() as shared:
+        assert not shared.busy
+
+
 def busy_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports a machine whose cores other programs use as well, and looks at it at once."""
     started = time.monotonic()
@@ -81,7 +113,7 @@ def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pyte
     before, own = idle_teams(), set[threading.Thread]()  # of the tests themselves, on a machine that is busy
     busy_from_the_start(monkeypatch)
     remarks: list[str] = []
-    with sharing(2) as shared:
+    with sharing() as shared:
         for _ in range(1000):
             own = idle_teams() - before
             if own:
@@ -100,8 +132,25 @@ def test_a_user_who_chose_how_threads_wait_is_left_alone(variable: str, monkeypa
     busy_from_the_start(monkeypatch)
     monkeypatch.setenv(variable, "active")
     before = threading.active_count()
-    with sharing(2):
+    with sharing():
         assert threading.active_count() == before
+
+
+@needs_openmp
+@pytest.mark.parametrize("words", ["sample --prompt The --max-new-tokens 2 --seed 1", "eval"])
+def test_commands_say_that_the_machine_is_busy(
+    words: str, smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def importing_slowly() -> Iterator[None]:
+        time.sleep(0.2)
+        yield
+
+    busy_from_the_start(monkeypatch)
+    name = {"sample": "sample", "eval": "evaluate"}[words.split()[0]]
+    monkeypatch.setattr(f"gpt_cli.cli.work.{name}.importing_torch", importing_slowly)
+    outcome = run(*words.split(), "--run", str(smoke_run))
+    assert (outcome.code, outcome.err.count("the machine is busy")) == (0, 1)
 
 
 @needs_openmp

@@ -24,6 +24,7 @@ def _of_amd_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     ("size", "dtype", "options", "form"),
     [
         (LARGE, torch.float32, {}, "packed"),
+        (128 * 512, torch.float32, {}, "linear"),  # of tiny, whose weights stay in a cache
         (SMALL, torch.float32, {}, "linear"),  # the call costs more than the product
         (LARGE, torch.bfloat16, {}, "one row"),
         (LARGE, torch.bfloat16, {"num_rows": 2}, "packed"),
@@ -41,10 +42,18 @@ def test_the_form_follows_from_size_dtype_and_rows(
     assert choose_form(size, dtype, torch.device("meta")) == "linear"
 
 
-def test_processors_of_intel_keep_what_was_faster_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_float32_the_form_does_not_depend_on_the_rows() -> None:
+    """So that a sample is the same in any batch."""
+    for size in (SMALL, LARGE):
+        assert len({choose_form(size, torch.float32, CPU, num_rows=num_rows) for num_rows in (1, 2, 32)}) == 1
+
+
+def test_other_processors_keep_what_was_faster_there_or_take_plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "processor_vendor", lambda: "GenuineIntel")
     assert choose_form(LARGE, torch.float32, CPU) == "linear"
     assert choose_form(LARGE, torch.bfloat16, CPU) == "packed"
+    monkeypatch.setattr(module, "processor_vendor", lambda: "")
+    assert {choose_form(LARGE, dtype, CPU) for dtype in PACKED_FROM} == {"linear"}
 
 
 def test_without_bfloat16_products_nothing_is_packed_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console as RichConsole
 
 from gpt_cli.checkpoints.discovery import Loaded, load
-from gpt_cli.checkpoints.verified import Read
+from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, size, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -27,7 +27,7 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 
 
-def dump_and_show(wanted: DumpWanted, console: Console, read: Read) -> None:
+def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> None:
     """Run the model on the prompt, write or draw its attention, and print what the flags ask for.
 
     `read` may have read the checkpoint ahead.

@@ -79,8 +79,7 @@ def attn_dump(
         json=json,
     )
     console, ahead = Console(quiet), ReadingAhead(header.path)
-    with sharing() as shared:
+    with sharing(console.notice):
         with importing_torch():
             from gpt_cli.cli.work.attention import dump_and_show  # only now torch
-        shared.remark(console.notice)
         dump_and_show(wanted, console, ahead.read)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config.reading import read_config
-from gpt_cli.errors import UsageError
-from gpt_cli.machine.sharing import sharing
+from gpt_cli.errors import EnvironmentFailure, UsageError
+from gpt_cli.machine.sharing import chosen_by_user, read_usage, sharing
 
 
 def bench(
@@ -30,12 +30,16 @@ def bench(
     asked = read_config(config, settings or (), {"train.threads": ("--threads", threads)})
     wanted = {"rounds": rounds, "tokens": tokens, "device": device, "json": json}
     if busy is not None:
+        if (variable := chosen_by_user()) is not None:
+            sentence = "it fixes how threads wait, and --busy compares two ways; unset it"
+            raise UsageError(variable, sentence, hint=f"env -u {variable} gpt bench --busy {busy}")
+        if read_usage() is None:
+            raise EnvironmentFailure("--busy", "this system does not report what other programs use, as Linux does")
         with importing_torch():
             from gpt_cli.cli.work.benching import bench_beside  # only now torch
         bench_beside(asked, config, console, num_programs=busy, **wanted)
         return
-    with sharing(asked.train.threads) as shared:
+    with sharing(console.notice):
         with importing_torch():
             from gpt_cli.cli.work.benching import bench_and_show
-        shared.remark(console.notice)
         bench_and_show(asked, config, console, attention=attention, **wanted)

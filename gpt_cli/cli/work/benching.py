@@ -133,7 +133,7 @@ def _compare_with_roof(
     if where.type == "cpu" and asked.model.attention == "multi_head":
         with counting("products", num_timed() * (rounds + 1), "runs") as count:
             products = compare_products(asked, rounds, count)
-        what = f"the four products of a block of {about['config']}, as decoding meets them"
+        what = f"all products of a token of {about['config']}, as decoding meets them"
         print_table(f"{what}\n{_products(products)}\n")
     with console.working("building models to sample from"):
         variants = sampling_variants(asked, where, tokens)
@@ -201,9 +201,9 @@ def _timings(timings: list[Timing]) -> str:
 
 
 def _products(products: list[ProductTiming]) -> str:
-    rows = [("form", "dtype", "rows", "us", "ratio", "used for")]
+    rows = [("form", "dtype", "rows", "ms", "ratio", "used for")]
     for found in products:
-        figures = str(found.num_rows), f"{found.microseconds:,.0f}", f"{found.ratio:.2f}"
+        figures = str(found.num_rows), f"{found.milliseconds:.2f}", f"{found.ratio:.2f}"
         rows.append((found.form, found.dtype, *figures, f"{found.share_chosen:.0%}" if found.share_chosen else "-"))
     return table(rows)
 

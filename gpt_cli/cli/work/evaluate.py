@@ -33,8 +33,7 @@ def evaluate(
     given = locals()
     first, *_ = [find_header(path, checkpoint).path for path in run or [None]]
     ahead = ReadingAhead(first)
-    with sharing(threads) as shared:
+    with sharing(Console(quiet).notice):
         with importing_torch():
             from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
-        shared.remark(Console(quiet).notice)
         evaluate_and_show(**given, read=ahead.read)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import Loaded, load
-from gpt_cli.checkpoints.verified import Read
+from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import DataError, UsageError, shown
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
@@ -48,7 +48,7 @@ def evaluate_and_show(
     threads: int | None,
     json: bool,
     quiet: bool,
-    read: Read,
+    read: ReadVerified,
 ) -> None:
     """Measure runs on a text, or each on its own, and print a table of their losses; `read` may have read ahead."""
     console = Console(quiet)

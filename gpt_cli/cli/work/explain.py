@@ -7,7 +7,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
-from gpt_cli.checkpoints.verified import Read, read_verified
+from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
@@ -54,7 +54,7 @@ def explain(
     if out is not None:
         _check_picture(out, study)
     wanted: HeadWanted | StudyWanted | None = None  # None: the example
-    read: Read = read_verified
+    read: ReadVerified = read_verified
     if study:
         wanted = StudyWanted(study, run, checkpoint)
     elif not example:

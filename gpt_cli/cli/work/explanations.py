@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpt_cli.checkpoints.discovery import load
-from gpt_cli.checkpoints.verified import Read
+from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
@@ -29,7 +29,7 @@ def explain_and_show(
     out: Path | None,
     form: str | None,
     language: str,
-    read: Read,
+    read: ReadVerified,
 ) -> None:
     """Print what is wanted (None: the example) in one of FORMATS, or as JSON where `form` is None; draw it in `out`.
 
@@ -57,7 +57,7 @@ def explain_and_show(
         console.result((to_markdown if form == "markdown" else to_html)(explanation, language))
 
 
-def _head(wanted: HeadWanted, console: Console, read: Read) -> Explanation:
+def _head(wanted: HeadWanted, console: Console, read: ReadVerified) -> Explanation:
     """The explanation of a head of a trained model.
 
     Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite.
@@ -91,7 +91,7 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
     return [int(text)]
 
 
-def _study(wanted: StudyWanted, console: Console, read: Read) -> Explanation:
+def _study(wanted: StudyWanted, console: Console, read: ReadVerified) -> Explanation:
     """A study; the one of scaling looks into a model too, where there is one."""
     if wanted.name != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[wanted.name]()

@@ -17,30 +17,35 @@ from gpt_cli.text.tokenizer import make_tokenizer
 from gpt_cli.text.tokens import encode_documents
 
 
-def facts_of_run(path: Path, chosen: Path) -> dict[str, Any]:
+def facts_of_run(path: Path, chosen: Path, console: Console) -> dict[str, Any]:
     """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact."""
-    stored = read_checkpoint(chosen, everything=True)
+    directory = RunDirectory(path)
+    files = [chosen]
+    if path.is_dir():
+        files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
+    with console.counting("verifying", len(files), "checkpoints") as count:
+        count(0)
+        stored = read_checkpoint(chosen, everything=True)
+        states = {}
+        for file in files:
+            states[file.name] = _state(file, stored if file == chosen else None)
+            count(1)
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
     if path.is_dir():
-        directory = RunDirectory(path)
-        facts["checkpoints"] = {
-            file.name: _state(file, stored if file == chosen else None)
-            for file in (*directory.steps().values(), directory.best)
-            if file.exists()
-        }
+        facts["checkpoints"] = states
     facts["best_validation_loss"] = stored.progress.best_loss
     facts["training_seconds"] = round(stored.progress.seconds, 3)
     stored.build_model()
     return facts | _costs(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens)
 
 
-def _state(file: Path, read: Checkpoint | None) -> str:
-    """How a checkpoint is, which may have been read already."""
+def _state(file: Path, stored: Checkpoint | None) -> str:
+    """Whether a checkpoint is intact; without `stored`, what is in it, it is read now."""
     try:
-        read = read or read_checkpoint(file, everything=True)
+        stored = stored or read_checkpoint(file, everything=True)
     except CheckpointError as error:
         return f"damaged ({error})"
-    return f"intact, {size(file.stat().st_size)}" + (", resumable" if read.moments else "")
+    return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")
 
 
 def facts_of_config(config: Config, console: Console) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def info(*, path: str | None, checkpoint: str | None, json: bool, quiet: bool) -
         asked = read_config(path)
     with importing_torch():
         from gpt_cli.cli.work.facts import facts_of_config, facts_of_run
-    facts = facts_of_run(target, asked) if isinstance(asked, Path) else facts_of_config(asked, console)
+    facts = facts_of_run(target, asked, console) if isinstance(asked, Path) else facts_of_config(asked, console)
     if json:
         console.json(facts)
     else:

@@ -38,7 +38,7 @@ def sample(
     """Continue prompts and print the continuations."""
     given = locals()
     ahead = ReadingAhead(find_header(run, checkpoint).path)
-    with sharing(threads) as shared:
+    with sharing() as shared:
         with importing_torch():
             from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
         shared.remark(Console(quiet).notice)

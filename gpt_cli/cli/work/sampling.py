@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import load
-from gpt_cli.checkpoints.verified import Read
+from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console, colourful, size
@@ -47,7 +47,7 @@ def sample_and_show(
     threads: int | None,
     json: bool,
     quiet: bool,
-    read: Read,
+    read: ReadVerified,
 ) -> None:
     """Continue prompts and print the continuations; `read` may have read the checkpoint ahead."""
     console = Console(quiet)

@@ -47,7 +47,7 @@ def train(
     }
     request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
 
-    with sharing(request.config.train.threads) as shared:
+    with sharing() as shared:
         # after the request, so that a mistake in it is reported before torch is loaded
         with importing_torch():
             from gpt_cli.cli.work.training import train_and_show
