@@ -68,13 +68,13 @@ def _seconds(run: Callable[[], object]) -> float:
 @contextlib.contextmanager
 def busy_programs(number: int) -> Iterator[None]:
     """So many programs that keep a core busy each, until the context or this process ends."""
-    # in a session of their own, which Ctrl-C does not reach; an orphan has another parent
+    # in a group that Ctrl-C does not reach, but in this session: Linux divides cores among sessions first
     code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
     nowhere = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:
         for _ in range(number):
             program = subprocess.Popen(
-                [sys.executable, "-c", code], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+                [sys.executable, "-c", code], stdin=nowhere, stdout=nowhere, stderr=nowhere, process_group=0
             )
             stack.callback(program.wait)
             stack.callback(program.kill)
