@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config.reading import read_config
@@ -28,18 +30,24 @@ def bench(
     console = Console(quiet)
     config = config or ("multi-head" if attention else "small")
     asked = read_config(config, settings or (), {"train.threads": ("--threads", threads)})
-    wanted = {"rounds": rounds, "tokens": tokens, "device": device, "json": json}
     if busy is not None:
         if (variable := chosen_by_user()) is not None:
             sentence = "it fixes how threads wait, and --busy compares two ways; unset it"
             raise UsageError(variable, sentence, hint=f"env -u {variable} gpt bench --busy {busy}")
         if read_usage() is None:
             raise EnvironmentFailure("--busy", "this system does not report what other programs use, as Linux does")
+    # beside busy programs the comparison itself says how threads wait
+    with sharing(console.notice) if busy is None else contextlib.nullcontext():
         with importing_torch():
-            from gpt_cli.cli.work.benching import bench_beside  # only now torch
-        bench_beside(asked, config, console, num_programs=busy, **wanted)
-        return
-    with sharing(console.notice):
-        with importing_torch():
-            from gpt_cli.cli.work.benching import bench_and_show
-        bench_and_show(asked, config, console, attention=attention, **wanted)
+            from gpt_cli.cli.work.benching import bench_and_show  # only now torch
+        bench_and_show(
+            asked,
+            config,
+            console,
+            attention=attention,
+            busy=busy,
+            rounds=rounds,
+            tokens=tokens,
+            device=device,
+            json=json,
+        )

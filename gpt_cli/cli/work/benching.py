@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ def bench_and_show(
     console: Console,
     *,
     attention: bool,
+    busy: int | None,
     rounds: int,
     tokens: int,
     device: str | None,
@@ -46,40 +48,13 @@ def bench_and_show(
 ) -> None:
     """Print the tables of a config of this name as they are ready, or with `json` all timings at the end."""
     where, about = _machine(asked, name, device, rounds)
-    compare = _compare_attention if attention else _compare_with_roof
+    if busy is not None:
+        compare = partial(_compare_beside, busy)
+    else:
+        compare = _compare_attention if attention else _compare_with_roof
     found = compare(asked, where, about, tokens, console, (lambda _: None) if json else console.result)
     if json:
         console.json(found)
-
-
-def bench_beside(
-    asked: Config,
-    name: str,
-    console: Console,
-    *,
-    num_programs: int,
-    rounds: int,
-    tokens: int,
-    device: str | None,
-    json: bool,
-) -> None:
-    """Print how fast training and sampling are beside programs that keep cores busy, or with `json` the same."""
-    where, about = _machine(asked, name, device, rounds)
-    with console.working("building models"):
-        variants = training_variants(asked, where)[-1:] + sampling_variants(asked, where, tokens)
-    works = [variant for variant in variants if variant.name in ("gpt train", "gpt sample")]
-    with _announcing(console)("beside busy programs", NUM_WAYS * len(works) * (rounds + 1), "runs") as count:
-        found = compare_beside(works, num_programs, rounds, count)
-    left = share_left(cores(), about["threads"], num_programs)
-    if json:
-        console.json({**about, "programs": num_programs, "share_left": left, "work": [asdict(each) for each in found]})
-        return
-    console.result(
-        f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
-        f"{counted(rounds, 'round')}\n"
-        f"{name} beside {counted(num_programs, 'busy program')}: speed as a share of that alone, "
-        f"where {left:.0%} of the cores is left\n{_beside(found, left)}"
-    )
 
 
 def _machine(asked: Config, name: str, device: str | None, rounds: int) -> tuple[torch.device, dict[str, Any]]:
@@ -96,6 +71,13 @@ def _machine(asked: Config, name: str, device: str | None, rounds: int) -> tuple
         "rounds": rounds,
     }
     return where, about
+
+
+def _heading(about: dict[str, Any]) -> str:
+    return (
+        f"{about['processor']}, {about['device']}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
+        f"{counted(about['rounds'], 'round')}"
+    )
 
 
 def _announcing(console: Console) -> Counting:
@@ -119,10 +101,7 @@ def _compare_with_roof(
     with counting("the roof", 3 * (rounds + 1), "rounds") as count:
         roof = measure_roof(where, rounds, count)
     rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in roof.flops.items())
-    print_table(
-        f"{about['processor']}, {where}, {counted(about['threads'], 'thread')}, torch {about['torch']}, "
-        f"{counted(rounds, 'round')}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n"
-    )
+    print_table(f"{_heading(about)}\nroof: {rates}, reading {roof.bytes_read / 1e9:,.1f} GB/s\n")
     with console.working("building models to train"):
         variants = training_variants(asked, where)
     with counting("training", len(variants) * (rounds + 1), "runs") as count:
@@ -147,6 +126,30 @@ def _compare_with_roof(
         "roof": asdict(roof),
         **{name: [asdict(each) for each in found] for name, found in timings.items()},
     }
+
+
+def _compare_beside(
+    num_programs: int,
+    asked: Config,
+    where: torch.device,
+    about: dict[str, Any],
+    tokens: int,
+    console: Console,
+    print_table: Print,
+) -> dict[str, Any]:
+    """Training and sampling alone, and beside programs that keep cores busy; prints the table."""
+    with console.working("building models"):
+        variants = training_variants(asked, where)[-1:] + sampling_variants(asked, where, tokens)
+    works = [variant for variant in variants if variant.name in ("gpt train", "gpt sample")]
+    with _announcing(console)("beside busy programs", NUM_WAYS * len(works) * (about["rounds"] + 1), "runs") as count:
+        found = compare_beside(works, num_programs, about["rounds"], count)
+    left = share_left(cores(), about["threads"], num_programs)
+    print_table(
+        f"{_heading(about)}\n"
+        f"{about['config']} beside {counted(num_programs, 'busy program')}: speed as a share of that alone, "
+        f"where {left:.0%} of the cores is left\n{_beside(found, left)}"
+    )
+    return {**about, "programs": num_programs, "share_left": left, "work": [asdict(each) for each in found]}
 
 
 def _compare_attention(
