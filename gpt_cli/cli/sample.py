@@ -25,13 +25,13 @@ def sample(
         typer.Option(metavar="N", parser=options.NEW_TOKENS, help="How many tokens to add."),
     ] = 200,
     temperature: Annotated[
-        float,
+        float | None,
         typer.Option(
             metavar="X",
             parser=options.TEMPERATURE,
-            help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy.",
+            help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy. Default: 0.8.",
         ),
-    ] = 0.8,
+    ] = None,
     top_k: Annotated[
         int | None,
         typer.Option(

@@ -9,7 +9,7 @@ import pytest
 from support.helpers import RunCommand, run_command
 
 import gpt_cli.cli.app as app
-from gpt_cli.cli.work import sampling as sample_module
+from gpt_cli.cli.work import sample as sample_module
 
 TRANSCRIPT = r"""
 $ gpt trian

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import RunCommand, overflow
+from support.helpers import RunCommand, overflow, without_torch
 
 from gpt_cli.cli.work.evaluating import coloured_text
 from gpt_cli.text.tokenizer import ByteTokenizer
@@ -158,21 +158,22 @@ def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> 
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "error"),
+    ("flags", "error"),
     [
-        ("--stride 33", 2, "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
-        ("--stride 0", 2, '--stride: "0" is not allowed; use a whole number from 1'),
-        (
-            "--per-token --run runs/smoke --run runs/smoke",
-            2,
-            "--per-token: it shows one run, and --run names 2; name one",
-        ),
-        ("--data one.txt", 3, "--data: the text is one token long, so there is nothing to predict"),
+        ("--stride 33", "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
+        ("--stride 0", '--stride: "0" is not allowed; use a whole number from 1'),
+        ("--per-token --run runs/smoke --run runs/smoke", "--per-token: it shows one run, and --run names 2; name one"),
     ],
 )
-def test_a_measurement_that_is_impossible_is_refused(
-    copied: Path, run: RunCommand, here: Path, flags: str, code: int, error: str
+def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(
+    smoke_run: Path, flags: str, error: str
 ) -> None:
+    done = without_torch("eval", *flags.split())
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {error}\n")
+
+
+def test_a_text_of_one_token_is_refused(copied: Path, run: RunCommand, here: Path) -> None:
     (here / "one.txt").write_text("a")
-    outcome = run("eval", *flags.split())
-    assert (outcome.code, outcome.err) == (code, f"error: {error}\n")
+    outcome = run("eval", "--data", "one.txt")
+    sentence = "--data: the text is one token long, so there is nothing to predict"
+    assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")

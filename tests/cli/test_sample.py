@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, overflow
+from support.helpers import RunCommand, overflow, without_torch
 
 import gpt_cli
 
@@ -45,6 +45,7 @@ def test_greedy_is_temperature_zero_and_top_k_one(smoke_run: Path, run: RunComma
         for options in (
             ["--greedy"],
             ["--temperature", "0"],
+            ["--greedy", "--temperature", "0"],
             ["--top-k", "1"],
             ["--top_k", "1", "--temperature", "2"],
         )
@@ -114,12 +115,42 @@ def test_a_stop_ends_the_text_before_it_streamed_or_not(smoke_run: Path, run: Ru
         (["--temperature", "nan"], '--temperature: "nan" is not allowed; use a number from 0'),
         (["--temperature", "inf"], '--temperature: "inf" is not allowed; use a number from 0'),
         (["--top-k", "-1"], '--top-k: "-1" is not allowed; use a whole number from 0'),
-        (["--stop", ""], "--stop: the text is empty; name the text before which a sample ends"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(smoke_run: Path, run: RunCommand, flags: list[str], error: str) -> None:
     outcome = run("sample", "--prompt", "The", *flags)
     assert (outcome.code, outcome.err) == (2, f"error: {error}\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "error"),
+    [
+        (["--prompt", "x", "--stop", ""], 2, "--stop: the text is empty; name the text before which a sample ends"),
+        (
+            ["--prompt", "x", "--greedy", "--temperature", "0.8"],
+            2,
+            "--temperature: --greedy always takes the likeliest token; leave one of them out",
+        ),
+        (
+            ["--prompt", "x", "--prompt-file", "x.txt"],
+            2,
+            "--prompt-file: a prompt comes from --prompt or from --prompt-file; leave one of them out",
+        ),
+        (["--prompt-file", "nowhere.txt"], 3, '"nowhere.txt": there is no such file'),
+    ],
+)
+def test_wrong_input_is_refused_before_torch_is_loaded(
+    smoke_run: Path, flags: list[str], code: int, error: str
+) -> None:
+    done = without_torch("sample", *flags)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.splitlines()[0] == f"error: {error}"
+
+
+def test_without_a_temperature_it_is_the_one_that_the_help_names(smoke_run: Path, run: RunCommand) -> None:
+    options = ["sample", "--prompt", "The", "--seed", "3", "--max-new-tokens", "20"]
+    assert run(*options).out == run(*options, "--temperature", "0.8").out != run(*options, "--temperature", "1.5").out
+    assert "Default: 0.8." in " ".join(run("sample", "--help").out.split())
 
 
 @pytest.mark.parametrize(

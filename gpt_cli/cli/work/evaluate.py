@@ -1,4 +1,4 @@
-"""What `gpt eval` does before it loads torch: it refuses a run or checkpoint that does not exist."""
+"""What `gpt eval` does before it loads torch: it refuses what the flags and the headers of the checkpoints rule out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.wanted import MeasurementWanted
+from gpt_cli.errors import UsageError
 from gpt_cli.machine.sharing import sharing
 
 
@@ -30,10 +32,32 @@ def evaluate(
     quiet: bool,
 ) -> None:
     """Measure runs on a text, or each on its own, and print a table of their losses."""
-    given = locals()
-    first, *_ = [find_header(path, checkpoint).path for path in run or [None]]
-    ahead = ReadingAhead(first)
-    with sharing(Console(quiet).notice):
+    runs: list[Path | None] = [*run] if run else [None]
+    if per_token and len(runs) > 1:
+        raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
+    headers = [find_header(path, checkpoint) for path in runs]
+    for header in headers:
+        length = header.config.model.context_length
+        if stride and stride > length:
+            raise UsageError("--stride", f"{header.path} sees {length} tokens; use 1 to {length}")
+    wanted = MeasurementWanted(
+        data=data,
+        runs=runs,
+        checkpoint=checkpoint,
+        stride=stride,
+        per_token=per_token,
+        memorised=memorised,
+        num_samples=num_samples,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        device=device or "auto",
+        dtype=dtype or "float32",
+        quantize=quantize,
+        threads=threads,
+        json=json,
+    )
+    console, ahead = Console(quiet), ReadingAhead(headers[0].path)
+    with sharing(console.notice):
         with importing_torch():
             from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
-        evaluate_and_show(**given, read=ahead.read)
+        evaluate_and_show(wanted, console, ahead.read)

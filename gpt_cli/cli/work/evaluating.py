@@ -7,13 +7,13 @@ import sys
 from dataclasses import asdict
 from itertools import pairwise
 from json import dumps
-from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
-from gpt_cli.errors import DataError, UsageError, shown
+from gpt_cli.cli.work.wanted import MeasurementWanted
+from gpt_cli.errors import DataError, shown
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
@@ -31,46 +31,19 @@ NGRAM = 8  # tokens
 GRADES = ((1, 0), (2, 58), (4, 94), (6, 130), (float("inf"), 124))
 
 
-def evaluate_and_show(
-    *,
-    data: list[str] | None,
-    run: list[Path] | None,
-    checkpoint: str | None,
-    stride: int | None,
-    per_token: bool,
-    memorised: bool,
-    num_samples: int,
-    max_new_tokens: int,
-    seed: int,
-    device: str | None,
-    dtype: str | None,
-    quantize: str | None,
-    threads: int | None,
-    json: bool,
-    quiet: bool,
-    read: ReadVerified,
-) -> None:
+def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVerified) -> None:
     """Measure runs on a text, or each on its own, and print a table of their losses; `read` may have read ahead."""
-    console = Console(quiet)
-    runs: list[Path | None] = [*run] if run else [None]
-    if per_token and len(runs) > 1:
-        raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
-
-    use_threads(threads)
-    where = choose_device(device or "auto")
-    text = read_corpus(data) if data else None
+    use_threads(wanted.threads)
+    where = choose_device(wanted.device)
+    text = read_corpus(wanted.data) if wanted.data else None
     results: list[dict[str, Any]] = []
     texts: set[str] = set()
-    for path in runs:
-        loaded = load(path, checkpoint, console.warn, read)
+    for path in wanted.runs:
+        loaded = load(path, wanted.checkpoint, console.warn, read)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
-        advance = stride or sizes.context_length
-        if advance > sizes.context_length:
-            sentence = f"{loaded.path} sees {sizes.context_length} tokens; use 1 to {sizes.context_length}"
-            raise UsageError("--stride", sentence)
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = _own_text(name, loaded) if text is None or memorised else None
+        own = _own_text(name, loaded) if text is None or wanted.memorised else None
         with console.working("comparing the text with that of the training"):
             same = own is None or _is_text_of(loaded, *own)
         if not same:
@@ -84,32 +57,34 @@ def evaluate_and_show(
         with console.counting("tokenizing", measured.num_characters, "characters") as count:
             ids = encode_documents(measured.documents, tokenizer, count)
         if len(ids) < 2:
-            raise DataError("--data" if data else name, "the text is one token long, so there is nothing to predict")
-        number_type = choose_dtype(dtype or "float32", where, sizes.d_model)
+            place = "--data" if wanted.data else name
+            raise DataError(place, "the text is one token long, so there is nothing to predict")
+        number_type = choose_dtype(wanted.dtype, where, sizes.d_model)
         with console.counting("evaluating", len(ids) - 1, "tokens") as count:
-            model = round_weights(loaded.model) if quantize else loaded.model
-            nats = surprisals(model.to(where), ids, stride=advance, dtype=number_type, count=count)
+            model = round_weights(loaded.model) if wanted.quantize else loaded.model
+            stride = wanted.stride or sizes.context_length
+            nats = surprisals(model.to(where), ids, stride=stride, dtype=number_type, count=count)
         found |= asdict(score(nats, ids, tokenizer, shown(loaded.path)))
-        if memorised:
+        if wanted.memorised:
             assert own
             with console.working("looking for copies of the training text"):
-                found["memorised"] = _memorised(loaded, own[0], num_samples, max_new_tokens, seed)
-        if per_token and json:
+                found["memorised"] = _memorised(loaded, own[0], wanted)
+        if wanted.per_token and wanted.json:
             found["per_token"] = [
                 {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}
                 for i, n in zip(ids[1:], nats, strict=True)
             ]
-        elif per_token:
+        elif wanted.per_token:
             show = coloured_text if colourful(sys.stdout) else _as_table
             console.result(show(tokenizer, ids.tolist(), nats.tolist()))
         results.append(found)
     if len(texts) > 1:
         console.warn("these runs are measured on different texts; --data SOURCE measures all on one")
-    if json:
-        console.json({"data": data, "runs": results})
+    if wanted.json:
+        console.json({"data": wanted.data, "runs": results})
         return
     console.result(_summary(results))
-    for found in results if memorised else []:
+    for found in results if wanted.memorised else []:
         console.result(_about_copies(found["run"], found["memorised"]))
 
 
@@ -143,23 +118,23 @@ def _digest(text: Corpus) -> str:
     return hashlib.sha256("\0".join(text.documents).encode()).hexdigest()
 
 
-def _memorised(loaded: Loaded, training: Corpus, num_samples: int, max_new_tokens: int, seed: int) -> dict[str, Any]:
+def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> dict[str, Any]:
     """What samples share with the text that the run learned from."""
     tokenizer = loaded.tokenizer
     samples = continuations(
         Decoder(loaded.model),
         [[tokenizer.end_of_text]],
         SamplingParameters(temperature=1.0),
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        num_samples=num_samples,
+        seed=wanted.seed,
+        max_new_tokens=wanted.max_new_tokens,
+        num_samples=wanted.num_samples,
         end_of_text=tokenizer.end_of_text,
         where=shown(loaded.path),
     )
     text = "\n".join(training.documents)
     longest = max((longest_shared_run(tokenizer.decode(sample), text) for sample in samples), key=len)
     return {
-        "num_samples": num_samples,
+        "num_samples": wanted.num_samples,
         "longest": longest,
         "longest_length": len(longest),
         "n": NGRAM,

@@ -1,13 +1,19 @@
-"""What `gpt sample` does before it loads torch: it refuses a run or checkpoint that does not exist."""
+"""What `gpt sample` does before it loads torch: it refuses what the flags and the checkpoint's header rule out."""
 
 from __future__ import annotations
 
+import secrets
+import sys
 from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.interactive import SamplingChoices
+from gpt_cli.cli.prompts import prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.wanted import SamplesWanted
+from gpt_cli.errors import UsageError
 from gpt_cli.machine.sharing import sharing
 
 
@@ -18,7 +24,7 @@ def sample(
     run: Path | None,
     checkpoint: str | None,
     max_new_tokens: int,
-    temperature: float,
+    temperature: float | None,
     top_k: int | None,
     top_p: float | None,
     min_p: float | None,
@@ -36,10 +42,43 @@ def sample(
     quiet: bool,
 ) -> None:
     """Continue prompts and print the continuations."""
-    given = locals()
-    ahead = ReadingAhead(find_header(run, checkpoint).path)
+    if not all(stop or []):
+        raise UsageError("--stop", "the text is empty; name the text before which a sample ends")
+    if greedy and temperature:
+        raise UsageError("--temperature", "--greedy always takes the likeliest token; leave one of them out")
+    header = find_header(run, checkpoint)
+    unasked = prompt is None and prompt_file is None and not json
+    interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
+    prompts = [] if interactive else read_prompts(prompt, prompt_file)
+    seed_is_ours = seed is None and not greedy and not interactive
+    choices = {
+        "seed": secrets.randbelow(2**31) if seed_is_ours else seed,
+        "temperature": 0.0 if greedy else 0.8 if temperature is None else temperature,
+        "top-k": top_k,
+        "top-p": top_p,
+        "min-p": min_p,
+        "repetition-penalty": repetition_penalty,
+        "max-new-tokens": max_new_tokens,
+    }
+    wanted = SamplesWanted(
+        prompts=prompts,
+        prompt_source="prompt" if interactive else prompt_source(prompt, prompt_file),
+        run=run,
+        checkpoint=checkpoint,
+        choices=SamplingChoices(choices),
+        seed_is_ours=seed_is_ours,
+        stops=tuple(stop or ()),
+        num_samples=num_samples,
+        stream=stream,
+        device=device or "auto",
+        dtype=dtype or "float32",
+        quantize=quantize,
+        threads=threads,
+        json=json,
+    )
+    console, ahead = Console(quiet), ReadingAhead(header.path)
     with sharing() as shared:
         with importing_torch():
             from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
-        shared.remark(Console(quiet).notice)
-        sample_and_show(**given, read=ahead.read)
+        shared.remark(console.notice)
+        sample_and_show(wanted, console, ahead.read)

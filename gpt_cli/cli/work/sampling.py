@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.interactive import SamplingChoices, converse
-from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompts
+from gpt_cli.cli.prompts import encode_text
 from gpt_cli.cli.terminal import Console, colourful, size
+from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
@@ -24,82 +23,41 @@ from gpt_cli.sampling.streaming import TextStream, printable
 from gpt_cli.text.tokenizer import Tokenizer
 
 
-def sample_and_show(
-    *,
-    prompt: str | None,
-    prompt_file: Path | None,
-    run: Path | None,
-    checkpoint: str | None,
-    max_new_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    min_p: float | None,
-    repetition_penalty: float,
-    stop: list[str] | None,
-    num_samples: int,
-    seed: int | None,
-    greedy: bool,
-    stream: bool,
-    device: str | None,
-    dtype: str | None,
-    quantize: str | None,
-    threads: int | None,
-    json: bool,
-    quiet: bool,
-    read: ReadVerified,
-) -> None:
+def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified) -> None:
     """Continue prompts and print the continuations; `read` may have read the checkpoint ahead."""
-    console = Console(quiet)
-    if not all(stop or []):
-        raise UsageError("--stop", "the text is empty; name the text before which a sample ends")
-    unasked = prompt is None and prompt_file is None and not json
-    interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
-    prompts = [] if interactive else read_prompts(prompt, prompt_file)
-
-    use_threads(threads)
-    where = choose_device(device or "auto")
-    if quantize and where.type != "cpu":
-        raise UsageError("--quantize", f"{quantize} works on processors only, not on {where}", hint="--device cpu")
-    loaded = load(run, checkpoint, console.warn, read)
-    if seed is None and not greedy and not interactive:
-        seed = secrets.randbelow(2**31)
+    use_threads(wanted.threads)
+    where = choose_device(wanted.device)
+    if wanted.quantize and where.type != "cpu":
+        wrong = f"{wanted.quantize} works on processors only, not on {where}"
+        raise UsageError("--quantize", wrong, hint="--device cpu")
+    loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
+    prompts, choices, seed = wanted.prompts, wanted.choices, wanted.choices.values["seed"]
+    if wanted.seed_is_ours:
         console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
-    choices = SamplingChoices(
-        {
-            "seed": seed,
-            "temperature": 0.0 if greedy else temperature,
-            "top-k": top_k,
-            "top-p": top_p,
-            "min-p": min_p,
-            "repetition-penalty": repetition_penalty,
-            "max-new-tokens": max_new_tokens,
-        }
-    )
-    chosen = product_dtype(choose_dtype(dtype or "float32", where, loaded.config.model.d_model))
-    num_rows = max(1, len(prompts)) * num_samples
-    decoder = Decoder(loaded.model.to(where), chosen, int8=quantize is not None, num_rows=num_rows)
+    chosen = product_dtype(choose_dtype(wanted.dtype, where, loaded.config.model.d_model))
+    num_rows = max(1, len(prompts)) * wanted.num_samples
+    decoder = Decoder(loaded.model.to(where), chosen, int8=wanted.quantize is not None, num_rows=num_rows)
     sampling = _Sampling(
         console=console,
         tokenizer=loaded.tokenizer,
         decoder=decoder,
         where=shown(loaded.path),
-        stops=tuple(stop or ()),
-        num_samples=num_samples,
-        prompt_source="prompt" if interactive else prompt_source(prompt, prompt_file),
+        stops=wanted.stops,
+        num_samples=wanted.num_samples,
+        prompt_source=wanted.prompt_source,
     )
-    if interactive:
+    if not prompts:
         converse(console, choices, lambda line, choices: sampling.show([line], choices))
-    elif len(prompts) * num_samples == 1 and stream and not json:
-        _echo_prompt(prompts[0], quiet)
+    elif num_rows == 1 and wanted.stream and not wanted.json:
+        _echo_prompt(prompts[0], console.quiet)
         sampling.show(prompts, choices)
     else:
-        with console.counting("sampling", max_new_tokens, "tokens") as count:
+        with console.counting("sampling", choices.values["max-new-tokens"], "tokens") as count:
             rows = sampling.rows(prompts, choices, count=count)
-        if json:
+        if wanted.json:
             samples = [row.as_dict() for row in rows]
             for number, found in enumerate(samples if len(prompts) > 1 else []):
-                found["prompt"] = prompts[number // num_samples]
+                found["prompt"] = prompts[number // wanted.num_samples]
             about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
             console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
         else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpt_cli.cli.interactive import SamplingChoices
+
 STDOUT = Path("-")
 
 
@@ -51,3 +53,43 @@ class StudyWanted:
     name: str
     run: Path | None
     checkpoint: str | None
+
+
+@dataclass(frozen=True)
+class SamplesWanted:
+    """Continuations of prompts; without prompts, of the lines that the user types."""
+
+    prompts: list[str]
+    prompt_source: str
+    run: Path | None
+    checkpoint: str | None
+    choices: SamplingChoices
+    seed_is_ours: bool  # the user named none, so the command shows the one it chose
+    stops: tuple[str, ...]
+    num_samples: int
+    stream: bool
+    device: str
+    dtype: str
+    quantize: str | None
+    threads: int | None
+    json: bool
+
+
+@dataclass(frozen=True)
+class MeasurementWanted:
+    """The losses of runs on one text, or of each run on its own, checked against the flags and the headers alone."""
+
+    data: list[str] | None
+    runs: list[Path | None]  # None: the newest
+    checkpoint: str | None
+    stride: int | None
+    per_token: bool
+    memorised: bool
+    num_samples: int  # this and the next two are for `memorised`
+    max_new_tokens: int
+    seed: int
+    device: str
+    dtype: str
+    quantize: str | None
+    threads: int | None
+    json: bool
