@@ -9,7 +9,7 @@ import platformdirs
 import pytest
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.files import cache_directory, read_bytes, write_durably
+from gpt_cli.files import cache_directory, read_bytes, reading, write_durably
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -49,6 +49,26 @@ def test_what_is_not_a_regular_file_is_neither_replaced_nor_waited_for(tmp_path:
         with pytest.raises(DataError):
             read_bytes(path, DataError)
     assert time.monotonic() - started < 5
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    with pytest.raises(DataError, match="changed while gpt read it"), reading(path, DataError):
+        os.utime(path, ns=(0, 0))  # as writing does, where the file system's clock is not too slow to show it
+
+
+def test_a_disk_that_breaks_while_a_file_is_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    with pytest.raises(DataError, match="input/output error"), reading(path, DataError):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux has files that tell no size")
+def test_a_file_without_a_size_is_not_read_on(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="changed while gpt read it"):
+        read_bytes(Path("/proc/self/status"), DataError)
 
 
 def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.files import read_bytes
+from gpt_cli.files import reading
 from gpt_cli.version import __version__
 
 FORMAT = "gpt-cli checkpoint"
@@ -65,16 +66,23 @@ def read_header(path: Path) -> Header:
 
     Raises CheckpointError for a file that is missing, foreign, newer, or shorter or longer than its header says.
     """
-    content = read_bytes(path, CheckpointError, limit=8)
+    with reading(path, CheckpointError) as file:
+        return header_of(file, path)
+
+
+def header_of(file: BinaryIO, path: Path) -> Header:
+    """As `read_header`, of the open file `path`: what a file is judged by before it is read whole."""
+    content = file.read(8)
     if len(content) == 8:
         (length,) = struct.unpack("<Q", content)
-        content = read_bytes(path, CheckpointError, limit=8 + min(length, MAX_HEADER))
-    header = parse_header(content, path)
-    check_size(header, path.stat().st_size)
+        if length <= MAX_HEADER:  # else it is foreign
+            content += file.read(length)
+    header = _parse_header(content, path)
+    check_size(header, os.fstat(file.fileno()).st_size)
     return header
 
 
-def parse_header(content: bytes, path: Path) -> Header:
+def _parse_header(content: bytes, path: Path) -> Header:
     """The header at the beginning of the content of the file `path`. Raises CheckpointError."""
     where = shown(path)
     if content[:2] in _PICKLES:

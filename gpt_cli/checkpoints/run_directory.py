@@ -25,6 +25,7 @@ from gpt_cli.files import (
 )
 
 _OWN = re.compile(r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|config\.yaml|probe")
+_MOST = ("a log of a run", 2**30)
 _SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 
 
@@ -98,7 +99,7 @@ class RunDirectory(RunFiles):
         """The lines of metrics; the last may be cut off."""
         if not self.metrics.exists():
             return []
-        return read_bytes(self.metrics, DataError).decode("utf-8", "replace").split("\n")
+        return _text_of(self.metrics).split("\n")
 
     def _temporaries(self) -> list[Path]:
         return [path for directory in (self.path, self.checkpoints) for path in temporaries(directory, _OWN)]
@@ -119,7 +120,7 @@ class RunDirectory(RunFiles):
 
     def add_sample(self, step: int, text: str) -> None:
         """Add a sample, durably: half of one, unlike half a line of metrics, could not be recognised."""
-        before = read_bytes(self.samples, DataError) if self.samples.exists() else b""
+        before = read_bytes(self.samples, DataError, most=_MOST) if self.samples.exists() else b""
         write_durably(self.samples, [before, f"=== step {step} ===\n{text}\n".encode()])
 
     def rewind(self, step: int) -> None:
@@ -135,9 +136,15 @@ class RunDirectory(RunFiles):
             kept = [line for line in self._lines() if 0 < _step_of(line) <= step]
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
-            text = read_bytes(self.samples, DataError).decode("utf-8", "replace")
+            text = _text_of(self.samples)
             ends = (mark.start() for mark in _SAMPLE_MARK.finditer(text) if int(mark[1]) > step)
             write_durably(self.samples, [text[: next(ends, len(text))].encode()])
+
+
+def _text_of(path: Path) -> str:
+    """The text of metrics or samples, of which bytes may be damaged."""
+    hint = "move it elsewhere; gpt train goes on without it"
+    return read_bytes(path, DataError, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
 def _step_of(line: str) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.header import Header, check_size, parse_header
+from gpt_cli.checkpoints.header import Header, check_size, header_of
 from gpt_cli.errors import CheckpointError
-from gpt_cli.files import Buffer, read_bytes
+from gpt_cli.files import Buffer, reading
 
 BLANK = "0" * 64  # in place of the digest of the weights while it is computed
 OTHER = "use another checkpoint of the run"
@@ -32,8 +32,10 @@ def read_verified(path: Path, *, everything: bool = False) -> Verified:
 
     Raises CheckpointError for a file that is missing, damaged, foreign or newer.
     """
-    content = read_bytes(path, CheckpointError)
-    header = parse_header(content, path)
+    with reading(path, CheckpointError) as file:
+        header = header_of(file, path)  # refuses a foreign file, of whatever size, before it is read
+        file.seek(0)
+        content = file.read(len(header.content) + header.num_data_bytes)
     check_size(header, len(content))
     metadata, data = header.metadata, memoryview(content)[len(header.content) :]
     blank = header.content.replace(metadata["digest_weights"].encode(), BLANK.encode(), 1)

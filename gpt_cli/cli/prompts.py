@@ -24,7 +24,7 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt is not None and prompt_file is not None:
         raise UsageError("--prompt-file", "a prompt comes from --prompt or from --prompt-file; leave one of them out")
     if prompt_file is not None:
-        return _decoded(read_bytes(prompt_file, DataError, limit=MAX_BYTES + 1), str(prompt_file))
+        return _decoded(read_bytes(prompt_file, DataError, most=("a prompt", MAX_BYTES)), str(prompt_file))
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and sys.stdin.isatty():
@@ -33,7 +33,10 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
             "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
             hint="--prompt 'The value of'",
         )
-    return _decoded(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin")
+    content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise DataError("stdin", f"a prompt has at most {MAX_BYTES:,} bytes, and this one has more")
+    return _decoded(content, "stdin")
 
 
 def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
@@ -89,6 +92,4 @@ def encode_prompt(
 
 
 def _decoded(content: bytes, where: str) -> str:
-    if len(content) > MAX_BYTES:
-        raise DataError(where, f"a prompt has at most {MAX_BYTES:,} bytes, and this one has more")
     return decode_utf8(content, where).removesuffix("\n").removesuffix("\r")

@@ -32,9 +32,7 @@ class Document:
 
 def read_text(path: Path) -> str:
     """The text of a small UTF-8 file; raises UsageError for a file that is missing, too large or not UTF-8."""
-    content = read_bytes(path, UsageError)
-    if len(content) > MAX_BYTES:
-        raise UsageError(shown(path), f"a config has at most {MAX_BYTES:,} bytes, but this file has {len(content):,}")
+    content = read_bytes(path, UsageError, most=("a config", MAX_BYTES))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         real = getattr(verified, name)
         monkeypatch.setattr(verified, name, lambda *given, **named: (found.append(name), real(*given, **named))[1])
 
-    count("read_bytes")
+    count("reading")
     count("digest")
     return found
 
@@ -47,18 +47,18 @@ def test_a_command_reads_and_verifies_a_file_once(
     smoke_run: Path, run: RunCommand, calls: list[str], command: str
 ) -> None:
     assert run(command, "--run", str(smoke_run), *COMMANDS[command], "--quiet").code == 0
-    assert calls == ["read_bytes", "digest"]
+    assert calls == ["reading", "digest"]
 
 
 def test_the_file_is_read_before_anyone_asks_for_it(smoke_run: Path, calls: list[str]) -> None:
     path = smoke_run / "checkpoints" / "best.safetensors"
     reading = ReadingAhead(path)
     reading._thread.join()
-    assert calls == ["read_bytes", "digest"]
+    assert calls == ["reading", "digest"]
     reading.read(path)
-    assert calls == ["read_bytes", "digest"]
+    assert calls == ["reading", "digest"]
     reading.read(path)
-    assert calls == ["read_bytes", "digest"] * 2  # nothing is kept for a second look
+    assert calls == ["reading", "digest"] * 2  # nothing is kept for a second look
 
 
 @pytest.mark.parametrize("wrong", ["damaged", "truncated", "foreign", "missing", "directory"])
