@@ -8,6 +8,7 @@ disturbs another.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,13 +23,18 @@ def stream_key(seed: int, *names: str | int) -> int:
 
 
 def random_words(key: int, start: int, count: int) -> np.ndarray:
-    """Words start..start+count of the stream `key`: uint32 [count], two keyed rounds of lowbias32.
+    """Words start..start+count of the stream `key`: uint32 [count].
 
     For one key the map from position to word is one to one on 32 bits.
     """
     words = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
-    for half in (key & 0xFFFFFFFF, key >> 32):
-        words += np.uint32(half)
+    return _mixed(words, (key & 0xFFFFFFFF, key >> 32))
+
+
+def _mixed(words: np.ndarray, keys: Sequence[int]) -> np.ndarray:
+    """A round of lowbias32 for each 32-bit key, in place: uint32 [N]."""
+    for key in keys:
+        words += np.uint32(key)
         for shift, multiplier in zip((16, 15), MULTIPLIERS, strict=True):
             words ^= words >> np.uint32(shift)
             words *= np.uint32(multiplier)
@@ -45,3 +51,30 @@ def signed(number: int, bits: int) -> int:
 def permutation(key: int, count: int) -> np.ndarray:
     """The numbers 0..count-1 in an order that depends on `key`: int64 [count]."""
     return np.argsort(random_words(key, 0, count), kind="stable")
+
+
+def permuted(key: int, places: np.ndarray, count: int) -> np.ndarray:
+    """The numbers at some places of a permutation of 0..count-1 that is never listed: int64 [N] -> [N].
+
+    A Feistel network permutes the numbers of so many bits (Luby and Rackoff 1988); a result of `count` or more is
+    permuted again until it is smaller (cycle walking, Black and Rogaway 2002), less than once on average.
+    """
+    assert 0 < count <= 2**62
+    bits = (count - 1).bit_length()
+    keys = random_words(key, 0, 4)
+    found = places.astype(np.uint64)
+    outside = np.arange(len(found))
+    while len(outside):
+        found[outside] = _feistel(keys, found[outside], bits)
+        outside = outside[found[outside] >= count]
+    return found.astype(np.int64)
+
+
+def _feistel(keys: np.ndarray, numbers: np.ndarray, bits: int) -> np.ndarray:
+    """A permutation of the numbers below 2**bits: each round changes one half of the bits as the other half says."""
+    num_low = bits // 2
+    low, high = numbers & np.uint64(2**num_low - 1), numbers >> np.uint64(num_low)
+    for first, second in keys.reshape(2, 2):
+        high ^= _mixed(low.astype(np.uint32), [first]) & np.uint64(2 ** (bits - num_low) - 1)
+        low ^= _mixed(high.astype(np.uint32), [second]) & np.uint64(2**num_low - 1)
+    return high << np.uint64(num_low) | low

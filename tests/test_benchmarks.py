@@ -1,13 +1,16 @@
 import json
+import os
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.helpers import CORPUS_TEXT
 
-from benchmarks import saving, shakespeare
+from benchmarks import corpus, saving, shakespeare, whole_texts
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 
 
 def test_the_benchmark_of_saving_gives_its_share(
@@ -46,3 +49,47 @@ def test_the_plain_trainer_learns() -> None:
     trainer = shakespeare.PlainTrainer(CORPUS_TEXT)
     losses = [trainer.step() for _ in range(20)]
     assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_benchmark_of_large_texts_compares_with_the_whole_text_in_memory(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.txt").write_text(CORPUS_TEXT)
+    # the ids of 2.5 MB go to the cache, from which batches are read
+    sizes = ["--megabytes", "0.1", "--large", "2.5", "--files", "3", "--rounds", "1"]
+    monkeypatch.setattr(sys, "argv", ["corpus", *sizes, "--config", "smoke", "--data", "a.txt", "--json"])
+    cache = os.environ["XDG_CACHE_HOME"]
+    corpus.main()
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    figures = {(row["work"], row["form"]): row["figure"] for row in rows}
+    ratios = {(row["work"], row["form"]): row["ratio"] for row in rows}
+    before = "whole text in memory"
+    for work in ("one pass", "tokenizing, byte"):  # faster is more MB/s
+        form = "gpt" if work == "one pass" else "gpt, 1 core"
+        assert ratios[work, form] == pytest.approx(figures[work, form] / figures[work, before])
+    for work in ("first start, 0.1 MB", "next start, 3 files"):  # and fewer seconds
+        assert ratios[work, "gpt"] == pytest.approx(figures[work, before] / figures[work, "gpt"])
+    assert figures["peak memory", "imports alone"] < figures["peak memory", "gpt, 2.5 MB"]
+    for form in ("np.memmap", "gpt", "gpt, not announced", "ids in memory"):
+        share = 100 * figures["reading a batch", form] / figures["a step", "smoke"]
+        assert figures["share of a step", form] == pytest.approx(share)
+    assert [path.name for path in here.iterdir()] == ["a.txt"]
+    assert os.environ["XDG_CACHE_HOME"] == cache
+
+
+def test_the_text_of_a_benchmark_is_its_lines_in_new_orders(here: Path) -> None:
+    corpus.write_text(Path("text.txt"), ["one\n", "two\n", "\u4e09\n"], 31e-6)
+    content = Path("text.txt").read_bytes()
+    assert len(content) == 31
+    lines = content.decode().splitlines()
+    # 12 bytes a repetition; of the last character of the third one there is room for a part
+    assert [sorted(lines[0:3]), sorted(lines[3:6])] == [["one", "two", "\u4e09"]] * 2
+    assert lines[0:6] != lines[0:3] * 2
+
+
+def test_the_plain_path_joins_documents_by_end_of_text() -> None:
+    documents = ["ab", "c"]
+    np.testing.assert_array_equal(whole_texts.encode(documents, ByteTokenizer()), [97, 98, 256, 99])
+    np.testing.assert_array_equal(whole_texts.encode(documents, CharTokenizer("abc")), [0, 1, 3, 2])
+    learned = whole_texts.learn(["abab " * 100], 257 + 3)
+    np.testing.assert_array_equal(whole_texts.encode(["abab"], learned), learned.array("abab"))

@@ -1,6 +1,7 @@
 import numpy as np
+import pytest
 
-from gpt_cli.streams import permutation, random_words, stream_key
+from gpt_cli.streams import permutation, permuted, random_words, stream_key
 
 
 def test_keys_tell_seeds_and_names_apart() -> None:
@@ -33,3 +34,38 @@ def test_a_permutation_visits_everything_once_and_depends_on_its_key() -> None:
     assert sorted(first.tolist()) == list(range(1000))
     assert (first != second).any()
     assert permutation(1, 1).tolist() == [0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 64, 65, 1000, 1_000_003])
+def test_a_permutation_without_a_list_visits_everything_once(count: int) -> None:
+    found = permuted(stream_key(0, "a"), np.arange(count), count)
+    assert found.dtype == np.int64
+    assert (np.sort(found) == np.arange(count)).all()
+
+
+def test_a_permutation_without_a_list_depends_on_its_key_and_on_nothing_else() -> None:
+    first, second = (permuted(stream_key(0, name), np.arange(1000), 1000) for name in "ab")
+    assert np.count_nonzero(first == second) < 10  # one is expected
+    assert permuted(stream_key(0, "a"), np.array([999, 3, 3]), 1000).tolist() == first[[999, 3, 3]].tolist()
+
+
+def test_a_permutation_without_a_list_never_changes() -> None:
+    """Later versions continue runs: change these numbers only with the checkpoint format."""
+    assert permuted(0x0123456789ABCDEF, np.arange(5), 200_000_000).tolist() == [
+        151444006,
+        125426299,
+        69414067,
+        151178293,
+        120396567,
+    ]
+    assert permuted(1, np.array([0, 2**40]), 2**62).tolist() == [2520529153180529760, 3753132312459762824]
+
+
+def test_a_permutation_without_a_list_looks_random() -> None:
+    count = 1_000_003
+    found = permuted(stream_key(7, "x"), np.arange(count), count)
+    # places that are independent are a third of all apart
+    assert np.abs(found - np.arange(count)).mean() == pytest.approx(count / 3, rel=0.005)
+    for distance in (1, 2, 1000):
+        neighbours = np.corrcoef(found[:-distance], found[distance:])[0, 1]
+        assert abs(neighbours) < 5 / count**0.5

@@ -10,7 +10,7 @@ import typer
 from gpt_cli.cli import options
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora, and count what a text contains."
+    no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora; count, prepare and verify texts."
 )
 
 
@@ -39,7 +39,7 @@ def fetch(
     return work(**given)
 
 
-@app.command(epilog="Example: gpt data stats my.txt")
+@app.command(epilog="Example: gpt data stats my.txt, gpt data stats my.txt --config tiny")
 def stats(
     source: Annotated[
         str,
@@ -49,11 +49,60 @@ def stats(
             help="A file, directory, glob, - for stdin, or a name that `gpt data list` prints.",
         ),
     ],
+    config: options.ConfigFile = None,
+    settings: options.SetFlags = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Count the documents, characters, bytes and lines of a text."""
+    """Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens."""
     given = locals()
-    from gpt_cli.cli.work.data import stats as work
+    from gpt_cli.cli.work.stats import stats as work
+
+    return work(**given)
+
+
+@app.command(epilog="Example: gpt data prepare my.jsonl --config tiny")
+def prepare(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE",
+            parser=options.source,
+            help="The text, as gpt train --data names it. Default: that of the config.",
+            show_default=False,
+        ),
+    ] = None,
+    config: options.ConfigFile = None,
+    settings: options.SetFlags = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make the tokenizer and the tokens of a text, so that gpt train with this config starts at once.
+
+    gpt train does the same by itself. A preparation that was stopped goes on where it was.
+    """
+    given = locals()
+    from gpt_cli.cli.work.preparing import prepare as work
+
+    return work(**given)
+
+
+@app.command(epilog="Example: gpt data verify my.jsonl")
+def verify(
+    source: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE", parser=options.source, help="The text, as gpt train --data names it."),
+    ],
+    config: options.ConfigFile = None,
+    settings: options.SetFlags = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Read every byte of a text and of the tokens made from it, and compare them with their digests.
+
+    With --config, the text is read as that config reads it: data.separator, data.text_field and so on.
+    """
+    given = locals()
+    from gpt_cli.cli.work.preparing import verify as work
 
     return work(**given)

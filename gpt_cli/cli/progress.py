@@ -7,10 +7,12 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from tqdm import tqdm
+
+from gpt_cli.cli.amounts import duration, size
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar
 LINE_SECONDS = 10.0
@@ -112,10 +114,26 @@ class Lines(Progress):
             now = time.monotonic()
             if now - self._said_at < LINE_SECONDS:
                 return
-            done = "" if self.total is None else f"{self._done:,} of {self.total:,} {self.unit}"
-            # the time moves where the amount has not
-            passed = "" if self._done > self._said else f"{now - self._began_at:.0f} s"
+            words = [*self._amount(), *self._pace(max(now - self._began_at, 1e-3))]
             self._said_at, self._said = now, self._done
-        self._notice(f"{self.what}: {', '.join(filter(None, (done, passed)))}")
+        self._notice(f"{self.what}: {', '.join(words)}")
+
+    def _amount(self) -> Iterator[str]:
+        if self.total is not None and self.unit == "B":
+            # both in the unit of the total, which is then named once
+            number, unit = size(self.total).split(" ")
+            yield f"{self._done / max(1, self.total) * float(number):.1f} of {number} {unit}"
+        elif self.total is not None:
+            yield f"{self._done:,} of {self.total:,} {self.unit}"
+
+    def _pace(self, seconds: float) -> Iterator[str]:
+        """The time left; where the amount has not moved, how long the work has lasted, which moves."""
+        if self.total is None or self._done == self._said:
+            yield f"{seconds:.0f} s"
+            return
+        if self.unit == "B":
+            yield f"{size(round(self._done / seconds))}/s"
+        if self._done < self.total:
+            yield f"{duration((self.total - self._done) * seconds / self._done)} left"
 
     def end(self) -> None: ...

@@ -11,6 +11,7 @@ from gpt_cli.config.schema import Config
 # kinds that a JSON schema cannot name
 _NOUNS_BY_KEY = {
     "data.source": ["a source of text", "a list of sources"],
+    "data.validation_source": ["a source of text", "a list of sources", "null"],
     "train.device": ["auto", "cpu", "cuda", "cuda:N"],
     "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
 }

@@ -185,10 +185,23 @@ class DataConfig(Section):
         description="one source of text or a list: a file, directory, glob, - for stdin, "
         "or a name that `gpt data list` prints",
     )
+    text_field: Source = Field(
+        default="text", description="field of .jsonl lines, or column of .parquet tables, that contains the text"
+    )
     separator: Separator | None = Field(
         default=None,
         description="text at which documents are split into several, such as \\n\\n for blank lines; "
         "null splits nothing",
+    )
+    skip_bad: Switch = Field(
+        default=False, description="whether files that are damaged or not UTF-8 are left out; else they are errors"
+    )
+    max_expansion: Count = Field(
+        default=200, description="times its size to which a packed file may expand before gpt refuses it"
+    )
+    validation_source: Source | Annotated[list[Source], Field(min_length=1)] | None = Field(
+        default=None,
+        description="text for validation alone, named like source; null takes validation_fraction of the source",
     )
     validation_fraction: Number = Field(
         default=0.1, gt=0, lt=1, description="share of the characters, at the end of the text, kept for validation"
@@ -196,6 +209,11 @@ class DataConfig(Section):
     validation_tokens: Count = Field(
         default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
     )
+
+    def unused_keys(self) -> list[tuple[str, str]]:
+        """Changed keys that have no effect, each with the setting that makes it so."""
+        idle = self._idle("validation_fraction", self.validation_source is None)
+        return [("validation_fraction", "data.validation_source")] if idle else []
 
 
 class TokenizerConfig(Section):

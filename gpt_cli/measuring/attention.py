@@ -10,6 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.callbacks import Counting
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.machine.devices import autocast
@@ -25,7 +26,6 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode_corpus
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.advice import diverged_error, lower_rates
-from gpt_cli.training.callbacks import Counting
 from gpt_cli.training.evaluation import cross_entropy, evaluate
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step

@@ -1,29 +1,114 @@
-"""How much of a model's text is copied from its training text."""
+"""How much of a model's text is copied from its training text, which is read once and never held in memory.
+
+Both searches first compare hashes of runs of n symbols, a million positions at once, and then look at the few
+places that remain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+WINDOW = 2**20  # characters or tokens that are searched at once
+_BASE = 0x9E3779B97F4A7C15  # an odd number has an inverse modulo 2**64
+_INVERSE = pow(_BASE, -1, 2**64)
+_TABLE_BITS = 20
 
-def longest_shared_run(sample: str, text: str) -> str:
-    """The longest run of characters that both contain; the first of several."""
-    longest = ""
-    for start in range(len(sample)):
-        # only longer runs matter, so each length is tried once
-        while start + len(longest) < len(sample) and sample[start : start + len(longest) + 1] in text:
-            longest = sample[start : start + len(longest) + 1]
+
+def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
+    """The longest run of characters that a sample and the text, given in blocks, contain.
+
+    Of several runs the one that comes first in the samples.
+    """
+    places = [(sample, start) for sample in samples for start in range(len(sample))]
+    longest, number_of_longest = "", -1
+    for window in _windows_of_text(text, overlap=max(map(len, samples), default=0) - 1):
+        # only longer runs matter, and equally long ones that come before
+        for number in _places_to_try(samples, window, len(longest)):
+            sample, start = places[number]
+            length = len(longest) + (number >= number_of_longest)
+            while start + length <= len(sample) and sample[start : start + length] in window:
+                longest, number_of_longest = sample[start : start + length], number
+                length += 1
     return longest
 
 
-def copied_share(samples: Sequence[Sequence[int]], training_ids: np.ndarray, n: int) -> float | None:
-    """The share of the samples' n-grams of tokens that the training ids contain; None if no sample has n tokens."""
+def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.ndarray], n: int) -> float | None:
+    """The share of the samples' n-grams of tokens that the training ids, given in chunks, contain.
+
+    None if no sample has n tokens.
+    """
     ngrams = [tuple(sample[i : i + n]) for sample in samples for i in range(len(sample) - n + 1)]
     if not ngrams:
         return None
-    wanted = set(ngrams)
-    first = {ngram[0] for ngram in wanted}
-    starts = np.flatnonzero(np.isin(training_ids[: len(training_ids) - n + 1], list(first)))
-    present = {ngram for ngram in (tuple(training_ids[i : i + n].tolist()) for i in starts) if ngram in wanted}
-    return sum(ngram in present for ngram in ngrams) / len(ngrams)
+    missing = set(ngrams)
+    # the n-grams one after the other: every n-th position begins one
+    hashes = _hashes(np.array(sorted(missing)).reshape(-1), n)[::n]
+    left = np.empty(0, np.int64)
+    for chunk in training_ids:
+        ids = np.concatenate((left, chunk))
+        for start in _where(_hashes(ids, n), hashes):
+            missing.discard(tuple(ids[start : start + n].tolist()))
+        left = ids[max(0, len(ids) - n + 1) :]
+    return sum(ngram not in missing for ngram in ngrams) / len(ngrams)
+
+
+def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
+    """The text in windows of at least WINDOW characters; each begins with the last `overlap` ones of the one before."""
+    kept: list[str] = []
+    num_new = 0
+    for block in blocks:
+        kept.append(block)
+        num_new += len(block)
+        if num_new >= WINDOW:
+            window = "".join(kept)
+            yield window
+            kept, num_new = [window[max(0, len(window) - overlap) :]], 0
+    if num_new:
+        yield "".join(kept)
+
+
+def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]:
+    """Numbers of the places in the samples, taken together, whose first n characters the window may contain."""
+    if n == 0:
+        return range(sum(map(len, samples)))
+    numbers, hashes, first = [], [], 0
+    for sample in samples:
+        hashes.append(_hashes(_codes(sample), n))
+        numbers.append(first + np.arange(len(hashes[-1])))
+        first += len(sample)
+    wanted, found = np.concatenate(hashes), _hashes(_codes(window), n)
+    return np.concatenate(numbers)[np.isin(wanted, found[_where(found, wanted)])].tolist()
+
+
+def _codes(text: str) -> np.ndarray:
+    """The code points of a text: uint32 [characters]."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _hashes(symbols: np.ndarray, n: int) -> np.ndarray:
+    """A hash of the n symbols from each position on: [N] -> uint64 [N - n + 1], empty where there are fewer than n.
+
+    The polynomial of the symbols at _BASE, modulo 2**64, from differences of prefix sums (Karp and Rabin 1987).
+    """
+    length = max(0, len(symbols) - n + 1)
+    sums = np.zeros(len(symbols) + 1, np.uint64)
+    np.cumsum(symbols.astype(np.uint64) * _powers(_BASE, len(symbols)), out=sums[1:])
+    return (sums[n : n + length] - sums[:length]) * _powers(_INVERSE, length)
+
+
+def _powers(base: int, count: int) -> np.ndarray:
+    """1, base, base**2, ... modulo 2**64: uint64 [count]."""
+    powers = np.full(count, base, np.uint64)
+    powers[:1] = 1
+    return np.cumprod(powers)
+
+
+def _where(hashes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The positions of the hashes that are wanted: int64 [hits]."""
+    table = np.zeros(2**_TABLE_BITS, bool)
+    shift = np.uint64(64 - _TABLE_BITS)
+    table[wanted >> shift] = True
+    close = np.flatnonzero(table[hashes >> shift])
+    return close[np.isin(hashes[close], wanted)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +12,11 @@ import torch
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.model.finite import require_finite
+from gpt_cli.text.token_files import Ids, chunks, windows
 from gpt_cli.text.tokenizer import Tokenizer
 
 LOGITS_AT_ONCE = 2**26  # 256 MB in float32
+SUMMED_AT_ONCE = 2**16
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,14 @@ class Score:
 
 def surprisals(
     model: GPT,
-    ids: np.ndarray,
+    ids: Ids,
     *,
     stride: int,
     dtype: str = "float32",
     batch_size: int | None = None,
     count: Callable[[int], object] = lambda _: None,
-) -> np.ndarray:
-    """-log of the chance of each token but the first, in nats: ids [N] -> float64 [N - 1].
+) -> Iterator[np.ndarray]:
+    """-log of the chance of each token but the first, in nats, in order: ids [N] -> float64 arrays, together [N - 1].
 
     Windows of context_length C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
     that a token is predicted from at least C - stride tokens before it, where there are so many. A stride of C is the
@@ -47,25 +49,28 @@ def surprisals(
     assert 1 <= stride <= C
     batch_size = batch_size or max(1, min(16, LOGITS_AT_ONCE // (model.vocab_size * C)))
     num_windows = 1 + max(0, -(-(num_targets - C) // stride))
-    starts = np.arange(num_windows) * stride
-    ends = np.minimum(starts + C, num_targets)
     device = model.token_embedding.weight.device
-    found = np.empty(num_targets)
-    for numbers, chosen in in_batches(ids, starts, ends, batch_size):
-        windows = torch.from_numpy(chosen.astype(np.int64)).to(device)
+    first = 0
+    while first < num_windows:
+        # the last window may be shorter than the others, and is then a batch of its own
+        length = min(C, num_targets - first * stride)
+        whole = 1 + (num_targets - first * stride - length) // stride
+        starts = np.arange(first, min(first + batch_size, first + whole)) * stride
+        batch = torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)).to(device)
         with torch.inference_mode(), autocast(device, dtype):
-            logits = model(windows[:, :-1])
+            logits = model(batch[:, :-1])
         logits = logits.double() if logits.dtype == torch.float64 else logits.float()
-        nats = -logits.log_softmax(dim=-1).gather(-1, windows[:, 1:, None])[..., 0]
-        for number, row in zip(numbers, nats.cpu().double().numpy(), strict=True):
-            known = 0 if number == 0 else int(ends[number - 1] - starts[number])
-            found[starts[number] + known : ends[number]] = row[known:]
-            count(len(row) - known)
-    return found
+        nats = -logits.log_softmax(dim=-1).gather(-1, batch[:, 1:, None])[..., 0]
+        rows = nats.cpu().double().numpy()
+        new = [row[0 if start == 0 else C - stride :] for start, row in zip(starts, rows, strict=True)]
+        for row in new:
+            count(len(row))
+        yield np.concatenate(new)
+        first += len(starts)
 
 
 def in_batches(
-    ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, batch_size: int
+    ids: Ids, starts: np.ndarray, ends: np.ndarray, batch_size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Windows of ids in batches of equal length, the longest first: their numbers [B] and their ids [B, T + 1].
 
@@ -76,7 +81,7 @@ def in_batches(
         numbers = np.flatnonzero(lengths == length)
         for i in range(0, len(numbers), batch_size):
             chosen = numbers[i : i + batch_size]
-            yield chosen, ids[starts[chosen, None] + np.arange(length + 1)]
+            yield chosen, windows(ids, starts[chosen], int(length) + 1)
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
@@ -91,7 +96,34 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
 
 
-def score(nats: np.ndarray, ids: np.ndarray, tokenizer: Tokenizer, where: str = "checkpoint") -> Score:
-    """The means of the surprisals [N - 1] of ids [N]; raises CheckpointError, at `where`, when they are not finite."""
-    require_finite(torch.from_numpy(nats), "surprisals", where)
-    return score_of(float(nats.sum()), len(nats), int(byte_lengths(tokenizer)[ids[1:]].sum()))
+def score(nats: Iterable[np.ndarray], ids: Ids, tokenizer: Tokenizer, where: str = "checkpoint") -> Score:
+    """The means of the surprisals, arrays that are together [N - 1], of ids [N]; no more of them is kept in memory.
+
+    Raises CheckpointError, at `where`, when they are not finite.
+    """
+    lengths = byte_lengths(tokenizer)
+    num_bytes = sum(int(lengths[chunk].sum()) for chunk in chunks(ids)) - int(lengths[ids[:1]].sum())
+    return score_of(_sum(_finite(nats, where), len(ids) - 1), len(ids) - 1, num_bytes)
+
+
+def _finite(nats: Iterable[np.ndarray], where: str) -> Iterator[np.ndarray]:
+    for some in nats:
+        require_finite(torch.from_numpy(some), "surprisals", where)
+        yield some
+
+
+def _sum(arrays: Iterator[np.ndarray], count: int) -> float:
+    """The sum of `count` numbers that come in arrays, halved as numpy halves one array, so equal to its to the bit."""
+    left = np.empty(0)
+
+    def sum_of(count: int) -> float:
+        nonlocal left
+        if count > SUMMED_AT_ONCE:
+            half = count // 2 - count // 2 % 8
+            return sum_of(half) + sum_of(count - half)
+        while len(left) < count:
+            left = np.concatenate((left, next(arrays)))
+        numbers, left = left[:count], left[count:]
+        return float(numbers.sum())
+
+    return sum_of(count)

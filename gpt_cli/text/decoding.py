@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
 from gpt_cli.errors import DataError
 
-_PARQUET = 'export its text column as .jsonl, one {"text": "..."} per line; Parquet is not supported yet'
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # first bytes, with which no text begins -> the format, and how to get text out of it
 _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\x89PNG\r\n": ("a PNG picture", "name a text file"),
@@ -13,8 +17,8 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"%PDF-": ("a PDF document", "extract its text with: pdftotext FILE.pdf FILE.txt"),
     b"\xd0\xcf\x11\xe0": ("an Office document", "save it as plain text, UTF-8"),
     b"PK\x03\x04": ("a zip archive, as .docx and .epub are too", "unzip it, or save the document as plain text, UTF-8"),
-    b"PAR1\x15": ("a Parquet table", _PARQUET),
-    b"\x28\xb5\x2f\xfd": ("Zstandard data", "unpack it with: zstd -d FILE.zst; .zst is not supported yet"),
+    b"PAR1\x15": ("a Parquet table", "let the file name end in .parquet"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard data", "let the file name end in .zst"),
     b"\x1f\x8b": ("gzip data", "let the file name end in .gz"),
     b"BZh91AY&SY": ("bzip2 data", "unpack it with: bunzip2 FILE"),
     b"\xfd7zXZ\0": ("xz data", "unpack it with: unxz FILE"),
@@ -24,16 +28,34 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
 
 
 def decode_utf8(content: bytes, where: str) -> str:
-    """Text from UTF-8 with or without a byte order mark.
+    """Text from UTF-8 with or without a byte order mark; raises DataError as `decoded` does."""
+    return "".join(decoded([content], where))
 
-    Raises DataError that names the format of a file that is not text, or the first byte that is not UTF-8 and its line.
+
+def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[str]:
+    """Text from blocks of UTF-8, with or without a byte order mark; the first has at least 8,192 bytes, or is the last.
+
+    Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or the first byte
+    that is not UTF-8 and its line.
     """
-    if known := _known_format(content):
-        raise DataError(where, f"this is {known[0]}, not text", hint=known[1])
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(content, where, error.start) from None
+    sample, rest, num_bytes, num_lines = b"", b"", 0, 0
+    for number, block in enumerate(chain(blocks, [None])):
+        if number == 0 and block is not None:
+            if known := _known_format(block):
+                raise DataError(where, f"this is {known[0]}, not text", hint=hint or known[1])
+            sample = block[:65536]
+            if block.startswith(_BYTE_ORDER_MARK):
+                block, num_bytes = block[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
+        content = rest + (block or b"")
+        try:
+            text, used = codecs.utf_8_decode(content, "strict", block is None)
+        except UnicodeDecodeError as error:
+            line = num_lines + content.count(b"\n", 0, error.start) + 1
+            raise _not_utf8(content[error.start], num_bytes + error.start, f"{where}: line {line:,}", sample) from None
+        if text:
+            yield text
+        rest = content[used:]
+        num_bytes, num_lines = num_bytes + used, num_lines + content.count(b"\n", 0, used)
 
 
 def is_binary(content: bytes) -> bool:
@@ -45,18 +67,14 @@ def _known_format(content: bytes) -> tuple[str, str] | None:
     return next((found for start, found in _FORMATS.items() if content.startswith(start)), None)
 
 
-def _not_utf8(content: bytes, where: str, at: int) -> DataError:
-    start = at + (3 if content.startswith(b"\xef\xbb\xbf") else 0)
-    line = content.count(b"\n", 0, start) + 1
-    sentence = f"text must be UTF-8, but byte 0x{content[start]:02x} at offset {start:,} is not"
-    encoding = _likely_encoding(content)
-    hint = f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW"
-    return DataError(f"{where}: line {line:,}", sentence, hint=hint)
+def _not_utf8(byte: int, at: int, where: str, sample: bytes) -> DataError:
+    sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"
+    encoding = _likely_encoding(sample)
+    return DataError(where, sentence, hint=f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW")
 
 
-def _likely_encoding(content: bytes) -> str:
+def _likely_encoding(sample: bytes) -> str:
     """A guess for the hint: by the byte order mark, else Chinese text has mostly high bytes, and Latin-1 few."""
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "UTF-16"
-    sample = content[:65536]
     return "GB18030" if sum(byte > 0x7F for byte in sample) > 0.3 * len(sample) else "LATIN1"

@@ -10,14 +10,21 @@ import base64
 import hashlib
 import json
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
+from gpt_cli.streams import random_words, stream_key
+from gpt_cli.text.blocks import Block, in_pieces, pieces
+from gpt_cli.text.corpus import Corpus
 
 if TYPE_CHECKING:
     import tiktoken
@@ -25,20 +32,12 @@ if TYPE_CHECKING:
 END_OF_TEXT = "<|endoftext|>"
 # words with their leading space, up to three digits, runs of marks, white space
 WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
-MAX_PIECE = 32_768
 NETWORK_TIMEOUT = 8  # seconds
-
-
-def pieces(text: str) -> Iterator[str]:
-    """Text in pieces of at most MAX_PIECE characters, cut after a newline where there is one."""
-    start = 0
-    while len(text) - start > MAX_PIECE:
-        newline = text.rfind("\n", start, start + MAX_PIECE)
-        end = newline + 1 if newline >= 0 else start + MAX_PIECE
-        yield text[start:end]
-        start = end
-    yield text[start:]
+# byte pairs of a larger text are learned from a sample: the library counts pairs in 32 bits, and would overflow
+SAMPLE_BYTES = 2**28
+_WORDS_AT_ONCE = 2**12
+_BUFFERED = 64  # pieces that the library holds in memory
+_UNKNOWN = np.uint32(2**32 - 1)
 
 
 class Tokenizer(ABC):
@@ -60,9 +59,13 @@ class Tokenizer(ABC):
         """The sha256 of the whole tokenizer: tokenizers with equal digests encode alike."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
-    @abstractmethod
     def encode(self, text: str) -> list[int]:
         """The ids of a text; raises DataError for a character that the vocabulary lacks."""
+        return self.array(text).tolist()
+
+    @abstractmethod
+    def array(self, text: str) -> np.ndarray:
+        """The ids of a text as an array of unsigned numbers [tokens]; raises DataError as `encode` does."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -95,8 +98,8 @@ class ByteTokenizer(Tokenizer):
     def __init__(self) -> None:
         self.token_bytes = [bytes([byte]) for byte in range(256)]
 
-    def encode(self, text: str) -> list[int]:
-        return list(_utf8(text))
+    def array(self, text: str) -> np.ndarray:
+        return np.frombuffer(_utf8(text), np.uint8)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind}
@@ -110,20 +113,28 @@ class CharTokenizer(Tokenizer):
     def __init__(self, characters: Sequence[str]):
         self.characters = list(characters)
         self.token_bytes = [_utf8(character) for character in self.characters]
-        self.ids = {character: i for i, character in enumerate(self.characters)}
 
-    def encode(self, text: str) -> list[int]:
-        try:
-            return [self.ids[character] for character in text]
-        except KeyError:
-            unknown = [(i, c) for i, c in enumerate(text) if c not in self.ids]
+    def array(self, text: str) -> np.ndarray:
+        ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
+        if (ids == _UNKNOWN).any():
+            known = set(self.characters)
+            unknown = [(i, c) for i, c in enumerate(text) if c not in known]
             named = ", ".join(f"{shown(c)} U+{ord(c):04X} at position {i}" for i, c in unknown[:5])
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             raise DataError(
                 "text",
                 f"this model knows {len(self.characters):,} characters, but not {named}{more}",
                 hint="leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character",
-            ) from None
+            )
+        return ids
+
+    @cached_property
+    def _id_of_code_point(self) -> np.ndarray:
+        """The ids of code points, and one entry more for all that are greater: uint32."""
+        points = code_points("".join(self.characters))
+        ids = np.full(int(points.max(initial=0)) + 2, _UNKNOWN, np.uint32)
+        ids[points] = np.arange(len(points))
+        return ids
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "characters": "".join(self.characters)}
@@ -142,39 +153,80 @@ class BytePairTokenizer(Tokenizer):
         import tiktoken  # only byte pairs need it
 
         ranks = {token: rank for rank, token in enumerate(self.token_bytes)}
-        return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens={})
+        # without a special token tiktoken looks for the empty one everywhere, and takes half as long again; text
+        # never gives it, since none is allowed
+        special = {END_OF_TEXT: self.end_of_text}
+        return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens=special)
 
-    def encode(self, text: str) -> list[int]:
+    def array(self, text: str) -> np.ndarray:
         _utf8(text)
-        return [i for piece in pieces(text) for i in self.encoding.encode_ordinary(piece)]
+        encoded = [self.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in pieces(text)]
+        return encoded[0] if len(encoded) == 1 else np.concatenate([np.empty(0, np.uint32), *encoded])
 
     def to_dict(self) -> dict[str, Any]:
         tokens = " ".join(base64.b64encode(token).decode() for token in self.token_bytes)
         return {"kind": self.kind, "pattern": self.pattern, "tokens": tokens}
 
 
-def make_tokenizer(config: TokenizerConfig, training: Sequence[str], validation: Sequence[str]) -> Tokenizer:
+def make_tokenizer(
+    config: TokenizerConfig, training: Corpus, validation: Corpus, count: Callable[[int], object] = lambda _: None
+) -> Tokenizer:
     """The tokenizer that a config asks for; the kinds bpe and char are made from the text.
 
     Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
-    can be encoded. Raises EnvironmentFailure when a published vocabulary is neither in the cache nor downloadable.
+    can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
+    published vocabulary is neither in the cache nor downloadable.
     """
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind == "char":
-        return CharTokenizer(sorted(set().union(*training, *validation)))
+        return CharTokenizer(_characters(_counted(chain(training.blocks(), validation.blocks()), count)))
     if config.kind == "tiktoken":
         return _published(config.name)
-    return train_byte_pairs(training, config.vocab_size)
+    texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
+    return train_byte_pairs(sample(texts, SAMPLE_BYTES / max(1, training.num_bytes)), config.vocab_size)
 
 
-def train_byte_pairs(documents: Sequence[str], vocab_size: int) -> BytePairTokenizer:
-    """Byte pairs learned from documents: at most vocab_size tokens, end-of-text included."""
+def is_sampled(config: TokenizerConfig, training: Corpus) -> bool:
+    """Whether a tokenizer is learned from a part of the training text only."""
+    return config.kind == "bpe" and training.num_bytes > SAMPLE_BYTES
+
+
+def sample(texts: Iterable[str], share: float) -> Iterator[str]:
+    """About this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
+    if share >= 1:
+        yield from texts
+        return
+    key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
+    for number, text in enumerate(texts):
+        at = number % _WORDS_AT_ONCE
+        if at == 0:
+            chosen = random_words(key, number, _WORDS_AT_ONCE) < share * 2**32
+        if chosen[at]:
+            yield text
+
+
+def _counted(blocks: Iterable[Block], count: Callable[[int], object]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        count(len(block.text.encode("utf-8")))
+
+
+def _characters(blocks: Iterable[Block]) -> list[str]:
+    """All characters of a text, in the order of their code points."""
+    found = np.zeros(sys.maxunicode + 1, bool)
+    for block in blocks:
+        found[code_points(block.text)] = True
+    return [chr(point) for point in np.flatnonzero(found)]
+
+
+def train_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
+    """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included."""
     import rustbpe  # only learning byte pairs needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
-    texts = (piece for document in documents for piece in pieces(document))
-    trainer.train_from_iterator(texts, vocab_size=vocab_size - 1, pattern=WORD_PATTERN)
+    parts = (piece for text in texts for piece in pieces(text))
+    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=WORD_PATTERN)
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
     return BytePairTokenizer("bpe", WORD_PATTERN, [bytes(token) for token, _ in ranked])
 
@@ -197,6 +249,15 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
     if tokenizer is None or tokenizer.to_dict() != stored:
         raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
     return tokenizer
+
+
+def code_points(text: str) -> np.ndarray:
+    """The code point of each character: uint32 [characters]. Raises DataError for half a character."""
+    try:
+        return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    except UnicodeEncodeError:
+        _utf8(text)
+        raise
 
 
 def _utf8(text: str) -> bytes:

@@ -10,27 +10,32 @@ import torch
 from torch import Tensor
 
 from gpt_cli.config import Config
-from gpt_cli.streams import permutation, stream_key
+from gpt_cli.streams import permutation, permuted, stream_key
+from gpt_cli.text.token_files import Ids, TokensOnDisk
+
+# an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
+LISTED_WINDOWS = 2**22
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Training batches, cut on the device that holds the ids: int32 [tokens].
+    """Training batches, cut on the device that holds the ids, int32 [tokens], or read from the disk.
 
     Each epoch cuts the ids into windows of context_length from an offset of its own, and visits the windows
     in an order of its own; both come from the seed and the number of the epoch, so nothing needs saving.
     """
 
-    ids: Tensor
+    ids: Tensor | TokensOnDisk
     context_length: int
     batch_size: int
     seed: int
+    device: str = "cpu"  # of the batches that are read from the disk
 
     @classmethod
-    def of(cls, ids: np.ndarray, config: Config, device: torch.device) -> Batches:
-        """The batches that a config asks for; ids [tokens] are moved to a device."""
-        on_device = torch.from_numpy(ids.astype(np.int32)).to(device)
-        return cls(on_device, config.model.context_length, config.train.batch_size, config.train.seed)
+    def of(cls, ids: Ids, config: Config, device: torch.device) -> Batches:
+        """The batches that a config asks for; ids [tokens] in memory are moved to the device."""
+        moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
+        return cls(moved, config.model.context_length, config.train.batch_size, config.train.seed, str(device))
 
     @property
     def max_offset(self) -> int:
@@ -41,12 +46,26 @@ class Batches:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a step (counted from 0): int64 [B, T] each, targets one token ahead."""
-        device = self.ids.device
-        # only the starts travel to the device, and nobody waits for them, which keeps a GPU busy
-        starts = torch.from_numpy(self.starts(step)).to(device, non_blocking=True)
-        windows = self.ids[starts[:, None] + torch.arange(self.context_length + 1, device=device)].long()
+        """Inputs and targets of a step (counted from 0): int64 [B, T] each, targets one token ahead.
+
+        Raises DataError or EnvironmentFailure when the disk does not give what it should.
+        """
+        windows = self._read(step) if isinstance(self.ids, TokensOnDisk) else self._cut(self.ids, step)
         return windows[:, :-1], windows[:, 1:]
+
+    def _cut(self, ids: Tensor, step: int) -> Tensor:
+        # only the starts travel to the device, and nobody waits for them, which keeps a GPU busy
+        starts = torch.from_numpy(self.starts(step)).to(ids.device, non_blocking=True)
+        return ids[starts[:, None] + torch.arange(self.context_length + 1, device=ids.device)].long()
+
+    def _read(self, step: int) -> Tensor:
+        assert isinstance(self.ids, TokensOnDisk)
+        windows = torch.from_numpy(self.ids.windows(self.starts(step), self.context_length + 1).astype(np.int32))
+        # the disk fetches them while this step is computed
+        self.ids.announce(self.starts(step + 1), self.context_length + 1)
+        if self.device.startswith("cuda"):
+            windows = windows.pin_memory()  # else the copy would wait for the GPU
+        return windows.to(self.device, non_blocking=True).long()
 
     def starts(self, step: int) -> np.ndarray:
         """The first position of each window of a step: int64 [B]."""
@@ -55,13 +74,18 @@ class Batches:
         starts = np.empty(self.batch_size, np.int64)
         for epoch in np.unique(epochs):
             chosen = epochs == epoch
-            ordered = _starts(self.seed, int(epoch), self.windows_per_epoch, self.context_length, self.max_offset)
-            starts[chosen] = ordered[places[chosen]]
+            starts[chosen] = self._starts_of(int(epoch), places[chosen])
         return starts
+
+    def _starts_of(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The first positions of the windows at some places of an epoch's order: int64 [N] -> [N]."""
+        offset = stream_key(self.seed, "offset", epoch) % (self.max_offset + 1)
+        key, count = stream_key(self.seed, "order", epoch), self.windows_per_epoch
+        windows = _order(key, count)[places] if count <= LISTED_WINDOWS else permuted(key, places, count)
+        return offset + windows * self.context_length
 
 
 @lru_cache(maxsize=2)
-def _starts(seed: int, epoch: int, num_windows: int, stride: int, max_offset: int) -> np.ndarray:
-    """The first position of every window of an epoch, in the order of that epoch: int64 [num_windows]."""
-    offset = stream_key(seed, "offset", epoch) % (max_offset + 1)
-    return offset + permutation(stream_key(seed, "order", epoch), num_windows) * stride
+def _order(key: int, count: int) -> np.ndarray:
+    """The windows of an epoch in its order: int64 [count]."""
+    return permutation(key, count)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from gpt_cli.callbacks import Stop
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.sampling.scoring import Score
 from gpt_cli.training.advice import add_what_is_intact, diverged_error, lower_rates, what_is_intact
-from gpt_cli.training.callbacks import Stop
 from gpt_cli.training.due import due, ended_by, is_finished
-from gpt_cli.training.evaluation import evaluate, evaluation_batch_size
+from gpt_cli.training.evaluation import WindowLosses, evaluate, evaluation_batch_size
 from gpt_cli.training.observing import Pace, observe
 from gpt_cli.training.reports import Finished, Report, Saved
 from gpt_cli.training.run import Run
@@ -42,13 +42,13 @@ def train(
     except EnvironmentFailure as error:
         add_what_is_intact(error, run)
         raise
-    closing, best_step = None, None
+    closing = None
     if signal is None:
         try:
-            closing, best_step = _closing_evaluation(run, watcher(stop), count)
+            closing = _closing_evaluation(run, watcher(stop), count)
         except StopAsked as asked_to_stop:  # all is saved: nothing but this figure is lost
             signal = asked_to_stop.signal
-    yield _finished(run, closing, best_step, signal)
+    yield _finished(run, closing, signal)
 
 
 def _steps(run: Run, watch: Callable[..., None], save_asked: Callable[[], bool]) -> Iterator[Report]:
@@ -72,8 +72,16 @@ def _steps(run: Run, watch: Callable[..., None], save_asked: Callable[[], bool])
     return signal
 
 
-def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[int], object]) -> tuple[Score, int]:
-    """The loss of the best weights on the validation text, and their step."""
+@dataclass(frozen=True)
+class _Closing:
+    """The loss of the best weights on the validation text, its standard error where it has one, and their step."""
+
+    score: Score
+    loss_error: float | None
+    best_step: int
+
+
+def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[int], object]) -> _Closing:
 
     def count_and_watch(num_tokens: int) -> None:
         count(num_tokens)
@@ -81,7 +89,8 @@ def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[i
 
     model, best_step = run.best_model()
     count_and_watch(0)
-    closing = evaluate(
+    by_window = WindowLosses()
+    score = evaluate(
         model,
         run.tokenizer,
         run.validation_ids,
@@ -89,11 +98,12 @@ def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[i
         batch_size=evaluation_batch_size(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device),
         dtype=run.config.train.dtype,
         count=count_and_watch,
+        by_window=by_window,
     )
-    return closing, best_step
+    return _Closing(score, by_window.standard_error(), best_step)
 
 
-def _finished(run: Run, closing: Score | None, best_step: int | None, signal: int | None) -> Finished:
+def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finished:
     """The closing figures; those of the closing evaluation are None after a signal."""
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
@@ -103,12 +113,14 @@ def _finished(run: Run, closing: Score | None, best_step: int | None, signal: in
         "tokens": num_tokens,
         "seconds": round(seconds, 3),
         "loss": progress.loss,
-        "validation_loss": closing and closing.loss,
-        "bits_per_byte": closing and closing.bits_per_byte,
+        "validation_loss": closing and closing.score.loss,
+        "validation_loss_error": closing and closing.loss_error,
+        "validation_tokens": closing and closing.score.num_tokens,
+        "bits_per_byte": closing and closing.score.bits_per_byte,
         "tokens_per_second": round(num_tokens / seconds, 1) if seconds else None,
         "parameters": run.state.num_parameters,
         "device": settings.device,
         "dtype": settings.dtype,
         "stopped_by": ended_by(progress, settings) if signal is None else "signal",
     }
-    return Finished(summary, signal, best_step)
+    return Finished(summary, signal, closing and closing.best_step)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 
-import numpy as np
-
+from gpt_cli.callbacks import Counting, Notify, uncounted
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
@@ -15,10 +13,10 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, Usage
 from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model.costs import estimate
-from gpt_cli.text.corpus import Corpus, read_data
 from gpt_cli.text.encoding import EncodedText, encode_corpus
+from gpt_cli.text.reading import SourceCorpus, read_data
+from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.training.callbacks import Counting, Notify, uncounted
 from gpt_cli.training.reports import Prepared
 from gpt_cli.training.request import Request
 from gpt_cli.training.resources import require_memory, require_space
@@ -52,10 +50,9 @@ def prepare(request: Request, *, notice: Notify, warn: Notify, counting: Countin
         notice(f"no checkpoint in {directory.path} yet; starting at step 0")
     config = _config_to_train(request.config, continued, notice, warn)
     require_memory(config, free)
-    corpus = read_data(config.data)
+    corpus = read_data(config.data, counting)
     _remark_on(corpus, notice)
-    with counting("tokenizing", corpus.num_characters, "characters") as count:
-        text = _encode(corpus, config, continued, count)
+    text = _encode(corpus, config, continued, counting, notice)
     if continued is None:
         state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size, text.digest)
     else:
@@ -115,10 +112,10 @@ def _is_long(settings: TrainConfig) -> bool:
     return settings.max_steps >= COMPILE_FROM_STEPS
 
 
-def _remark_on(corpus: Corpus, notice: Notify) -> None:
+def _remark_on(corpus: SourceCorpus, notice: Notify) -> None:
     for line in corpus.notices():
         notice(line)
-    if len(corpus.documents) == 1:
+    if corpus.num_documents == 1:
         notice(
             "the text is a single document, so the model never sees how one begins, and an empty prompt starts in the "
             "middle of a text; data.separator splits a file into documents"
@@ -126,13 +123,13 @@ def _remark_on(corpus: Corpus, notice: Notify) -> None:
 
 
 def _encode(
-    corpus: Corpus, config: Config, continued: Checkpoint | None, count: Callable[[int], object]
+    corpus: SourceCorpus, config: Config, continued: Checkpoint | None, counting: Counting, notice: Notify
 ) -> EncodedText:
     """The ids of the text; raises CheckpointError when they are not those that a run was trained on."""
     if continued is None:
-        return encode_corpus(corpus, config, count=count)
+        return encode_corpus(corpus, config, counting=counting, notice=notice)
     try:
-        text = encode_corpus(corpus, config, continued.tokenizer, count)
+        text = encode_corpus(corpus, config, continued.tokenizer, counting=counting, notice=notice)
     except DataError as error:  # such as a character that the run's own vocabulary lacks
         raise CheckpointError("--resume", f"{OTHER_CORPUS}: {error}", hint=RESTORE_CORPUS) from error
     require_same_text(continued, text.digest)
@@ -154,7 +151,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
     return time_step(state)
 
 
-def _prepared(run: Run, corpus: Corpus, step_seconds: float) -> Prepared:
+def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
     config, settings, state = run.config, run.config.train, run.state
     vocab_size = run.tokenizer.vocab_size
     num_closing = sum(end - start for start, end in run.closing_windows)
@@ -171,7 +168,7 @@ def _prepared(run: Run, corpus: Corpus, step_seconds: float) -> Prepared:
         costs=estimate(
             config.model, run.tokenizer.vocab_size, micro_batch_size=settings.sequences_at_once, dtype=settings.dtype
         ),
-        num_documents=len(corpus.documents),
+        num_documents=corpus.num_documents,
         num_characters=corpus.num_characters,
         num_training_tokens=len(state.batches.ids),
         num_validation_tokens=len(run.validation_ids),
@@ -184,7 +181,7 @@ def _prepared(run: Run, corpus: Corpus, step_seconds: float) -> Prepared:
     )
 
 
-def _first_prompt(tokenizer: Tokenizer, ids: np.ndarray) -> str:
+def _first_prompt(tokenizer: Tokenizer, ids: Ids) -> str:
     """A prompt that the tokenizer takes, of the text's own kind: English, or the beginning of the validation text.
 
     It ends without a space: byte-pair tokenizers put the space at the beginning of the next word.

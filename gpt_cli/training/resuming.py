@@ -14,6 +14,8 @@ from gpt_cli.machine.devices import processor
 FREE_KEYS = frozenset(
     {
         "data.validation_tokens",
+        "data.skip_bad",  # the text itself must be the same
+        "data.max_expansion",
         "train.max_steps",
         "train.max_time",
         "train.micro_batch_size",

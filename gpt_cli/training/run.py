@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
+from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.state import TrainingState
@@ -24,7 +23,7 @@ class Run:
     state: TrainingState
     directory: RunDirectory
     tokenizer: Tokenizer
-    validation_ids: np.ndarray
+    validation_ids: Ids
     saved: Progress | None = None
 
     @property

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
+from gpt_cli.callbacks import Counting, Notify, Stop, uncounted
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.config import Config
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import Sharing, sharing
-from gpt_cli.training.callbacks import Counting, Notify, Stop, uncounted
 from gpt_cli.training.loop import train as train_run
 from gpt_cli.training.preparing import prepare
 from gpt_cli.training.reports import Report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.streams import stream_key
+from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.resuming import environment
@@ -40,14 +40,14 @@ class TrainingState:
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped
 
     @classmethod
-    def at_the_start(cls, config: Config, ids: np.ndarray, vocab_size: int, data_digest: str = "") -> TrainingState:
+    def at_the_start(cls, config: Config, ids: Ids, vocab_size: int, data_digest: str = "") -> TrainingState:
         """A new model on training ids [tokens]; the config is resolved, and its seed decides the weights."""
         generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
         progress = Progress.at_the_start(len(ids), data_digest, environment(config))
         return cls._of(config, ids, GPT(config.model, vocab_size, generator), progress)
 
     @classmethod
-    def continued(cls, config: Config, ids: np.ndarray, checkpoint: Checkpoint) -> TrainingState:
+    def continued(cls, config: Config, ids: Ids, checkpoint: Checkpoint) -> TrainingState:
         """The model of a checkpoint, on the same ids; raises CheckpointError when its tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
@@ -58,7 +58,7 @@ class TrainingState:
         return state
 
     @classmethod
-    def _of(cls, config: Config, ids: np.ndarray, model: GPT, progress: Progress) -> TrainingState:
+    def _of(cls, config: Config, ids: Ids, model: GPT, progress: Progress) -> TrainingState:
         device = torch.device(config.train.device)
         model = model.to(device)
         if config.train.compile == "on":

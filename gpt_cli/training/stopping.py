@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpt_cli.training.callbacks import Stop
+from gpt_cli.callbacks import Stop
 
 
 class StopAsked(Exception):  # noqa: N818 - no error

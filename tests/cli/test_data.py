@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.helpers import RunCommand
+from hypothesis import given
+from hypothesis import strategies as st
+from support.helpers import RunCommand, without_torch
 
-from gpt_cli.text import catalogue
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.cli.work import stats
+from gpt_cli.text import catalogue, encoding, manifest
 
 
 def test_data_list_names_every_corpus(run: RunCommand) -> None:
@@ -24,11 +30,13 @@ def test_data_stats_counts(here: Path, run: RunCommand) -> None:
         "documents": 1,
         "skipped_files": 0,
         "repeated_files": 0,
+        "bad_files": 0,
         "characters": 6,
         "bytes": 10,
         "lines": 2,
         "distinct_characters": 5,
     }
+    assert "bad files" not in run("data", "stats", "a.txt").out
     assert "characters           6" in run("data", "stats", "a.txt").out
 
 
@@ -74,3 +82,223 @@ def test_a_download_that_cannot_be_kept_advises_another_folder(
     assert outcome.err.splitlines()[0].endswith("is not writable")
     assert outcome.err.splitlines()[1] == "hint: gpt data fetch --out DIR"
     assert run("data", "fetch", "lunyu", "--out", "d").out == "d/lunyu.txt\n"
+
+
+@given(st.lists(st.text(max_size=9)))
+def test_characters_are_counted_whatever_they_are(texts: list[str]) -> None:
+    counted = stats.Characters()
+    for text in texts:
+        counted.add(text.encode())
+    whole = "".join(texts)
+    assert {chr(i): n for i, n in enumerate(counted.counts) if n} == {c: whole.count(c) for c in whole}
+
+
+def test_data_stats_counts_what_an_earlier_program_has_surveyed(here: Path, run: RunCommand, kept: None) -> None:
+    write("a.txt", "今天\nab\n")
+    first = run("data", "stats", "a.txt").out
+    assert list((Path(os.environ["XDG_CACHE_HOME"]) / "gpt-cli" / "manifests").iterdir())
+    assert run("data", "stats", "a.txt").out == first
+
+
+def test_data_stats_counts_nothing_of_bad_files(here: Path, run: RunCommand) -> None:
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("ab\n")
+    Path("texts/b.jsonl").write_text('{"text": "cd"}\nno object\n')
+    flags = ["--config", "smoke", "--set", "data.skip_bad=true", "--set", "tokenizer.kind=byte", "--json"]
+    found = json.loads(run("data", "stats", "texts", *flags).out)
+    assert (found["bad_files"], found["characters"], found["distinct_characters"]) == (1, 3, 3)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char", "byte"])
+def test_data_stats_estimates_tokens_from_a_sample(
+    here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A text of 400 kB, of which an eighth is looked at: the estimate is within 5 % of what training would have."""
+    monkeypatch.setattr(stats, "ESTIMATE_BYTES", 50_000)
+    python_docs = catalogue.read_entry(catalogue.ENTRIES["python-docs"])
+    Path("a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in python_docs))
+    flags = ["a.jsonl", "--config", "smoke", "--set", f"tokenizer.kind={kind}", "--json"]
+    estimated, made = (json.loads(run("data", name, *flags).out) for name in ("stats", "prepare"))
+    assert estimated["training_tokens"] == pytest.approx(made["training_tokens"], rel=0.05)
+    assert estimated["vocab_size"] == made["vocab_size"]
+    ratio = estimated["training_tokens"] / estimated["parameters"]
+    assert estimated["tokens_per_parameter"] == pytest.approx(ratio)
+
+
+def test_data_stats_says_that_tokens_are_estimated(here: Path, run: RunCommand) -> None:
+    Path("a.txt").write_text(TEXT)
+    out = run("data", "stats", "a.txt", "--config", "smoke", "--set", "tokenizer.kind=byte").out
+    assert "training tokens       about 9,000\n" in out
+    assert "bytes per token       about 1\n" in out
+
+
+def write(name: str, text: str) -> None:
+    """Write a file that is old enough to be remembered."""
+    Path(name).write_text(text)
+    os.utime(name, (1e9, 1e9))
+
+
+@pytest.fixture
+def kept(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache that keeps short texts and new files too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(encoding, "CACHE_FROM", 100)
+    monkeypatch.setattr(manifest, "REMEMBER_FROM", 1)
+    monkeypatch.setattr(manifest, "RACY_SECONDS", 0)
+
+
+TEXT = "123456789\n" * 1000
+CONFIG = ["--config", "smoke", "--set", "tokenizer.kind=byte"]
+
+
+def prepared(run: RunCommand, *words: str) -> dict[str, Any]:
+    outcome = run("data", "prepare", *words, *CONFIG, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_data_prepare_makes_what_training_reads(smoke_run: Path, run: RunCommand) -> None:
+    stored = read_checkpoint(smoke_run / "checkpoints" / "best.safetensors")
+    made = json.loads(run("data", "prepare", "--config", "smoke", "--json").out)
+    assert made["data_digest"] == stored.progress.data_digest
+    assert made["bytes_on_disk"] == 0
+    assert "on disk            nothing; so short a text is encoded at each start" in (
+        run("data", "prepare", "--config", "smoke").out
+    )
+
+
+def test_data_prepare_keeps_tokens_once(here: Path, run: RunCommand, kept: None) -> None:
+    write("a.txt", TEXT)
+    first, again = prepared(run, "a.txt"), prepared(run, "a.txt")
+    assert (first["training_tokens"], first["validation_tokens"]) == (9000, 1000)
+    assert first["bytes_per_token"] == 1
+    assert first["bytes_on_disk"] > 2 * 10_000
+    assert first["bytes_per_second"] > 0
+    assert again["bytes_per_second"] is None
+    assert again | {"seconds": 0, "bytes_per_second": 0} == first | {"seconds": 0, "bytes_per_second": 0}
+    assert "an earlier gpt had prepared this text" in run("data", "prepare", "a.txt", *CONFIG).out
+
+
+def test_data_prepare_takes_several_sources_and_a_validation_text(here: Path, run: RunCommand, kept: None) -> None:
+    write("a.txt", "a" * 300)
+    write("b.txt", "b" * 300)
+    write("c.txt", "c" * 200)
+    made = prepared(run, "a.txt", "b.txt", "--set", "data.validation_source=c.txt")
+    # and end-of-text
+    assert (made["documents"], made["training_tokens"], made["validation_tokens"]) == (2, 601, 200)
+
+
+def test_data_prepare_says_that_stdin_is_not_kept(here: Path, run: RunCommand, kept: None) -> None:
+    outcome = run("data", "prepare", "-", *CONFIG, stdin=TEXT.encode())
+    assert outcome.err.splitlines()[-1] == (
+        "gpt keeps the tokens of stdin, not its text: give gpt train the same text again"
+    )
+    write("my-notes.txt", TEXT)
+    outcome = run("data", "prepare", "my-notes.txt", *CONFIG)
+    assert "stdin" not in outcome.err
+    assert "an earlier gpt had prepared this text" in outcome.out  # the same text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["prepare", "a.txt"], 2, "gpt data prepare: --config is missing; "),
+        (["prepare", "a.txt", "--config", "tinny"], 2, '"tinny": there is no such config file'),
+        (["prepare", "no.txt", "--config", "smoke"], 3, '"no.txt": there is no such file'),
+        (["prepare", "a.txt", *CONFIG, "--set", "data.validation_source=no.txt"], 3, '"no.txt": there is no such file'),
+        (["verify", "no.txt"], 3, '"no.txt": there is no such file'),
+        (["verify"], 2, "gpt data verify: SOURCE is missing"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_missing_is_named(here: Path, run: RunCommand, words: list[str], code: int, error: str) -> None:
+    write("a.txt", TEXT)
+    outcome = run("data", *words)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.err.splitlines()[-2 if "hint: " in outcome.err else -1].startswith(f"error: {error}")
+
+
+def test_data_prepare_refuses_a_cache_that_cannot_be_written(
+    here: Path, run: RunCommand, kept: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("a.txt", TEXT)
+    Path("file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "file"))
+    outcome = run("data", "prepare", "a.txt", *CONFIG)
+    assert (outcome.code, outcome.out) == (5, "")
+
+
+def test_data_verify_reads_the_text_and_all_tokens_made_from_it(here: Path, run: RunCommand, kept: None) -> None:
+    write("a.txt", TEXT)
+    write("other.txt", TEXT.upper())
+    nothing = run("data", "verify", "a.txt")
+    assert nothing.out.splitlines()[1] == "text  readable  10.0 kB  a.txt"
+    assert nothing.err.startswith("nothing is prepared from this text: ")
+    prepared(run, "other.txt")
+    prepared(run, "a.txt")
+    prepared(run, "a.txt", "--set", "data.validation_fraction=0.5")
+    found = json.loads(run("data", "verify", "a.txt", "--json").out)["verified"]
+    assert [row["state"] for row in found] == ["intact"] * 5
+    assert sorted(row["tokens"] for row in found[1:]) == [1000, 5000, 5000, 9000]
+    assert "intact  9,000 of byte, vocabulary of 257" in run("data", "verify", "a.txt").out
+
+
+def test_data_verify_names_damaged_tokens(here: Path, run: RunCommand, kept: None) -> None:
+    write("a.txt", TEXT)
+    made = prepared(run, "a.txt")
+    changed = Path(made["training_directory"], "part-00000.safetensors")
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1
+    changed.write_bytes(content)
+    Path(made["validation_directory"], "part-00000.safetensors").unlink()
+    outcome = run("data", "verify", "a.txt")
+    assert outcome.code == 3
+    assert outcome.out.count("damaged") == 2
+    errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert {line.split('"')[1] for line in errors} == {str(changed), made["validation_directory"]}
+    assert prepared(run, "a.txt")["data_digest"] == made["data_digest"]
+    assert run("data", "verify", "a.txt").code == 0
+
+
+def test_data_verify_notices_a_text_that_changed_in_place(
+    here: Path, run: RunCommand, kept: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a failing disk changes it: size, times and inode stay. The note about the text stays as well."""
+    write("a.txt", TEXT)
+    made = prepared(run, "a.txt")
+    changed = bytearray(TEXT, "utf-8")
+    changed[10] ^= 1
+    before = os.stat("a.txt")
+    Path("a.txt").write_bytes(changed)
+    stat = os.stat
+
+    def forgetful(path: Any, *words: Any, **names: Any) -> os.stat_result:
+        return before if path == "a.txt" else stat(path, *words, **names)
+
+    monkeypatch.setattr(os, "stat", forgetful)
+    for _ in range(2):
+        outcome = run("data", "verify", "a.txt")
+        assert outcome.code == 3
+        assert outcome.err.startswith('error: "a.txt": the content is not what gpt read before')
+    assert prepared(run, "a.txt")["data_digest"] == made["data_digest"]
+
+
+@pytest.mark.parametrize(
+    "words", [["prepare", "--config", "smoke"], ["verify", "python-docs"], ["stats", "python-docs"]], ids=" ".join
+)
+def test_commands_about_texts_need_no_torch(words: list[str]) -> None:
+    done = without_torch("data", *words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_settings_of_a_text_need_no_config(here: Path, run: RunCommand) -> None:
+    Path("a.jsonl").write_text('{"body": "今天"}\n')
+    assert run("data", "stats", "a.jsonl").err.endswith("hint: --set data.text_field=body\n")
+    for command in ("stats", "verify"):
+        assert run("data", command, "a.jsonl", "--set", "data.text_field=body").code == 0
+
+
+def test_a_text_without_a_training_part_has_no_estimate_but_is_no_bug(here: Path, run: RunCommand) -> None:
+    Path("a.txt").write_text("a")
+    flags = ["--config", "smoke", "--set", "data.validation_fraction=0.9", "--set", "tokenizer.kind=byte"]
+    assert "training tokens       about 0" in run("data", "stats", "a.txt", *flags).out

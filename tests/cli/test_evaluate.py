@@ -144,7 +144,7 @@ def test_long_work_off_a_terminal_prints_lines(
 ) -> None:
     monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
     lines = [line for line in run("eval").err.splitlines() if line.startswith("evaluating")]
-    assert re.fullmatch(r"evaluating: [\d,]+ of [\d,]+ tokens", lines[0])
+    assert re.fullmatch(r"evaluating: [\d,]+ of [\d,]+ tokens, .+ left", lines[0])
     assert run("eval", "--quiet").err == ""
 
 
@@ -177,3 +177,21 @@ def test_a_text_of_one_token_is_refused(copied: Path, run: RunCommand, here: Pat
     outcome = run("eval", "--data", "one.txt")
     sentence = "--data: the text is one token long, so there is nothing to predict"
     assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
+
+
+def test_a_run_is_measured_as_it_reads_text(here: Path, run: RunCommand) -> None:
+    """With the field that it was trained on, and on the validation text that it names."""
+    for name in ("train", "val", "other"):
+        Path(f"{name}.jsonl").write_text("".join(f'{{"body": "{name} {i} of the text"}}\n' for i in range(200)))
+    flags = [f"--set=data.{key}" for key in ("text_field=body", "validation_source=val.jsonl")]
+    small = ["--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/field", "--quiet"]
+    assert run("train", "--config", "smoke", "--data", "train.jsonl", *flags, *small).code == 0
+    assert run("eval", "--data", "other.jsonl").code == 0
+    assert run("eval").out.split()[-1] == "val.jsonl"
+    Path("val.jsonl").write_text('{"body": "something else"}\n' * 9)
+    changed = run("eval")
+    assert changed.out.splitlines()[-1].endswith("val.jsonl (changed)")
+    assert "train.jsonl, val.jsonl has changed" in changed.err
+    again = [*flags[:1], "--set=data.validation_source=-", *small[:-1], "--overwrite"]
+    assert run("train", "--config", "smoke", "--data", "train.jsonl", *again, stdin=b"from a pipe, " * 9).code == 0
+    assert "text from stdin" in run("eval", stdin=b"never read").err

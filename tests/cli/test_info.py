@@ -79,7 +79,7 @@ def test_without_a_path_it_is_about_the_newest_run(copied: Path, run: RunCommand
 
 def test_each_file_of_a_run_is_read_once(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = verified.read_bytes
-    monkeypatch.setattr(verified, "read_bytes", lambda path, kind: (read.append(path.name), real(path, kind))[1])
+    real = verified.reading
+    monkeypatch.setattr(verified, "reading", lambda path, kind: (read.append(path.name), real(path, kind))[1])
     assert run("info", str(smoke_run)).code == 0
     assert sorted(read) == ["best.safetensors", "step-00000010.safetensors", "step-00000020.safetensors"]

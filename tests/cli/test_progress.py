@@ -46,9 +46,39 @@ def test_a_line_has_the_time_where_nothing_was_counted_since_the_last_one(lines:
     assert lines == [
         "sampling: 0 of 30 tokens, 12 s",
         "sampling: 0 of 30 tokens, 24 s",
-        "sampling: 10 of 30 tokens",
+        "sampling: 10 of 30 tokens, 1 min 12 s left",
         "sampling: 10 of 30 tokens, 48 s",
     ]
+
+
+def test_a_line_about_bytes_has_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """120 of 400 MB in 10 s, a gap, and all the rest in 20 s more."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    found: list[str] = []
+    work = Lines("tokenizing", 400_000_000, "B", found.append)
+    work.begin()
+    now = 10.0
+    work.add(120_000_000)
+    now = 20.0
+    work.beat()
+    now = 40.0
+    work.add(280_000_000)
+    assert found == [
+        "tokenizing: 120.0 of 400.0 MB, 12.0 MB/s, 23 s left",
+        "tokenizing: 120.0 of 400.0 MB, 20 s",
+        "tokenizing: 400.0 of 400.0 MB, 10.0 MB/s",
+    ]
+
+
+def test_a_bar_about_bytes_has_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = put_terminal(monkeypatch)
+    bar = Bar("tokenizing", 400_000_000, "B")
+    bar.count(120_000_000)
+    bar.beat()
+    assert "| 120M/400M [" in terminal.getvalue()
+    assert "B/s]" in terminal.getvalue()
+    bar.close()
 
 
 def test_between_counts_a_thread_moves_what_is_shown_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +142,9 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["attn-dump", "--prompt", "The", "--out", "a.json"], {"generating", "computing attention", "writing a.json"}),
         (["explain", "--study", "mask"], {"computing"}),
-        (["eval"], {"tokenizing", "evaluating", "comparing the text with that of the training"}),
-        (["data", "stats", "python-docs"], {"reading", "counting"}),
+        (["eval"], {"tokenizing", "evaluating", "comparing with the training"}),
+        (["data", "stats", "runs/smoke/config.yaml"], {"reading"}),
+        (["data", "prepare", "--config", "smoke"], {"tokenizing"}),
         (["data", "fetch", "python-docs"], {"fetching python-docs"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

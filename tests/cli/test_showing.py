@@ -12,7 +12,7 @@ import pytest
 from support.helpers import small_config
 
 from gpt_cli.cli.terminal import Console
-from gpt_cli.cli.work.showing import show_progress
+from gpt_cli.cli.work.showing import conclude, show_progress
 from gpt_cli.model.costs import estimate
 from gpt_cli.training.reports import Finished, Prepared, Report, Stepped
 
@@ -90,4 +90,15 @@ def test_off_a_terminal_the_first_line_comes_an_interval_after_the_work_begins(
     with Console().counting("closing evaluation", 30, "tokens") as count:
         for now, amount in ((60.0, 0), (65.0, 10), (71.0, 10), (72.0, 10)):  # noqa: B007 - the clock reads it
             count(amount)
-    assert capsys.readouterr().err == "closing evaluation: 20 of 30 tokens\n"
+    assert capsys.readouterr().err == "closing evaluation: 20 of 30 tokens, 5.5 s left\n"
+
+
+@pytest.mark.parametrize(("error", "expected"), [(0.00318, "1.4605 ± 0.0032 nats/token"), (None, "1.4605 nats/token")])
+def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
+    error: float | None, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": 1.46049, "validation_loss_error": error, "validation_tokens": 111539}
+    conclude(Finished(summary, None, 10), prepared(), Console(), as_json=False)
+    figures = f"validation loss {expected} (111,539 tokens), 2.1070 bits/byte with the best weights, those of step 10"
+    assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"

@@ -21,15 +21,15 @@ from gpt_cli.measuring.attention import (
 )
 from gpt_cli.model import GPT, CrossAttention, MultiHeadAttention
 from gpt_cli.model.costs import estimate
-from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.corpus import Texts
 
 CPU = torch.device("cpu")
 CONFIG = small_config("model.num_heads=4", "model.positions=rope", "train.max_steps=3", "train.warmup_steps=0")
-CORPUS = Corpus(("The model looks back at every token before it. " * 40,))
+CORPUS = Texts(("The model looks back at every token before it. " * 40,))
 
 
 @contextlib.contextmanager
-def silent(what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+def silent(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
     yield lambda amount: None
 
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.disk import Disk, Tree
@@ -19,6 +20,9 @@ import gpt_cli.files
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
+from gpt_cli.text import token_writer
+from gpt_cli.text.token_files import open_tokens
+from gpt_cli.text.token_writer import TokenWriter
 
 CONFIG = ("model.d_model=4", "train.keep_checkpoints=1")
 
@@ -189,6 +193,40 @@ def test_the_power_fails_while_a_run_is_replaced(recorded: Recorder, tmp_path: P
     assert old
     assert new
     tally("states that a power cut may leave while a run is replaced: the old run or the new one", len(states))
+
+
+def test_the_power_fails_while_a_text_is_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally) -> None:
+    """The parts that are found are whole, the index is found after all of them, and the rest is written again."""
+    groups = [np.arange(start, start + 4, dtype=np.uint16) for start in range(0, 12, 4)]
+
+    def write() -> None:
+        writer = TokenWriter(Path("tokens"), np.uint16)
+        for group in groups[writer.num_groups :]:
+            writer.add(group)
+        writer.finish({}).close()
+
+    monkeypatch.setattr(token_writer, "PART_TOKENS", 4)
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder()
+    with monkeypatch.context() as patch:
+        patch.setattr(gpt_cli.files, "os", recorder)
+        write()
+    expected = {path.name: path.read_bytes() for path in Path("tokens").iterdir()}
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    states = [tree for tree, _ in recorder.states.values()]
+    for number, tree in enumerate(states):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        build(tree, folder)
+        monkeypatch.chdir(folder)
+        for path, content in tree.items():
+            assert content is None or content == expected[Path(path).name]  # no file is ever damaged
+        if tokens := open_tokens(Path("tokens")):
+            tokens.verify()
+        write()
+        assert {path.name: path.read_bytes() for path in Path("tokens").iterdir()} == expected
+    assert len(states) > 4
+    tally("states that a power cut may leave of a text that is prepared: continued to the same files", len(states))
 
 
 def test_the_model_of_a_disk_loses_what_was_not_fsynced() -> None:

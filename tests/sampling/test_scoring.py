@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import score, surprisals
+from gpt_cli.sampling.scoring import byte_lengths, score, score_of, surprisals
+from gpt_cli.text import token_writer
+from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.text.tokenizer import CharTokenizer
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
@@ -27,7 +30,8 @@ IDS = np.random.default_rng(0).integers(0, 4, 45).astype(np.uint16)
 @pytest.mark.parametrize("stride", range(1, C + 1))
 @pytest.mark.parametrize("num_ids", [2, C, C + 1, C + 2, 2 * C + 1, 45])
 def test_each_token_is_predicted_once_from_the_tokens_of_its_window(stride: int, num_ids: int) -> None:
-    found = surprisals(MODEL, IDS[:num_ids], stride=stride, batch_size=3)
+    found = np.concatenate([*surprisals(MODEL, IDS[:num_ids], stride=stride, batch_size=3)])
+    assert len(found) == num_ids - 1
     for target in range(1, num_ids):
         # the first window that reaches the token
         window = max(0, -(-(target - C) // stride))
@@ -48,16 +52,41 @@ def test_a_stride_of_the_window_is_the_evaluation_of_training() -> None:
 
 def test_means_are_those_of_a_hand_calculation() -> None:
     """Two tokens of 1 and 3 bytes, with chances 1/2 and 1/8: 4 bits over 4 bytes."""
-    found = score(np.log([2.0, 8.0]), np.array([0, 1, 2]), TOKENIZER)
+    found = score([np.log([2.0]), np.log([8.0])], np.array([0, 1, 2]), TOKENIZER)
     assert found.loss == pytest.approx(math.log(4))
     assert found.perplexity == pytest.approx(4)
     assert found.bits_per_byte == pytest.approx(1)
-    assert score(np.array([1e4]), np.array([0, 1]), TOKENIZER).perplexity is None
+    assert score([np.array([1e4])], np.array([0, 1]), TOKENIZER).perplexity is None
     with pytest.raises(CheckpointError, match="its weights give surprisals that are not finite"):
-        score(np.array([math.nan]), np.array([0, 1]), TOKENIZER)
+        score([np.array([math.nan])], np.array([0, 1]), TOKENIZER)
 
 
 def test_progress_tells_every_token() -> None:
     told: list[int] = []
-    surprisals(MODEL, IDS, stride=3, count=told.append)
+    assert sum(map(len, surprisals(MODEL, IDS, stride=3, count=told.append))) == len(IDS) - 1
     assert sum(told) == len(IDS) - 1
+
+
+@pytest.mark.parametrize("num_ids", [2, 9, 4000, 200_003])
+def test_a_sum_over_parts_is_that_of_one_array_to_the_bit(num_ids: int) -> None:
+    draw = np.random.default_rng(0)
+    nats, ids = draw.gamma(1, 2, num_ids - 1), draw.integers(0, 5, num_ids)
+    cuts = np.unique(draw.integers(1, num_ids - 1, num_ids // 3)) if num_ids > 2 else []
+    found = score(iter(np.split(nats, cuts)), ids, TOKENIZER)
+    assert found == score_of(float(nats.sum()), num_ids - 1, int(byte_lengths(TOKENIZER)[ids[1:]].sum()))
+
+
+def test_ids_on_disk_give_the_numbers_of_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_writer, "PART_TOKENS", 7)
+    writer = TokenWriter(tmp_path, np.uint16)
+    for start in range(0, len(IDS), 5):
+        writer.add(IDS[start : start + 5])
+    on_disk = writer.finish({})
+    assert score(surprisals(MODEL, on_disk, stride=5), on_disk, TOKENIZER) == score(
+        surprisals(MODEL, IDS, stride=5), IDS, TOKENIZER
+    )
+    windows = validation_windows(len(IDS), C)
+    in_memory, from_disk = (
+        evaluate(MODEL, TOKENIZER, ids, windows, batch_size=2, dtype="float32") for ids in (IDS, on_disk)
+    )
+    assert in_memory == from_disk

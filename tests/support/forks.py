@@ -109,12 +109,14 @@ class Servers:
         terminal: bool = False,
         unprivileged: bool = False,
         largest_file: int | None = None,
+        constants: dict[str, int] | None = None,
         stdout: str = "stdout",
     ) -> Ended:
         """Run `gpt` in a forked process in `folder`; sends each signal after its seconds, or when its condition holds.
 
         `unprivileged` means that permission bits bind root too, `largest_file` limits what may be written, in bytes;
-        `stdout` is a file.
+        `constants` replaces some of the program's by their full names, and the cache is then in the folder; `stdout` is
+        a file.
         """
         try:
             server = self.idle.get_nowait()
@@ -128,6 +130,7 @@ class Servers:
             "terminal": terminal,
             "unprivileged": unprivileged,
             "largest_file": largest_file,
+            "constants": constants,
             "stdout": stdout,
         }
         code, seconds, since = server.run(request, signals)
@@ -169,6 +172,12 @@ def _child(request: dict[str, Any], started: int) -> None:
     sys.stdin, sys.stdout, sys.stderr = open(os.devnull), open(1, "w", 1), open(2, "w", 1)  # noqa: SIM115
     if request["largest_file"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
+    if request["constants"]:
+        os.environ["XDG_CACHE_HOME"] = str(Path("cache").absolute())
+    for name, value in (request["constants"] or {}).items():
+        module, _, constant = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), constant), name
+        setattr(importlib.import_module(module), constant, value)
     if request["unprivileged"]:
         _drop_capabilities()
     # until the command listens

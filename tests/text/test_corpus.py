@@ -1,16 +1,26 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.texts import KINDS, Twin, packed, unpacked
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text.corpus import Corpus, read_corpus, read_data, read_split
+from gpt_cli.text import formats
+from gpt_cli.text import reading as module
+from gpt_cli.text.corpus import Texts
+from gpt_cli.text.reading import read_corpus, read_data, read_split, split_of
 
 
 def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None:
@@ -25,7 +35,7 @@ def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None
     os.mkfifo(here / "d" / "pipe")
     corpus = read_corpus("d")
     assert corpus.documents == ("A", "B", "C", "J1", "J2\u2028")
-    assert corpus.num_skipped == 3
+    assert corpus.survey.num_skipped == 3
     assert read_corpus("d/*.txt").documents == ("A", "B")
     assert read_corpus("d/**/*.gz").documents == ("C",)
     assert read_corpus(["d/b.txt", "d/a.txt"]).documents == ("B", "A")
@@ -43,7 +53,7 @@ def test_packed_files_that_are_no_text_are_left_out(here: Path) -> None:
     (here / "a.txt").write_text("A")
     (here / "b.bin.gz").write_bytes(gzip.compress(b"\0\xff"))
     corpus = read_corpus(".")
-    assert (corpus.documents, corpus.num_skipped) == (("A",), 1)
+    assert (corpus.documents, corpus.survey.num_skipped) == (("A",), 1)
 
 
 def test_stdin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +76,11 @@ def test_the_python_documentation_needs_no_network() -> None:
     ("line", "message"),
     [
         ("{", 'x.jsonl:2: this is not JSON; each line is an object such as {"text": "..."}'),
-        ('{"txt": "a"}', 'x.jsonl:2: this line has no field "text" that contains text, as {"text": "..."} has'),
+        (
+            '{"id": 1, "txt": "a"}',
+            'x.jsonl:2: this line has no field "text" that contains text, as {"text": "..."} has\n'
+            "hint: --set data.text_field=txt",
+        ),
         ('{"text": "a\\ud800"}', "x.jsonl:2: the text has half a character at position 1"),
         ('["text"]', 'x.jsonl:2: this line has no field "text" that contains text, as {"text": "..."} has'),
     ],
@@ -75,7 +89,15 @@ def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> 
     (here / "x.jsonl").write_text('{"text": "fine"}\n' + line + "\n")
     with pytest.raises(DataError) as raised:
         read_corpus("x.jsonl")
-    assert raised.value.lines() == [f"error: {message}"]
+    assert "\n".join(raised.value.lines()) == f"error: {message}"
+
+
+def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.text.formats.MAX_LINE", 30)
+    monkeypatch.setattr("gpt_cli.text.formats.BLOCK", 8)
+    (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
+    with pytest.raises(DataError, match=r"x\.jsonl:2: this line has more than 30 characters"):
+        read_corpus("x.jsonl")
 
 
 def test_missing_empty_and_special_sources_are_errors(here: Path) -> None:
@@ -96,10 +118,10 @@ def test_missing_empty_and_special_sources_are_errors(here: Path) -> None:
 
 
 def test_the_split_is_by_characters_and_loses_nothing() -> None:
-    training, validation = Corpus(("abcd", "efgh", "ij")).split(0.3)
+    training, validation = Texts(("abcd", "efgh", "ij")).split(0.3)
     assert training.documents == ("abcd", "efg")
     assert validation.documents == ("h", "ij")
-    training, validation = Corpus(("abcd", "efgh", "ij")).split(0.2)
+    training, validation = Texts(("abcd", "efgh", "ij")).split(0.2)
     assert (training.documents, validation.documents) == (("abcd", "efgh"), ("ij",))
 
 
@@ -110,9 +132,9 @@ def test_a_text_is_read_once_whatever_names_and_links_lead_to_it(here: Path) -> 
     (here / "d" / "c.txt").write_text("C")
     corpus = read_corpus(["d", "d/c.txt", "./d/../d/a.txt", "d/*.txt"])
     assert corpus.documents == ("A", "C")
-    assert corpus.num_repeated == 6
+    assert corpus.survey.num_repeated == 6
     assert list(corpus.notices()) == ["left out 6 repeated sources: each text is read once"]
-    assert read_corpus(["python-docs", "python-docs"]).num_repeated == 1
+    assert read_corpus(["python-docs", "python-docs"]).survey.num_repeated == 1
     assert list(read_corpus("d/a.txt").notices()) == []
 
 
@@ -121,14 +143,14 @@ def test_a_directory_that_may_not_be_read_is_an_error_and_not_empty(
 ) -> None:
     (here / "d" / "locked").mkdir(parents=True)
     (here / "d" / "a.txt").write_text("A")
-    scan = os.scandir
+    listed = os.listdir
 
-    def scandir(path: str) -> object:  # root, who may run the tests, may read every directory
+    def listdir(path: str) -> list[str]:  # root, who may run the tests, may read every directory
         if str(path).endswith("locked"):
             raise PermissionError(13, "Permission denied", str(path))
-        return scan(path)
+        return listed(path)
 
-    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(os, "listdir", listdir)
     with pytest.raises(EnvironmentFailure, match='reading "d/locked": permission is denied'):
         read_corpus("d")
 
@@ -148,5 +170,150 @@ def test_a_separator_splits_documents_and_leaves_out_empty_ones(here: Path) -> N
     assert read_corpus("b.txt", "re").documents == ("th", "e\r\n\r\nfour")
     assert read_corpus("b.txt").documents == ("three\r\n\r\nfour",)
     config = DataConfig(source=["a.txt", "b.txt"], separator="\n\n", validation_fraction=0.2)
-    assert read_data(config).split(0.2) == read_split(config)
+    assert [part.documents for part in read_data(config).split(0.2)] == [part.documents for part in read_split(config)]
     assert read_split(config)[1].documents == ("four",)
+
+
+documents = st.lists(st.text("aab \n\r今🙂—", min_size=1, max_size=25), min_size=1, max_size=4)
+files = st.lists(st.tuples(st.sampled_from(KINDS), documents), min_size=1, max_size=5)
+separators = st.sampled_from([None, "\n\n", "\n", "aab", "今🙂", "\r\n"])
+
+
+@contextlib.contextmanager
+def folder_of(files: list[tuple[str, list[str]]]) -> Iterator[Path]:
+    """A folder with files of several kinds, in the order of their numbers, in two subfolders and beside them."""
+    with tempfile.TemporaryDirectory() as name:
+        for number, (kind, texts) in enumerate(files):
+            path = Path(name, ["1", "2/a", "3"][3 * number // len(files)], f"{number}.{kind}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(packed(texts, kind))
+        yield Path(name)
+
+
+@given(files, separators, st.integers(1, 64), st.floats(0, 1), st.sampled_from(["folder", "glob", "list", "stdin"]))
+def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
+    files: list[tuple[str, list[str]]], separator: str | None, block: int, fraction: float, how: str
+) -> None:
+    with folder_of(files) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "BLOCK", block)
+        patch.setattr(formats, "_ZSTD_INPUT", block)
+        patch.setattr(module, "BLOCK", block)
+        patch.setattr(module, "STDIN_IN_MEMORY", 20)
+        sources = {"folder": [str(folder)], "glob": [f"{folder}/**/*"]}.get(how) or sorted(
+            map(str, folder.rglob("*.*"))
+        )
+        twin = Twin([document for kind, texts in files for document in unpacked(texts, kind)])
+        if how == "stdin":
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("—stdin—\r\n".encode())))
+            sources, twin = ["-", *sources], Twin(["—stdin—\r\n", *twin.documents])
+        expected = twin.divided(separator)
+        if not expected.documents:
+            with pytest.raises(DataError, match="contains no text"):
+                read_corpus(sources, separator)
+            return
+        corpus = read_corpus(sources, separator)
+        assert list(corpus.documents) == expected.documents
+        assert corpus.num_characters == sum(map(len, expected.documents))
+        assert corpus.num_bytes == sum(len(document.encode()) for document in expected.documents)
+        assert corpus.survey.num_documents == len(expected.documents)
+        assert corpus.digest == Texts(expected.documents).digest
+        for part, twin_part in zip(corpus.split(fraction), expected.split(fraction), strict=True):
+            assert list(part.documents) == twin_part.documents
+            assert part.num_characters == sum(map(len, twin_part.documents))
+
+
+def test_texts_with_other_documents_have_other_digests() -> None:
+    texts = [("ab",), ("a", "b"), ("a", "b", "c"), ("ab", "c"), ("abc",), ("今",)]
+    assert len({Texts(documents).digest for documents in texts}) == len(texts)
+    parts = [part for fraction in (0.2, 0.4) for part in Texts(("abcde",)).split(fraction)]
+    assert len({part.digest for part in parts}) == 4
+
+
+def bad_files(folder: Path, count: int) -> None:
+    folder.mkdir()
+    (folder / "a.txt").write_text("A")
+    for number in range(count):
+        (folder / f"bad-{number:02d}.txt").write_bytes(b"good\n" * 9 + b"\xff")
+    (folder / "z.jsonl").write_text('{"text": "Z"}\n')
+
+
+def test_all_bad_files_are_named_at_once(here: Path) -> None:
+    bad_files(here / "one", 1)
+    with pytest.raises(DataError) as raised:
+        read_corpus("one")
+    error, *hints = raised.value.lines()
+    assert error.startswith("error: one/bad-00.txt: line 10: text must be UTF-8, but byte 0xff at offset 45 is not")
+    assert any("data.skip_bad" in hint for hint in hints)
+    bad_files(here / "many", 25)
+    with pytest.raises(DataError) as raised:
+        read_corpus("many")
+    errors = [line for line in raised.value.lines() if line.startswith("error")]
+    assert len(errors) == 21
+    assert errors[19].startswith("error: many/bad-19.txt")
+    assert errors[20] == 'error: "many": 5 more files cannot be read'
+
+
+def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "BLOCK", 8)
+    bad_files(here / "d", 3)
+    (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
+    (here / "d" / "line.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
+    corpus = read_corpus("d", skip_bad=True)
+    assert corpus.documents == ("A", "Z"), "nothing of a file that turns bad at its end"
+    assert (corpus.survey.num_documents, corpus.num_characters, corpus.num_bytes) == (2, 2, 2)
+    assert corpus.digest == Texts(("A", "Z")).digest
+    assert list(corpus.notices()) == ['left out 5 bad files, the first being "d/bad-00.txt"']
+    assert read_data(DataConfig(source="d", skip_bad=True)).documents == ("A", "Z")
+
+
+def test_where_no_file_is_good_the_reason_is_named(here: Path) -> None:
+    (here / "a.txt").write_bytes(b"\xff")
+    for source, message in {"a.txt": "must be UTF-8", "nothere": "no such file"}.items():
+        with pytest.raises(DataError, match=message):
+            read_corpus(source, skip_bad=True)
+
+
+def test_a_text_that_changed_since_the_first_pass_is_noticed(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    corpus = read_corpus("a.txt")
+    corpus.split(0.5)[0].require_unchanged()
+    (here / "a.txt").write_text("B")
+    for part in (corpus, *corpus.split(0.5)):
+        with pytest.raises(DataError, match="the text changed while gpt read it"):
+            part.require_unchanged()
+
+
+def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text")))
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda max_size: Full())
+    with pytest.raises(EnvironmentFailure, match="there is no space left on the filesystem"):
+        read_corpus("-")
+
+
+def test_a_file_that_the_user_named_is_never_left_out_as_bad(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    (here / "bad.txt").write_bytes(b"\xff")
+    for missing in ("typo.txt", "bad.txt"):
+        with pytest.raises(DataError, match=missing):
+            read_corpus(["a.txt", missing], skip_bad=True)
+
+
+def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path) -> None:
+    for name in ("t/a.txt", "t/b.txt", "v/a.txt"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(name)
+    (here / "v" / "bad.txt").write_bytes(b"\xff")
+    config = DataConfig(source=["t"], validation_source=["v", "t/b.txt"], skip_bad=True)
+    notices = list[str]()
+    training, validation = split_of(read_data(config), config, notice=notices.append)
+    assert (training.documents, validation.documents) == (("t/a.txt", "t/b.txt"), ("v/a.txt", "t/b.txt"))
+    assert notices == [
+        'data.validation_source: left out 1 bad file, the first being "v/bad.txt"',
+        "data.validation_source: the training text contains 1 file of it too",
+    ]

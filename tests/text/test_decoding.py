@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpt_cli.errors import DataError
-from gpt_cli.text.corpus import read_corpus
 from gpt_cli.text.decoding import decode_utf8
+from gpt_cli.text.reading import read_corpus
 
 
 def refusal(content: bytes) -> list[str]:
@@ -47,8 +47,8 @@ def zipped() -> bytes:
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a PNG picture", "name a text file"),
         (b"%PDF-1.4 only ASCII", "a PDF document", "pdftotext"),
         (zipped(), "a zip archive", "unzip"),
-        (b"PAR1\x15\x04\x15", "a Parquet table", "not supported yet"),
-        (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "zstd -d"),
+        (b"PAR1\x15\x04\x15", "a Parquet table", "end in .parquet"),
+        (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
         (gzip.compress(b"text"), "gzip data", "end in .gz"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advic
     assert "iconv" not in hint
     (here / "a.txt").write_text("A")
     (here / "b").write_bytes(content)
-    assert (read_corpus(".").documents, read_corpus(".").num_skipped) == (("A",), 1)
+    assert (read_corpus(".").documents, read_corpus(".").survey.num_skipped) == (("A",), 1)
 
 
 def test_a_byte_order_mark_is_dropped() -> None:

@@ -1,10 +1,29 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from support.helpers import small_config
 
+from gpt_cli.text import token_writer
+from gpt_cli.text.token_files import TokensOnDisk
+from gpt_cli.text.token_parts import HEADER_BYTES
+from gpt_cli.text.token_writer import TokenWriter
+from gpt_cli.training import batches as module
 from gpt_cli.training.batches import Batches
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokensOnDisk:
+    """The ids 0..999 in parts of 70."""
+    monkeypatch.setattr(token_writer, "PART_TOKENS", 70)
+    writer = TokenWriter(tmp_path, np.uint16)
+    for start in range(0, 1000, 35):
+        writer.add(np.arange(start, min(start + 35, 1000), dtype=np.uint16))
+    return writer.finish({})
 
 
 def test_targets_are_one_token_ahead() -> None:
@@ -39,3 +58,45 @@ def test_short_texts_have_at_least_one_window(length: int) -> None:
     batches = Batches(torch.arange(length, dtype=torch.int32), 8, 2, seed=0)
     for step in range(20):
         assert batches(step)[1].max() < length
+
+
+@pytest.mark.parametrize("context_length", [1, 8, 69, 200, 999])
+def test_batches_read_from_the_disk_are_those_cut_in_memory(on_disk: TokensOnDisk, context_length: int) -> None:
+    config = small_config(f"model.context_length={context_length}", "train.batch_size=4")
+    cut, read = (Batches.of(ids, config, torch.device("cpu")) for ids in (np.arange(1000, dtype=np.uint16), on_disk))
+    for step in [*range(2 * cut.windows_per_epoch), 10**6]:
+        assert (cut.starts(step) == read.starts(step)).all()
+        for expected, found in zip(cut(step), read(step), strict=True):
+            assert found.dtype == torch.int64
+            assert torch.equal(expected, found)
+
+
+def test_the_windows_of_the_next_step_are_announced(on_disk: TokensOnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    announced: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "POSIX_FADV_WILLNEED", 3, raising=False)
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda _, offset, length, advice: announced.append((offset, length)), raising=False
+    )
+    batches = Batches(on_disk, 8, 4, seed=0)
+    batches(5)
+    expected = []
+    for start in batches.starts(6).tolist():
+        first = min(9, 70 - start % 70)  # what is left of the part in which the window begins
+        expected += [(HEADER_BYTES + 2 * (start % 70), 2 * first)]
+        expected += [(HEADER_BYTES, 2 * (9 - first))] if first < 9 else []
+    assert announced == expected
+
+
+def test_an_epoch_too_long_for_a_list_visits_every_window_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = torch.arange(1001, dtype=torch.int32)
+    listed = Batches(ids, 10, 3, seed=5)
+    order = [listed.starts(step).tolist() for step in range(99)]
+    monkeypatch.setattr(module, "LISTED_WINDOWS", 98)
+    monkeypatch.setattr(module, "permutation", pytest.fail)
+    batches = Batches(ids, 10, 3, seed=5)
+    assert batches.windows_per_epoch == 99
+    epochs = np.concatenate([batches.starts(step) for step in range(99)]).reshape(3, 99)
+    for epoch, before in zip(epochs, np.array(order).reshape(3, 99), strict=True):
+        assert (np.sort(epoch) == np.sort(before)).all()  # the same windows
+        assert (epoch != before).any()
+    assert (np.argsort(epochs[0]) != np.argsort(epochs[1])).any()

@@ -10,7 +10,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 from gpt_cli.text.tokens import validation_windows
-from gpt_cli.training.evaluation import cross_entropy, evaluate
+from gpt_cli.training.evaluation import WindowLosses, cross_entropy, evaluate, standard_error
 
 SIZES = ModelConfig(context_length=8, d_model=16, num_heads=2, num_blocks=1, dropout=0.5)
 
@@ -74,3 +74,59 @@ def test_an_evaluation_that_is_stopped_leaves_the_mode_alone() -> None:
     with pytest.raises(KeyboardInterrupt):
         evaluate(model, ByteTokenizer(), np.arange(20), [(0, 8)], batch_size=2, dtype="float32", count=stop)
     assert model.training
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(dtype: str) -> None:
+    model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
+    ids = np.random.default_rng(0).integers(0, 257, 60)
+    windows = validation_windows(60, 8)
+    nats = 0.0
+    for chosen in (windows[:5], windows[5:7], windows[7:]):  # seven of 8 tokens, and one of 3
+        batch = torch.tensor(np.array([ids[a : b + 1] for a, b in chosen]))
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+            nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum").item()
+    for by_window in (None, WindowLosses()):
+        found = evaluate(model, ByteTokenizer(), ids, windows, batch_size=5, dtype=dtype, by_window=by_window)
+        assert found.loss == nats / 59
+
+
+def test_the_error_is_that_of_the_windows_however_they_are_batched() -> None:
+    model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
+    ids = np.random.default_rng(0).integers(0, 257, 60)
+    windows = validation_windows(60, 8)
+    sums = [
+        cross_entropy(model(torch.tensor(ids[None, a:b])), torch.tensor(ids[None, a + 1 : b + 1]), "sum").item()
+        for a, b in windows
+    ]
+    expected = standard_error(np.array(sums), np.array([end - start for start, end in windows]))
+    for batch_size in (1, 3, 100):
+        losses = WindowLosses()
+        evaluate(model, ByteTokenizer(), ids, windows, batch_size=batch_size, dtype="float32", by_window=losses)
+        assert losses.standard_error() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_error_of_windows_of_equal_length_is_that_of_a_mean() -> None:
+    """Losses of 2.5 and 3.5: their standard deviation is sqrt(0.5), that of their mean sqrt(0.5 / 2)."""
+    assert standard_error(np.array([10.0, 14.0]), np.array([4, 4])) == pytest.approx(0.5)
+
+
+def test_windows_of_different_lengths_weigh_as_much_as_their_tokens() -> None:
+    """24 nats on 8 tokens are 3 a token; 6 tokens cost 3 less than 18, and 2 cost 3 more than 6: sqrt(2 * 18) / 8."""
+    assert standard_error(np.array([15.0, 9.0]), np.array([6, 2])) == pytest.approx(0.75)
+    assert standard_error(np.array([18.0, 6.0]), np.array([6, 2])) == 0
+
+
+def test_one_window_has_no_error() -> None:
+    assert standard_error(np.array([10.0]), np.array([4])) is None
+    assert WindowLosses().standard_error() is None
+
+
+def test_the_error_is_the_spread_of_losses_on_other_texts_of_the_kind() -> None:
+    """2,000 texts of 100 windows of 1 to 64 tokens, each window of a difficulty of its own."""
+    draw = np.random.default_rng(0)
+    num_tokens = draw.integers(1, 65, (2000, 100))
+    nats = draw.gamma(num_tokens) * draw.gamma(9.0, 1 / 3, num_tokens.shape)  # 3 a token, as 9 / 3
+    losses = nats.sum(1) / num_tokens.sum(1)
+    errors = np.array([standard_error(*text) for text in zip(nats, num_tokens, strict=True)], dtype=float)
+    assert errors.mean() == pytest.approx(losses.std(), rel=0.05)

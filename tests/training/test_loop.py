@@ -132,7 +132,8 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
     assert read_checkpoint(run.directory.best).moments == {}
     (finished,) = (report for report in reports if isinstance(report, Finished))
     assert " ".join(finished.summary) == (
-        "run steps tokens seconds loss validation_loss bits_per_byte tokens_per_second parameters device dtype stopped_by"
+        "run steps tokens seconds loss validation_loss validation_loss_error validation_tokens bits_per_byte "
+        "tokens_per_second parameters device dtype stopped_by"
     )
     assert finished.summary["stopped_by"] == "steps"
     assert finished.signal is None
@@ -205,6 +206,7 @@ def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str)
     *_, finished = train(run, stop)
     assert isinstance(finished, Finished)
     assert (finished.signal, finished.summary["stopped_by"], finished.summary["validation_loss"]) == (2, "signal", None)
+    assert finished.summary["validation_loss_error"] is finished.summary["validation_tokens"] is None
     assert 8 in run.directory.steps()
 
 
@@ -286,7 +288,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> No
     run = start(tmp_path, small_config("train.eval_every=2"))
     with torch.no_grad():
         run.state.model.token_embedding.weight[ord("~")] = math.nan  # a byte that only the validation text has
-    run.validation_ids = np.concatenate([run.validation_ids, [ord("~"), 1]])
+    run.validation_ids = np.concatenate([run.validation_ids[:], [ord("~"), 1]])
     run.state.config = run.config.changed(train={"eval_tokens": 10**6})
     with pytest.raises(DivergedError, match="step 2: the validation loss is nan; nothing was saved yet"):
         list(train(run))
@@ -397,4 +399,12 @@ def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_
     best = read_checkpoint(run.directory.best).build_model()
     found = evaluate(best, run.tokenizer, run.validation_ids, windows, batch_size=4, dtype="float32")
     assert finished.summary["validation_loss"] == pytest.approx(found.loss, rel=1e-6)
+    assert finished.summary["validation_tokens"] == 64
+    assert 0 < finished.summary["validation_loss_error"] < 1
     assert finished.best_step == 1
+
+
+def test_the_loss_on_a_single_window_has_no_error(tmp_path: Path) -> None:
+    *_, finished = train(start(tmp_path, small_config("train.max_steps=1", "data.validation_tokens=16")))
+    assert isinstance(finished, Finished)
+    assert (finished.summary["validation_tokens"], finished.summary["validation_loss_error"]) == (16, None)

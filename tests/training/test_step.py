@@ -28,6 +28,7 @@ def on_meta(folder: Path, *settings: str) -> Run:
     run = start(folder, small_config("train.log_every=1000", *settings))
     run.state.model.to("meta")
     run.state.optimizer = Optimizer(run.state.model, run.config.train)
+    assert isinstance(run.state.batches.ids, Tensor)
     run.state.batches = replace(run.state.batches, ids=run.state.batches.ids.to("meta"))
     return run
 

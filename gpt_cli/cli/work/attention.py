@@ -10,8 +10,9 @@ from rich.console import Console as RichConsole
 
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.cli.amounts import size
 from gpt_cli.cli.prompts import encode_prompt
-from gpt_cli.cli.terminal import Console, colourful, size, table
+from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import EnvironmentFailure, counted, shown
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from gpt_cli.cli.terminal import Console, size, table
+from gpt_cli.callbacks import Counting
+from gpt_cli.cli.amounts import size
+from gpt_cli.cli.terminal import Console, table
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
 from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
@@ -28,8 +30,7 @@ from gpt_cli.measuring.bench import (
 from gpt_cli.measuring.beside import NUM_WAYS, Beside, compare_beside, share_left
 from gpt_cli.measuring.products import ProductTiming, compare_products, num_timed
 from gpt_cli.measuring.roof import measure_roof
-from gpt_cli.text.corpus import read_data
-from gpt_cli.training.callbacks import Counting
+from gpt_cli.text.reading import read_data
 
 Print = Callable[[str], object]
 
@@ -84,8 +85,8 @@ def _announcing(console: Console) -> Counting:
     """A bar that begins at once; its beginning is a notice too, for those who see no bar."""
 
     @contextlib.contextmanager
-    def counting(what: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
-        console.notice(f"measuring {what}: {total:,} {unit}")
+    def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        console.notice(f"measuring {what}" + ("" if total is None else f": {total:,} {unit}"))
         with console.counting(what, total, unit) as count:
             count(0)
             yield count

@@ -1,9 +1,8 @@
-"""What `gpt data` does."""
+"""What `gpt data list` and `gpt data fetch` do."""
 
 from __future__ import annotations
 
 import json as json_module
-from collections import Counter
 from pathlib import Path
 
 from gpt_cli.cli.terminal import Console, table
@@ -11,7 +10,6 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.files import make_directory, write_durably
 from gpt_cli.text import catalogue
 from gpt_cli.text.catalogue import Entry
-from gpt_cli.text.corpus import read_corpus
 
 
 def list_entries(*, json: bool, quiet: bool) -> None:
@@ -62,36 +60,3 @@ def _write_text(name: str, documents: list[str], folder: Path) -> Path:
         text = "".join(json_module.dumps({"text": document}, ensure_ascii=False) + "\n" for document in documents)
     write_durably(path, [text.encode()])
     return path
-
-
-def stats(*, source: str, json: bool, quiet: bool) -> None:
-    """Print what a text has."""
-    console = Console(quiet)
-    with console.working("reading"):
-        corpus = read_corpus(source)
-    characters = Counter[str]()
-    with console.counting("counting", corpus.num_characters, "characters") as count:
-        for document in corpus.documents:
-            characters.update(document)
-            count(len(document))
-    facts = {
-        "documents": len(corpus.documents),
-        "skipped_files": corpus.num_skipped,
-        "repeated_files": corpus.num_repeated,
-        "characters": corpus.num_characters,
-        "bytes": sum(len(c.encode()) * count for c, count in characters.items()),
-        "lines": characters["\n"],
-        "distinct_characters": len(characters),
-    }
-    if json:
-        console.json(facts)
-        return
-    rows = [(name.replace("_", " "), f"{count:,}") for name, count in facts.items()]
-    common = " ".join(map(_visible, (character for character, _ in characters.most_common(12))))
-    console.result(table([*rows, ("most common", common)]))
-
-
-def _visible(character: str) -> str:
-    if character == " ":
-        return "␣"
-    return character if character.isprintable() else repr(character)[1:-1]

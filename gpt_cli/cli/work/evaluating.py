@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from dataclasses import asdict
 from itertools import pairwise
 from json import dumps
 from typing import Any
+
+import numpy as np
 
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
@@ -22,9 +23,13 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.quantise import round_weights
 from gpt_cli.sampling.scoring import score, surprisals
 from gpt_cli.sampling.streaming import TextStream, printable
-from gpt_cli.text.corpus import Corpus, read_corpus, read_split
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encoding import digest_of, encode
+from gpt_cli.text.packed import Reading
+from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split
+from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.token_files import chunks
 from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.text.tokens import data_digest, encode_documents
 
 NGRAM = 8  # tokens
 # nats below which a token gets a ground of the 256 colours, from none to red
@@ -35,27 +40,31 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     """Measure runs on a text, or each on its own, and print a table of their losses; `read` may have read ahead."""
     use_threads(wanted.threads)
     where = choose_device(wanted.device)
-    text = read_corpus(wanted.data) if wanted.data else None
     results: list[dict[str, Any]] = []
     texts: set[str] = set()
+    given = dict[Reading, SourceCorpus]()  # --data, as the runs read text
     for path in wanted.runs:
         loaded = load(path, wanted.checkpoint, console.warn, read)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = _own_text(name, loaded) if text is None or wanted.memorised else None
-        with console.working("comparing the text with that of the training"):
-            same = own is None or _is_text_of(loaded, *own)
+        own = _own_text(name, loaded, console) if not wanted.data or wanted.memorised else None
+        same = own is None or _is_text_of(loaded, *own, console)
         if not same:
-            console.warn(f"{name}: {_joined(loaded.config.data.source)} has changed since this run was trained on it")
-        measured = text
-        if measured is None:
+            console.warn(f"{name}: {_joined(_texts(loaded))} has changed since this run was trained on it")
+        data = loaded.config.data
+        if wanted.data:
+            how = Reading(data.text_field, data.max_expansion)
+            if how not in given:
+                given[how] = read_corpus(wanted.data, None, how, skip_bad=data.skip_bad, counting=console.counting)
+            measured: Corpus = given[how]
+        else:
             assert own
             measured = own[1]
-            found |= {"text": loaded.config.data.source, "same_text": same}
-            texts.add(_digest(measured))
-        with console.counting("tokenizing", measured.num_characters, "characters") as count:
-            ids = encode_documents(measured.documents, tokenizer, count)
+            found |= {"text": data.validation_source or data.source, "same_text": same}
+            texts.add(measured.digest)
+        with console.counting("tokenizing", measured.num_bytes, "B") as count:
+            ids = encode(measured, tokenizer, count, console.notice)
         if len(ids) < 2:
             place = "--data" if wanted.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
@@ -63,12 +72,14 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
         with console.counting("evaluating", len(ids) - 1, "tokens") as count:
             model = round_weights(loaded.model) if wanted.quantize else loaded.model
             stride = wanted.stride or sizes.context_length
-            nats = surprisals(model.to(where), ids, stride=stride, dtype=number_type, count=count)
-        found |= asdict(score(nats, ids, tokenizer, shown(loaded.path)))
+            parts = surprisals(model.to(where), ids, stride=stride, dtype=number_type, count=count)
+            parts = [*parts] if wanted.per_token else parts
+            found |= asdict(score(parts, ids, tokenizer, shown(loaded.path)))
         if wanted.memorised:
             assert own
             with console.working("looking for copies of the training text"):
                 found["memorised"] = _memorised(loaded, own[0], wanted)
+        nats = np.concatenate([*parts]) if wanted.per_token else np.empty(0)
         if wanted.per_token and wanted.json:
             found["per_token"] = [
                 {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}
@@ -76,7 +87,7 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
             ]
         elif wanted.per_token:
             show = coloured_text if colourful(sys.stdout) else _as_table
-            console.result(show(tokenizer, ids.tolist(), nats.tolist()))
+            console.result(show(tokenizer, ids[:].tolist(), nats.tolist()))
         results.append(found)
     if len(texts) > 1:
         console.warn("these runs are measured on different texts; --data SOURCE measures all on one")
@@ -88,34 +99,36 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
         console.result(_about_copies(found["run"], found["memorised"]))
 
 
-def _own_text(name: str, loaded: Loaded) -> tuple[Corpus, Corpus]:
+def _own_text(name: str, loaded: Loaded, console: Console) -> tuple[Corpus, Corpus]:
     """The training and the validation part of the text that a run's config names; raises DataError."""
-    source = loaded.config.data.source
-    if "-" in ([source] if isinstance(source, str) else source):
+    data = loaded.config.data
+    if any(STDIN in names_of(named) for named in (data.source, data.validation_source)):
         raise DataError(name, "this run was trained on text from stdin, which it does not keep", hint="--data FILE")
     try:
-        return read_split(loaded.config.data)
+        return read_split(data, console.counting)
     except DataError as error:
         hint = f"{name} was trained on it; measure another text with --data SOURCE"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
-def _is_text_of(loaded: Loaded, training: Corpus, validation: Corpus) -> bool:
+def _is_text_of(loaded: Loaded, training: Corpus, validation: Corpus, console: Console) -> bool:
     """Whether a text gives the ids that the run was trained and evaluated on."""
     try:
-        parts = [encode_documents(part.documents, loaded.tokenizer) for part in (training, validation)]
+        with console.counting("comparing with the training", training.num_bytes + validation.num_bytes, "B") as count:
+            parts = [encode(part, loaded.tokenizer, count, console.notice) for part in (training, validation)]
+            return digest_of(*parts) == loaded.data_digest
     except DataError:  # it has characters that the run's vocabulary lacks
         return False
-    return data_digest(*parts) == loaded.data_digest
+
+
+def _texts(loaded: Loaded) -> list[str]:
+    """All SOURCEs of a run's config."""
+    return [*names_of(loaded.config.data.source), *names_of(loaded.config.data.validation_source)]
 
 
 def _joined(source: str | list[str]) -> str:
     """One source as it is, several with commas between them."""
     return source if isinstance(source, str) else ", ".join(source)
-
-
-def _digest(text: Corpus) -> str:
-    return hashlib.sha256("\0".join(text.documents).encode()).hexdigest()
 
 
 def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> dict[str, Any]:
@@ -131,14 +144,14 @@ def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> d
         end_of_text=tokenizer.end_of_text,
         where=shown(loaded.path),
     )
-    text = "\n".join(training.documents)
-    longest = max((longest_shared_run(tokenizer.decode(sample), text) for sample in samples), key=len)
+    text = ("\n" * (starts and number > 0) + part for number, (starts, part) in enumerate(training.blocks()))
+    longest = longest_shared_run([tokenizer.decode(sample) for sample in samples], text)
     return {
         "num_samples": wanted.num_samples,
         "longest": longest,
         "longest_length": len(longest),
         "n": NGRAM,
-        "copied_share": copied_share(samples, encode_documents(training.documents, tokenizer), NGRAM),
+        "copied_share": copied_share(samples, chunks(encode(training, tokenizer)), NGRAM),
     }
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.cli.terminal import Console, size
+from gpt_cli.cli.amounts import size
+from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError
 from gpt_cli.machine.devices import choose_device, choose_dtype
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate
-from gpt_cli.text.corpus import read_split
-from gpt_cli.text.tokenizer import make_tokenizer
-from gpt_cli.text.tokens import encode_documents
+from gpt_cli.text.encoding import encode, learn_tokenizer
+from gpt_cli.text.reading import read_data, split_of
 
 
 def facts_of_run(path: Path, chosen: Path, console: Console) -> dict[str, Any]:
@@ -50,10 +50,12 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
 
 def facts_of_config(config: Config, console: Console) -> dict[str, Any]:
     """The facts of a config; its text is read for the vocabulary and the number of tokens."""
-    training, validation = read_split(config.data)
-    tokenizer = make_tokenizer(config.tokenizer, training.documents, validation.documents)
-    with console.counting("tokenizing", training.num_characters, "characters") as count:
-        num_tokens = len(encode_documents(training.documents, tokenizer, count))
+    training, validation = split_of(read_data(config.data, console.counting), config.data, console.counting)
+    tokenizer = learn_tokenizer(
+        config.tokenizer, training, validation, counting=console.counting, notice=console.notice
+    )
+    with console.counting("tokenizing", training.num_bytes, "B") as count:
+        num_tokens = len(encode(training, tokenizer, count, console.notice))
     return _costs(config, tokenizer.vocab_size, num_tokens)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.finding import find_checkpoint, newest_run
+from gpt_cli.cli.amounts import size
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console, size, table
+from gpt_cli.cli.terminal import Console, table
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import UsageError
 

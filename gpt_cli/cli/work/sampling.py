@@ -9,9 +9,10 @@ from typing import Any
 
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.cli.amounts import size
 from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text
-from gpt_cli.cli.terminal import Console, colourful, size
+from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads

@@ -11,8 +11,9 @@ import torch
 from tqdm import tqdm
 
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.cli.amounts import duration, size
 from gpt_cli.cli.signals import signal_name
-from gpt_cli.cli.terminal import Console, duration, size
+from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import counted
 from gpt_cli.sampling.streaming import printable
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Saved, Stepped
@@ -137,8 +138,11 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
         return
     figures = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
     if summary["validation_loss"] is not None:
+        error = summary["validation_loss_error"]
+        more_or_less = "" if error is None else f" ± {error:.4f}"
         figures += (
-            f", validation loss {summary['validation_loss']:.4f} nats/token, {summary['bits_per_byte']:.4f} bits/byte "
+            f", validation loss {summary['validation_loss']:.4f}{more_or_less} nats/token "
+            f"({counted(summary['validation_tokens'], 'token')}), {summary['bits_per_byte']:.4f} bits/byte "
             f"with the best weights, those of step {finished.best_step}"
         )
     console.result(f"{summary['run']}: {figures}")

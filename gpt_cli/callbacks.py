@@ -1,0 +1,20 @@
+"""What a caller hands to long work: where its lines and amounts go, and how it is asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+# receives a line for the user
+Notify = Callable[[str], object]
+# returns the number of a signal that asks to stop, or None
+Stop = Callable[[], int | None]
+# opens a bar: what is counted, how much of it there is (None: unknown), its unit -> a function that receives amounts
+Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int], object]]]
+
+
+@contextlib.contextmanager
+def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
+    """A Counting that shows nothing."""
+    yield lambda _: None

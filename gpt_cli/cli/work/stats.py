@@ -1,0 +1,142 @@
+"""What `gpt data stats` does: it counts what a text has, and estimates its tokens for a config."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.work.preparing import config_for
+from gpt_cli.config import Config
+from gpt_cli.text.blocks import in_pieces
+from gpt_cli.text.corpus import Texts
+from gpt_cli.text.formats import BLOCK
+from gpt_cli.text.reading import SourceCorpus, read_data, split_of
+from gpt_cli.text.tokenizer import Tokenizer, code_points, make_tokenizer, sample
+
+# a vocabulary learned from so much gives the number of tokens of ten times as much to 1 % (NOTES.md)
+ESTIMATE_BYTES = 4_000_000
+
+
+def stats(*, source: str, config: str | None, settings: list[str] | None, json: bool, quiet: bool) -> None:
+    """Print what a text has, and for a config about how many tokens."""
+    console = Console(quiet)
+    asked = config_for([source], config, settings)
+    characters = Characters()
+    corpus = read_data(asked.data, console.counting, watch=characters.add)
+    if characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
+        characters = _count(corpus, console)
+    survey = corpus.survey
+    facts: dict[str, Any] = {
+        "documents": survey.num_documents,
+        "skipped_files": survey.num_skipped,
+        "repeated_files": survey.num_repeated,
+        "bad_files": len(survey.bad),
+        "characters": survey.num_characters,
+        "bytes": survey.num_bytes,
+        "lines": int(characters.counts[ord("\n")]),
+        "distinct_characters": int((characters.counts > 0).sum()),
+    }
+    estimates = _estimates(corpus, asked, console) if config else {}
+    if json:
+        console.json(facts | estimates)
+        return
+    rows = [(name.replace("_", " "), f"{count:,}") for name, count in facts.items() if count or name != "bad_files"]
+    rows.append(("most common", " ".join(map(_visible, characters.most_common(12)))))
+    console.result(table([*rows, *map(_estimated, estimates.items())]))
+
+
+class Characters:
+    """Counts characters: `counts` [code points], of documents in UTF-8."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(sys.maxunicode + 1, np.int64)
+        self._held = bytearray()
+        self.num_bytes = 0
+
+    def add(self, content: bytes) -> None:
+        """Count a block of text, which contains whole characters."""
+        self.num_bytes += len(content)
+        self._held += content  # counting takes 80 µs and more, however short the text
+        if len(self._held) >= BLOCK:
+            self._count_held()
+
+    @property
+    def counts(self) -> np.ndarray:
+        self._count_held()
+        return self._counts
+
+    def _count_held(self) -> None:
+        found = np.frombuffer(bytes(self._held), np.uint8)
+        self._held.clear()
+        # pairs of bytes are half as many to count as bytes
+        pairs = np.bincount(found[: len(found) // 2 * 2].view(np.uint16), minlength=2**16).reshape(256, 256)
+        counts = pairs.sum(0) + pairs.sum(1)
+        if len(found) % 2:
+            counts[found[-1]] += 1
+        self._counts[:128] += counts[:128]
+        if counts[128:].any():
+            others = np.bincount(code_points(found[found >= 128].tobytes().decode()))
+            self._counts[: len(others)] += others
+
+    def most_common(self, number: int) -> list[str]:
+        """The most common characters, those of equal number by code point."""
+        points = np.argsort(-self.counts, kind="stable")[:number]
+        return [chr(point) for point in points if self.counts[point]]
+
+
+def _count(corpus: SourceCorpus, console: Console) -> Characters:
+    characters = Characters()
+    with console.counting("counting", corpus.num_bytes, "B") as count:
+        for block in corpus.blocks():
+            content = block.text.encode()
+            characters.add(content)
+            count(len(content))
+    return characters
+
+
+def _estimates(corpus: SourceCorpus, config: Config, console: Console) -> dict[str, Any]:
+    """About how many tokens a text has, and how many of them train each parameter of the config's model."""
+    training, validation = split_of(corpus, config.data, console.counting)
+    with console.working("estimating tokens"):
+        pieces = (piece.text for piece in in_pieces(training.blocks()))
+        texts = list(sample(pieces, ESTIMATE_BYTES / max(1, training.num_bytes)))
+        learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
+        tokenizer = make_tokenizer(config.tokenizer, learning, validation)
+        rate = _tokens_per_byte(texts, tokenizer)
+    # end-of-text separates documents
+    per_document = (corpus.num_documents - 1) / corpus.num_characters
+    num_tokens = round(rate * training.num_bytes + per_document * training.num_characters)
+    with importing_torch():
+        from gpt_cli.cli.work.sizing import num_parameters
+    parameters = num_parameters(config.model, tokenizer.vocab_size)
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "training_tokens": num_tokens,
+        "bytes_per_token": training.num_bytes / max(1, num_tokens),
+        "parameters": parameters,
+        "tokens_per_parameter": num_tokens / parameters,
+    }
+
+
+def _tokens_per_byte(texts: list[str], tokenizer: Tokenizer) -> float:
+    num_bytes = sum(len(text.encode()) for text in texts)
+    return sum(len(tokenizer.array(text)) for text in texts) / max(1, num_bytes)
+
+
+def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
+    """An estimate to three digits; the sizes that the config gives are exact, or nearly."""
+    name, value = fact
+    if name in ("vocab_size", "parameters"):
+        return name.replace("_", " "), f"{value:,}"
+    rounded = float(f"{value:.3g}")
+    return name.replace("_", " "), f"about {rounded:,.0f}" if isinstance(value, int) else f"about {rounded:g}"
+
+
+def _visible(character: str) -> str:
+    if character == " ":
+        return "␣"
+    return character if character.isprintable() else repr(character)[1:-1]

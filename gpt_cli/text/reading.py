@@ -1,0 +1,219 @@
+"""The corpus behind SOURCEs: one pass over all of it, unless an earlier program made it, then streams of documents."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+from gpt_cli.callbacks import Counting, Notify, uncounted
+from gpt_cli.config import DataConfig
+from gpt_cli.errors import DataError, GptError, counted, shown, together
+from gpt_cli.files import write_failure
+from gpt_cli.text import catalogue
+from gpt_cli.text.blocks import Block, in_blocks, split_at
+from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch
+from gpt_cli.text.decoding import decoded
+from gpt_cli.text.formats import BLOCK, Reading, read_file
+from gpt_cli.text.manifest import Survey, find_survey, remember
+from gpt_cli.text.sources import STDIN, Found, Walk
+
+STDIN_IN_MEMORY = 2**26  # bytes; what is longer goes to a temporary file
+MOST_ERRORS = 20
+_HINT = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
+_SKIP_HINT = "--set data.skip_bad=true leaves such files out"
+
+
+class SourceCorpus(SurveyedCorpus):
+    """The documents of SOURCEs; the first pass over them happens here, unless an earlier program has made it.
+
+    `counting` receives the bytes of files that were read, `watch` the documents in this pass, in UTF-8.
+    Raises errors as `read_corpus` does.
+    """
+
+    is_known: bool  # whether an earlier program has made that pass
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        separator: str | None = None,
+        how: Reading | None = None,
+        *,
+        skip_bad: bool = False,
+        fresh: bool = False,
+        counting: Counting = uncounted,
+        watch: Watch = lambda _: None,
+    ):
+        self.sources, self.separator, self.how, self.skip_bad = sources, separator, how or Reading(), skip_bad
+        self.survey = self._survey(counting, watch, fresh)
+
+    def blocks(self) -> Iterator[Block]:
+        left_out = set(self.survey.bad)
+        for found in Walk(self.sources):
+            if found.name not in left_out:
+                yield from self._blocks_of(found) or ()
+
+    def require_unchanged(self) -> None:
+        if self._look().fingerprint() != self.survey.fingerprint:
+            sentence = "the text changed while gpt read it"
+            hint = "try again when no other program writes to it"
+            raise DataError(shown(", ".join(self.sources)), sentence, hint=hint)
+
+    def _look(self) -> Walk:
+        """A walk that is over, and has opened nothing."""
+        walk = Walk(self.sources)
+        for _ in walk:
+            pass
+        return walk
+
+    def _survey(self, counting: Counting, watch: Watch, fresh: bool) -> Survey:
+        looked = self._look()
+        how = (self.separator, self.how, self.skip_bad)
+        known = find_survey(looked, how)
+        self.is_known = known is not None
+        if known is not None and not fresh:
+            return known
+        with counting("reading", looked.num_bytes, "B") as count:
+            survey = self._read_all(count, watch)
+        if not survey.num_documents:
+            raise DataError(shown(", ".join(self.sources)), "this source contains no text", hint=_HINT)
+        if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
+            sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
+            hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
+            raise DataError(shown(", ".join(self.sources)), sentence, hint=hint)
+        remember(survey, looked, how)
+        return survey
+
+    def _read_all(self, count: Callable[[int], object], watch: Watch) -> Survey:
+        walk, tally = Walk(self.sources), Tally()
+        num_skipped, bad, errors = 0, list[str](), list[GptError]()
+        num_errors, any_named, any_found = 0, False, False
+        for found in walk:
+            before = tally.copy()
+            try:
+                if (blocks := self._blocks_of(found, count)) is None:
+                    num_skipped += 1
+                else:
+                    tally.add_all(blocks, watch)
+            except DataError as error:
+                tally = before  # nothing of a bad file counts
+                bad.append(found.name)
+                num_errors += 1
+                any_named |= found.named  # a mistyped name must not train on less text
+                if not found.named:
+                    error.hint, any_found = error.hint or _SKIP_HINT, True
+                errors += [error] if num_errors <= MOST_ERRORS else []
+        survey = tally.survey()
+        if errors and (any_named or not self.skip_bad or not survey.num_documents):
+            if num_errors > MOST_ERRORS:
+                more = f"{counted(num_errors - MOST_ERRORS, 'more file')} cannot be read"
+                errors.append(DataError(shown(", ".join(self.sources)), more, hint=_SKIP_HINT))
+            if any_found and all(error.hint != _SKIP_HINT for error in errors):
+                errors[-1].hint = f"{errors[-1].hint}; or {_SKIP_HINT}"
+            raise together(errors)
+        return replace(
+            survey,
+            num_skipped=num_skipped + walk.num_special,
+            num_repeated=walk.num_repeated,
+            bad=tuple(bad),
+            fingerprint=walk.fingerprint(),
+        )
+
+    def _blocks_of(self, found: Found, count: Callable[[int], object] = lambda _: None) -> Iterator[Block] | None:
+        """The documents of one file or other source; None for a file without text that nobody named."""
+        if found.name == STDIN:
+            text = decoded(self._stdin_content(), "stdin", "unpack it before the pipe, as zcat does")
+            blocks: Iterator[Block] | None = (Block(number == 0, each) for number, each in enumerate(text))
+        elif found.status is None and found.name in catalogue.ENTRIES:
+            blocks = in_blocks(catalogue.read_entry(catalogue.ENTRIES[found.name]))
+        else:
+            blocks = read_file(Path(found.name), self.how, named=found.named, hint=_nearest(found), count=count)
+        return split_at(self.separator, blocks) if blocks is not None and self.separator else blocks
+
+    def _stdin_content(self) -> Iterator[bytes]:
+        self._stdin.seek(0)
+        return iter(lambda: self._stdin.read(BLOCK), b"")
+
+    @cached_property
+    def _stdin(self) -> IO[bytes]:
+        """What came through stdin, which gives it once."""
+        spooled = tempfile.SpooledTemporaryFile(max_size=STDIN_IN_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, spooled.close)
+        try:
+            while block := sys.stdin.buffer.read(BLOCK):
+                spooled.write(block)
+        except OSError as error:
+            failure = write_failure(Path(tempfile.gettempdir(), "stdin"), error)
+            failure.hint = "set TMPDIR to a folder with more space"
+            raise failure from error
+        return spooled
+
+
+def _nearest(found: Found) -> str | None:
+    """A hint for a file that the user named and that may not exist."""
+    if not found.named:
+        return None
+    close = catalogue.nearest(found.name)
+    return f"did you mean {close}? else {_HINT}" if close else _HINT
+
+
+def read_corpus(
+    sources: str | Sequence[str],
+    separator: str | None = None,
+    how: Reading | None = None,
+    *,
+    skip_bad: bool = False,
+    fresh: bool = False,
+    counting: Counting = uncounted,
+    watch: Watch = lambda _: None,
+) -> SourceCorpus:
+    """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
+
+    With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block
+    that is read for the first time, those of bad files too. Raises DataError for a source that is missing, damaged,
+    contains no text or is not UTF-8, and EnvironmentFailure for one that the user may not read.
+    """
+    names = [sources] if isinstance(sources, str) else sources
+    return SourceCorpus(names, separator, how, skip_bad=skip_bad, fresh=fresh, counting=counting, watch=watch)
+
+
+def read_data(
+    config: DataConfig, counting: Counting = uncounted, *, fresh: bool = False, watch: Watch = lambda _: None
+) -> SourceCorpus:
+    """The text that a config names; raises errors as `read_corpus` does."""
+    return read_corpus(
+        config.source,
+        config.separator,
+        Reading(config.text_field, config.max_expansion),
+        skip_bad=config.skip_bad,
+        fresh=fresh,
+        counting=counting,
+        watch=watch,
+    )
+
+
+def read_split(config: DataConfig, counting: Counting = uncounted) -> tuple[Corpus, Corpus]:
+    """The training and the validation part of the text that a config names; raises errors as `read_corpus` does."""
+    return split_of(read_data(config, counting), config, counting)
+
+
+def split_of(
+    corpus: SourceCorpus, config: DataConfig, counting: Counting = uncounted, notice: Notify = lambda _: None
+) -> tuple[Corpus, Corpus]:
+    """The training and the validation part of a text, or the whole of it and a validation text of its own."""
+    if config.validation_source is None:
+        return corpus.split(config.validation_fraction)
+    validation = read_data(config.changed(source=config.validation_source), counting)
+    for line in validation.notices():
+        notice(f"data.validation_source: {line}")
+    both = Walk([*corpus.sources, *validation.sources])
+    for _ in both:
+        pass
+    if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
+        notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
+    return corpus, validation

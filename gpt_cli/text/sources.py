@@ -1,0 +1,160 @@
+"""From the names of SOURCEs to files in order, each once: a stream that no list holds."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.files import reason
+from gpt_cli.text import catalogue
+
+STDIN = "-"
+
+
+def names_of(sources: str | Sequence[str] | None) -> Sequence[str]:
+    """The SOURCEs of a setting, which has one, several or none."""
+    return [sources] if isinstance(sources, str) else sources or []
+
+
+class Found(NamedTuple):
+    """A file, or a source without one (stdin, an entry of the catalogue)."""
+
+    name: str
+    named: bool  # by the user; others are left out where they are not text
+    status: os.stat_result | None  # None without a file, or where the file is missing
+
+
+@dataclass
+class Walk:
+    """One pass over the files of some SOURCEs, in order; afterwards it has counted them.
+
+    Files of a directory come in the order of their paths, part by part. A file comes once, whatever names and links
+    lead to it.
+    """
+
+    sources: Sequence[str]
+    num_special: int = 0  # broken links, pipes, sockets below a directory
+    num_repeated: int = 0
+    num_bytes: int = 0
+    newest: int = 0  # the latest change of a file, in ns
+    only_files: bool = True  # without stdin and catalogue, of which the fingerprint knows nothing
+    began: int = field(default_factory=time.time_ns)
+    _seen: set[bytes] = field(default_factory=set)
+    _outputs: list[os.stat_result] = field(default_factory=lambda: _outputs())
+    # of each file: path, size, times, device, inode
+    _signatures: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def __iter__(self) -> Iterator[Found]:
+        for source in self.sources:
+            for found, identity in _found(source):
+                if found.status is not None and not found.named and not self._is_readable(found.status):
+                    self.num_special += 1
+                elif self._once(identity):
+                    self._note(found)
+                    yield found
+
+    @property
+    def num_files(self) -> int:
+        return len(self._seen)
+
+    def fingerprint(self) -> str:
+        """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
+        return self._signatures.hexdigest()
+
+    def _is_readable(self, status: os.stat_result) -> bool:
+        """Whether this is a regular file, and not the log to which gpt itself is writing."""
+        return stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, own) for own in self._outputs)
+
+    def _once(self, identity: str) -> bool:
+        # a million paths would take twice the memory of their digests
+        digest = hashlib.blake2b(os.fsencode(identity), digest_size=16).digest()
+        if digest in self._seen:
+            self.num_repeated += 1
+            return False
+        self._seen.add(digest)
+        return True
+
+    def _note(self, found: Found) -> None:
+        signature: tuple[object, ...] = (found.name, found.named)
+        if (status := found.status) is not None:
+            self.num_bytes += status.st_size
+            self.newest = max(self.newest, status.st_ctime_ns)
+            signature += (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino)
+        else:
+            self.only_files = False
+        self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
+
+
+def _outputs() -> list[os.stat_result]:
+    """What this program writes to: a log below a directory of texts changes while it is read."""
+    found = list[os.stat_result]()
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            found.append(os.fstat(descriptor))
+    return found
+
+
+def _found(source: str) -> Iterator[tuple[Found, str]]:
+    """What one SOURCE names, each with what makes it the same as another name of it."""
+    if source == STDIN or source in catalogue.ENTRIES:
+        yield Found(source, True, None), source
+        return
+    name = os.path.expanduser(source)
+    if os.path.isdir(name):  # false, not an error, for a name that is too long
+        yield from _below(str(Path(name)), os.path.realpath(name))
+    elif not os.path.exists(name) and (matches := glob.glob(name, recursive=True)):
+        for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
+            yield Found(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
+    else:
+        try:
+            status = os.stat(name)
+        except (OSError, ValueError):  # the one who opens it finds the words
+            status = None
+        yield Found(str(Path(name)), True, status), os.path.realpath(name) if status else name
+
+
+def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
+    """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
+
+    Raises EnvironmentFailure for a directory that the user may not read.
+    """
+    try:
+        # names alone: what scandir gives takes 1 GB for a million files
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise _refused(error, folder) from error
+    if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
+        return  # one of our runs, whose files are not a corpus
+    for name in names:
+        if name.startswith("."):
+            continue
+        path = name if folder == "." else os.path.join(folder, name)
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        except OSError as error:
+            raise _refused(error, folder) from error
+        link = stat.S_ISLNK(status.st_mode)
+        if link:
+            with contextlib.suppress(OSError):  # a broken link stays one
+                status = os.stat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            yield Found(path, False, status), os.path.realpath(path) if link else os.path.join(real, name)
+        elif not link:
+            yield from _below(path, os.path.join(real, name))
+
+
+def _refused(error: OSError, folder: str) -> EnvironmentFailure:
+    """The error for a directory that the user may not read or enter."""
+    where = f"reading {shown(error.filename or folder)}"
+    return EnvironmentFailure(where, reason(error), hint="make it readable, or name the files to read")

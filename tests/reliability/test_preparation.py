@@ -1,0 +1,172 @@
+"""The preparation of a large text: killed at any file operation it continues, and it needs little memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.faults import (
+    RESUME,
+    SCALE,
+    START,
+    Fault,
+    Operations,
+    fingerprint,
+    in_parallel,
+    new_folder,
+    some_of,
+    strays,
+)
+from support.forks import Servers
+from support.helpers import small_config
+from support.texts import identity
+
+from gpt_cli import files
+from gpt_cli.text.encoding import EncodedText, encode_corpus
+from gpt_cli.text.reading import read_data
+from gpt_cli.text.token_files import TokensOnDisk
+
+# with these a text of 200 lines is prepared as one of 100 GB: pieces, groups, parts, a manifest, ids on disk
+LARGE = {
+    "gpt_cli.text.blocks.MAX_PIECE": 100,
+    "gpt_cli.text.blocks.GROUP_CHARACTERS": 300,
+    "gpt_cli.text.token_writer.PART_TOKENS": 1000,
+    "gpt_cli.text.encoding.CACHE_FROM": 1,
+    "gpt_cli.text.encoding.IN_MEMORY": 0,
+    "gpt_cli.text.manifest.REMEMBER_FROM": 1,
+    "gpt_cli.text.manifest.RACY_SECONDS": -3600,
+}
+TEXT = "".join(f"{number} squared is {number**2}. 今天天气很好🙂\n" for number in range(120))
+
+
+class KilledError(BaseException):
+    """The process dies here."""
+
+
+class DieAt:
+    """Raises KilledError at an operation and at all that follow, so that nobody tidies up."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __call__(self, number: int, name: str, arguments: tuple[Any, ...]) -> None:
+        if number < self.number:
+            return
+        if number == self.number and name == "write":
+            os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+        raise KilledError
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in LARGE.items():
+        monkeypatch.setattr(name, value)
+
+
+def prepare() -> EncodedText:
+    config = small_config("data.source=corpus.txt", "tokenizer.kind=char")
+    return encode_corpus(read_data(config.data), config)
+
+
+def cached() -> list[Path]:
+    return [path for path in Path("cache/gpt-cli").rglob("*") if path.is_file()]
+
+
+def test_killed_at_any_file_operation_it_continues_and_writes_no_part_again(
+    here: Path, large: None, tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real writer dies in this process, half way through a write, and leaves what a killed process would leave."""
+    (here / "corpus.txt").write_text(TEXT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+    operations = Operations(lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "os", operations)
+        expected = prepare()
+    assert isinstance(expected.ids, TokensOnDisk)
+    assert len(expected.ids.parts) > 3
+    contents = {path: path.read_bytes() for path in cached()}
+    numbers = some_of(range(1, operations.count + 1), 30)
+    for number in numbers:
+        shutil.rmtree(here / "cache")
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", Operations(DieAt(number)))
+            with pytest.raises(KilledError):
+                prepare()
+        parts = {path: identity(path) for path in cached() if path.name.startswith("part-")}
+        assert prepare().digest == expected.digest, f"operation {number}"
+        assert {path: identity(path) for path in parts} == parts, (
+            f"operation {number}: a finished part is written again"
+        )
+        assert contents.items() <= {path: path.read_bytes() for path in cached()}.items(), f"operation {number}"
+        assert not [path for path in cached() if "part-" in path.name and path.name.endswith(".tmp")]
+    tally(f"kills of a preparation at a file operation of {operations.count}: same ids, no part twice", len(numbers))
+
+
+def test_a_run_whose_preparation_was_killed_ends_as_one_that_holds_its_text_in_memory(
+    servers: Servers, tmp_path: Path, tally
+) -> None:
+    whole = new_folder(tmp_path / "whole")
+    assert servers.gpt(whole, *START).code == 0
+    expected = fingerprint(whole / "run")
+
+    def killed_at(number: int) -> None:
+        case = new_folder(tmp_path / str(number))
+        assert servers.gpt(case, *START, fault=Fault(number, "kill"), constants=LARGE).code == 137
+        ended = servers.gpt(case, *RESUME, constants=LARGE)
+        assert ended.code == 0, ended.err
+        assert fingerprint(case / "run") == expected, f"operation {number}"
+        assert strays(case / "run") == []
+
+    numbers = some_of(range(1, 121), 3)
+    in_parallel(killed_at, numbers)
+    tally("kill -9 at a file operation of a run with a large text: same weights in the end", len(numbers))
+
+
+# a process that may take so many bytes more than it has once all is imported
+_LIMITED = """
+import os, re, resource, sys, threading
+from pathlib import Path
+import numpy as np
+from gpt_cli.config import TokenizerConfig
+from gpt_cli.text import blocks, encoding, formats, token_writer
+from gpt_cli.text.reading import read_corpus
+from gpt_cli.text.encoding import encode, learn_tokenizer
+
+threading.stack_size(2**18)  # which counts whole, however little of it is used
+limit, block = int(sys.argv[1]), int(sys.argv[2])
+formats.BLOCK = blocks.GROUP_CHARACTERS = block
+token_writer.PART_TOKENS, encoding.IN_MEMORY = 8 * block, 0
+used = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+corpus = read_corpus("texts")
+assert corpus.num_bytes >= 10 * limit, corpus.num_bytes
+parts = corpus.split(0.001)
+tokenizer = learn_tokenizer(TokenizerConfig(kind="char"), *parts)
+num_ids = sum(len(encode(part, tokenizer)) for part in parts)
+assert num_ids == corpus.num_characters + corpus.survey.num_documents - 1, num_ids
+print(num_ids)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how large a process is")
+def test_a_text_ten_times_as_large_as_the_memory_is_prepared(here: Path) -> None:
+    """At full scale with the sizes of the program, else with all of them smaller."""
+    full = SCALE >= 1
+    limit = 400 * 10**6 + 15 * 10**6 * len(os.sched_getaffinity(0)) if full else 24 * 10**6
+    block = 2**20 if full else 2**16
+    (here / "texts").mkdir()
+    paragraph = "今天天气很好，The weather is fine today.🙂\n"
+    # one document as large as the limit, and links to it, which count as files of their own
+    (here / "texts" / "0.txt").write_text(paragraph * (limit // len(paragraph.encode()) + 1))
+    for number in range(1, 10):
+        os.link("texts/0.txt", f"texts/{number}.txt")
+    environment = os.environ | {"XDG_CACHE_HOME": str(here / "cache"), "MALLOC_ARENA_MAX": "1"}
+    command = [sys.executable, "-c", textwrap.dedent(_LIMITED), str(limit), str(block)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr

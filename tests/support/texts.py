@@ -1,0 +1,137 @@
+"""What gpt did with a text when it held it as one string, and files of every kind that it reads.
+
+`Twin` is the readable statement of what streaming must give: the same documents, split and ids.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet
+import zstandard
+
+from gpt_cli.text.blocks import Block
+from gpt_cli.text.tokenizer import BytePairTokenizer, Tokenizer
+
+KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
+
+
+@dataclass(frozen=True)
+class Twin:
+    """Documents as a list of whole strings."""
+
+    documents: list[str]
+
+    def divided(self, separator: str | None) -> Twin:
+        if separator is None:
+            return Twin([document for document in self.documents if document])
+        pattern = re.escape(separator).replace("\\\n", "\r?\n")
+        parts = [part for document in self.documents for part in re.split(pattern, document)]
+        return Twin([part for part in parts if part.strip()])
+
+    def split(self, validation_fraction: float) -> tuple[Twin, Twin]:
+        num_characters = sum(map(len, self.documents))
+        remaining = num_characters - round(num_characters * validation_fraction)
+        training, validation = list[str](), list[str]()
+        for document in self.documents:
+            if remaining > 0:
+                training.append(document[:remaining])
+            if remaining < len(document):
+                validation.append(document[max(remaining, 0) :])
+            remaining -= len(document)
+        return Twin(training), Twin(validation)
+
+    def ids(self, tokenizer: Tokenizer, max_piece: int) -> list[int]:
+        found = list[int]()
+        for number, document in enumerate(self.documents):
+            found += [tokenizer.end_of_text] if number else []
+            for piece in pieces(document, max_piece):
+                found += _encoded(piece, tokenizer)
+        return found
+
+
+def pieces(document: str, max_piece: int) -> list[str]:
+    found, start = list[str](), 0
+    while len(document) - start > max_piece:
+        newline = document.rfind("\n", start, start + max_piece)
+        end = newline + 1 if newline >= 0 else start + max_piece
+        found.append(document[start:end])
+        start = end
+    return [*found, document[start:]]
+
+
+def _encoded(piece: str, tokenizer: Tokenizer) -> list[int]:
+    if isinstance(tokenizer, BytePairTokenizer):
+        return tokenizer.encoding.encode_ordinary(piece)
+    if tokenizer.kind == "byte":
+        return list(piece.encode())
+    ids = {token.decode(): number for number, token in enumerate(tokenizer.token_bytes)}
+    return [ids[character] for character in piece]
+
+
+def json_lines(documents: Sequence[str], field: str = "text") -> bytes:
+    return "".join(json.dumps({"id": 1, field: each}, ensure_ascii=False) + "\n" for each in documents).encode()
+
+
+def frames(content: bytes, frame: int = 100) -> bytes:
+    """Zstandard data of several frames, as parallel compressors write."""
+    parts = [content[at : at + frame] for at in range(0, len(content), frame)] or [b""]
+    return b"".join(zstandard.compress(part) for part in parts)
+
+
+def members(content: bytes, member: int = 100) -> bytes:
+    """Gzip data of several members, as `cat a.gz b.gz` gives."""
+    return b"".join(gzip.compress(content[at : at + member]) for at in range(0, len(content) + 1, member))
+
+
+def parquet(texts: Sequence[Any], column: str = "text", kind: Any = None, **options: Any) -> bytes:
+    memory = io.BytesIO()
+    table = arrow.table({"id": arrow.array(range(len(texts))), column: arrow.array(texts, kind or arrow.string())})
+    pyarrow.parquet.write_table(table, memory, **options)
+    return memory.getvalue()
+
+
+def packed(documents: Sequence[str], kind: str) -> bytes:
+    """A file of a kind (the end of its name); those of plain text contain all documents as one."""
+    if kind == "parquet":
+        return parquet(documents, row_group_size=2)
+    name, _, packing = kind.partition(".")
+    content = json_lines(documents) if name == "jsonl" else "".join(documents).encode()
+    return {"": bytes, "gz": members, "zst": frames}[packing](content)
+
+
+def unpacked(documents: Sequence[str], kind: str) -> list[str]:
+    """The documents that such a file contains."""
+    return list(documents) if kind.startswith(("jsonl", "parquet")) else ["".join(documents)]
+
+
+def cut(documents: Iterable[str], sizes: list[int]) -> list[Block]:
+    """Documents in blocks whose sizes follow a pattern."""
+    found, number = list[Block](), 0
+    for document in documents:
+        at = 0
+        while at < len(document):
+            size = sizes[number % len(sizes)]
+            found.append(Block(at == 0, document[at : at + size]))
+            at, number = at + size, number + 1
+    return found
+
+
+def array(ids: Any) -> np.ndarray:
+    """Ids wherever they are, as an array."""
+    return ids[:]
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """What changes when a file is written again, whatever its content."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.text.sources import Walk
+
+
+def names(*sources: str) -> list[str]:
+    return [found.name for found in Walk(sources)]
+
+
+part = st.text("aB-. é今", min_size=1, max_size=3).filter(lambda name: not name.startswith("."))
+
+
+@given(st.lists(st.lists(part, min_size=1, max_size=3), min_size=1, max_size=8))
+def test_files_come_in_the_order_of_their_paths_part_by_part(paths: list[list[str]]) -> None:
+    """So `a/z.txt` comes before `a.txt`, in a directory, below a glob, and in every subfolder."""
+    with tempfile.TemporaryDirectory() as folder:
+        for parts in paths:
+            path = Path(folder, *parts)
+            if not any(above.is_file() for above in path.parents) and not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("text")
+        expected = [str(path) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+        assert names(folder) == expected
+        assert names(f"{folder}/**") == expected
+        assert names(f"{folder}/", folder) == expected
+
+
+def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
+    for name in ("d/a.txt", "d/.hidden", "d/.git/b.txt", "d/run/checkpoints/c.txt", "d/run/config.yaml", "other/x.txt"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(name)
+    (here / "d" / "again").symlink_to("a.txt")
+    (here / "d" / "broken").symlink_to("nothere")
+    (here / "d" / "loop").symlink_to("loop")
+    (here / "d" / "folder").symlink_to("../other")
+    (here / "d" / "outside").symlink_to("../other/x.txt")
+    os.mkfifo(here / "d" / "pipe")
+    walk = Walk(["d", "other"])
+    assert [found.name for found in walk] == ["d/a.txt", "d/outside"]
+    assert (walk.num_special, walk.num_repeated) == (3, 2)
+    assert walk.num_bytes == len("d/a.txt") + len("other/x.txt")
+    assert walk.only_files
+    os.chdir("d")
+    assert names(".") == ["a.txt", "outside"]
+
+
+def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path) -> None:
+    (here / "d").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (here / "d" / name).write_text(name)
+    walk = iter(Walk(["d"]))
+    assert next(walk).name == "d/a.txt"
+    (here / "d" / "b.txt").unlink()
+    assert [found.name for found in walk] == ["d/c.txt"]
+
+
+def test_a_directory_that_may_be_listed_but_not_entered_is_an_error(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "d").mkdir()
+    (here / "d" / "a.txt").write_text("A")
+
+    def refuse(path: str, *_: Any) -> os.stat_result:  # root, who may run the tests, may enter every directory
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    with pytest.raises(EnvironmentFailure, match=r'reading "d/a\.txt": permission is denied'):
+        names("d")
+
+
+def test_the_fingerprint_of_a_walk_names_every_file(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    (here / "b.txt").write_text("B")
+
+    def fingerprint(*sources: str) -> str:
+        walk = Walk(sources)
+        assert list(walk)
+        return walk.fingerprint()
+
+    found = [fingerprint(*sources) for sources in (["a.txt"], ["b.txt"], ["a.txt", "b.txt"], ["b.txt", "a.txt"], ["-"])]
+    assert len(set(found)) == len(found)
+    assert fingerprint("a.txt", "a.txt") == found[0]
+
+
+def test_the_log_to_which_gpt_itself_writes_is_no_part_of_the_text(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    with open("train.log", "w") as log:
+        done = subprocess.run(
+            [sys.executable, "-c", "from gpt_cli.text.sources import Walk; print([f.name for f in Walk(['.'])])"],
+            stdout=log,
+            check=True,
+        )
+    assert done.returncode == 0
+    assert (here / "train.log").read_text() == "['a.txt']\n"
