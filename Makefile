@@ -52,13 +52,14 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time training (also beside a busy program), saving, sampling, attention and its forms, learning Shakespeare
+bench: .venv/installed  ## time training (also beside a busy program), saving, sampling, attention and its forms, learning Shakespeare, large texts
 	$(GPT) bench
 	$(GPT) bench --busy 1
 	$(GPT) bench --attention
 	.venv/bin/python -m benchmarks.saving
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.shakespeare
+	.venv/bin/python -m benchmarks.corpus
 
 data: .venv/installed  ## fetch the corpora of the catalogue into data/
 	$(GPT) data fetch all --out data
