@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -69,7 +70,8 @@ def _seconds(run: Callable[[], object]) -> float:
 def busy_programs(number: int) -> Iterator[None]:
     """So many programs that keep a core busy each, until the context or this process ends."""
     # in a group that Ctrl-C does not reach, but in this session: Linux divides cores among sessions first
-    code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+    # the number comes from here: a parent that is gone before a program starts would be init to it, for ever
+    code = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     nowhere = subprocess.DEVNULL
     with contextlib.ExitStack() as stack:
         for _ in range(number):
