@@ -18,7 +18,8 @@ from gpt_cli.text.decoding import decoded, is_binary
 from gpt_cli.text.packed import Growth, Reading, optional_library
 from gpt_cli.text.parquet import rows_of_table
 
-BLOCK = 2**20  # bytes
+# bytes; malloc would map each larger one anew, and a pass over a text take 1.6 times as long (NOTES.md)
+BLOCK = 2**17
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
 _ZSTD_WINDOW = 2**27
@@ -70,7 +71,7 @@ def _watched(
         try:
             for block in blocks:
                 yield block
-                if (position := file.tell()) > counted + BLOCK:
+                if (position := file.tell()) >= counted + BLOCK:
                     count(position - counted)
                     counted = position
         except OSError as error:  # a broken disk
