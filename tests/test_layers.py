@@ -45,7 +45,6 @@ IMPORTS_INSIDE = {
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",
-    "text/packed.py": "the libraries of two formats are extras",
     "text/tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,6 @@ class Reading:
 
 def optional_library(name: str, extra: str, path: Path) -> Any:
     """A library that an extra of the package brings."""
-    import importlib  # nothing else here needs it
-
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -21,7 +21,7 @@ from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch
 from gpt_cli.text.decoding import decoded
 from gpt_cli.text.formats import BLOCK, Reading, read_file
 from gpt_cli.text.manifest import Survey, find_survey, remember
-from gpt_cli.text.sources import STDIN, Found, Walk
+from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 STDIN_IN_MEMORY = 2**26  # bytes; what is longer goes to a temporary file
 MOST_ERRORS = 20
@@ -30,27 +30,12 @@ _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
 
 
 class SourceCorpus(SurveyedCorpus):
-    """The documents of SOURCEs; the first pass over them happens here, unless an earlier program has made it.
-
-    `counting` receives the bytes of files that were read, `watch` the documents in this pass, in UTF-8.
-    Raises errors as `read_corpus` does.
-    """
+    """The documents of SOURCEs; `read_corpus` makes one and surveys it."""
 
     is_known: bool  # whether an earlier program has made that pass
 
-    def __init__(
-        self,
-        sources: Sequence[str],
-        separator: str | None = None,
-        how: Reading | None = None,
-        *,
-        skip_bad: bool = False,
-        fresh: bool = False,
-        counting: Counting = uncounted,
-        watch: Watch = lambda _: None,
-    ):
-        self.sources, self.separator, self.how, self.skip_bad = sources, separator, how or Reading(), skip_bad
-        self.survey = self._survey(counting, watch, fresh)
+    def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
+        self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
 
     def blocks(self) -> Iterator[Block]:
         left_out = set(self.survey.bad)
@@ -71,7 +56,8 @@ class SourceCorpus(SurveyedCorpus):
             pass
         return walk
 
-    def _survey(self, counting: Counting, watch: Watch, fresh: bool) -> Survey:
+    def survey_all(self, counting: Counting, watch: Watch, fresh: bool) -> Survey:
+        """The survey that this corpus needs before anything else; see `read_corpus`."""
         looked = self._look()
         how = (self.separator, self.how, self.skip_bad)
         known = find_survey(looked, how)
@@ -174,12 +160,14 @@ def read_corpus(
 ) -> SourceCorpus:
     """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
 
-    With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block
-    that is read for the first time, those of bad files too. Raises DataError for a source that is missing, damaged,
-    contains no text or is not UTF-8, and EnvironmentFailure for one that the user may not read.
+    With `fresh` everything is read, and compared with what an earlier program has noted. `counting` receives the bytes
+    of files that were read, `watch` each block of that pass in UTF-8, those of bad files too. Raises DataError for a
+    source that is missing, damaged, contains no text or is not UTF-8, and EnvironmentFailure for one that the user may
+    not read.
     """
-    names = [sources] if isinstance(sources, str) else sources
-    return SourceCorpus(names, separator, how, skip_bad=skip_bad, fresh=fresh, counting=counting, watch=watch)
+    corpus = SourceCorpus(names_of(sources), separator, how or Reading(), skip_bad)
+    corpus.survey = corpus.survey_all(counting, watch, fresh)
+    return corpus
 
 
 def read_data(
