@@ -16,6 +16,12 @@ class Block(NamedTuple):
 
     starts: bool
     text: str
+    utf8: bytes | None = None  # the text as it was read, where that is what encoding it gives
+
+    @property
+    def content(self) -> bytes:
+        """The text in UTF-8."""
+        return self.text.encode("utf-8") if self.utf8 is None else self.utf8
 
 
 def in_blocks(documents: Iterable[str]) -> Iterator[Block]:

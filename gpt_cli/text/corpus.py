@@ -164,13 +164,13 @@ class Tally:
         return other
 
     def add_all(self, blocks: Iterator[Block], watch: Watch = lambda _: None) -> None:
-        for starts, text in blocks:
-            content = text.encode("utf-8")
-            if starts:
+        for block in blocks:
+            content = block.content
+            if block.starts:
                 self._num_documents += 1
                 self._digest.update(b"\xff")  # which UTF-8 never contains
             self._digest.update(content)
-            self._num_characters += len(text)
+            self._num_characters += len(block.text)
             self._num_bytes += len(content)
             watch(content)
 

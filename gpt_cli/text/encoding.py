@@ -247,15 +247,15 @@ def _encode_group(group: list[Block], tokenizer: Tokenizer) -> tuple[np.ndarray,
     dtype = _dtype(tokenizer)
     end_of_text = np.array([tokenizer.end_of_text], dtype)
     found = list[np.ndarray]()
-    for starts, text in group:
-        if starts:
+    for piece in group:
+        if piece.starts:
             found.append(end_of_text)
-        found.append(tokenizer.array(text))
+        found.append(tokenizer.array(piece.text))
     return np.concatenate(found, dtype=dtype, casting="same_kind"), _num_bytes(group)
 
 
 def _num_bytes(group: list[Block]) -> int:
-    return sum(len(piece.text.encode("utf-8")) for piece in group)
+    return sum(len(piece.content) for piece in group)
 
 
 def _dtype(tokenizer: Tokenizer) -> np.dtype:

@@ -18,8 +18,8 @@ from gpt_cli.text.decoding import decoded, is_binary
 from gpt_cli.text.packed import Growth, Reading, optional_library
 from gpt_cli.text.parquet import rows_of_table
 
-# bytes; malloc would map each larger one anew, and a pass over a text take 1.6 times as long (NOTES.md)
-BLOCK = 2**17
+# bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (NOTES.md)
+BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
 _ZSTD_WINDOW = 2**27
@@ -56,9 +56,9 @@ def read_file(
     except BaseException:
         file.close()
         raise
-    text = decoded(chain([first], content), visible(path))
-    name = path.name.removesuffix(".gz").removesuffix(".zst")
-    blocks = _lines(text, path, how.text_field) if name.endswith(".jsonl") else _one_document(text)
+    blocks = decoded(chain([first], content), visible(path))
+    if path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
+        blocks = _lines((block.text for block in blocks), path, how.text_field)
     return _watched(path, file, before, blocks, count)
 
 
@@ -126,10 +126,6 @@ def _bounded(path: Path, file: BinaryIO, how: Reading, content: Iterable[bytes])
     for block in content:
         grown.add(len(block))
         yield block
-
-
-def _one_document(text: Iterable[str]) -> Iterator[Block]:
-    return (Block(number == 0, block) for number, block in enumerate(text))
 
 
 def _lines(text: Iterable[str], path: Path, field: str) -> Iterator[Block]:

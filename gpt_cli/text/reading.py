@@ -113,8 +113,8 @@ class SourceCorpus(SurveyedCorpus):
     def _blocks_of(self, found: Found, count: Callable[[int], object] = lambda _: None) -> Iterator[Block] | None:
         """The documents of one file or other source; None for a file without text that nobody named."""
         if found.name == STDIN:
-            text = decoded(self._stdin_content(), "stdin", "unpack it before the pipe, as zcat does")
-            blocks: Iterator[Block] | None = (Block(number == 0, each) for number, each in enumerate(text))
+            advice = "unpack it before the pipe, as zcat does"
+            blocks: Iterator[Block] | None = decoded(self._stdin_content(), "stdin", advice)
         elif found.status is None and found.name in catalogue.ENTRIES:
             blocks = in_blocks(catalogue.read_entry(catalogue.ENTRIES[found.name]))
         else:

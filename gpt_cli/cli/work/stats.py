@@ -92,9 +92,8 @@ def _count(corpus: SourceCorpus, console: Console) -> Characters:
     characters = Characters()
     with console.counting("counting", corpus.num_bytes, "B") as count:
         for block in corpus.blocks():
-            content = block.text.encode()
-            characters.add(content)
-            count(len(content))
+            characters.add(block.content)
+            count(len(block.content))
     return characters
 
 
