@@ -76,9 +76,11 @@ def counted(number: int, noun: str) -> str:
 
 def visible(text: object, limit: int = 200) -> str:
     """A value with its control characters escaped, cut after `limit` characters."""
-    escaped = "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text)
-    )
+    escaped = str(text)
+    if not escaped.isprintable():
+        escaped = "".join(
+            c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in escaped
+        )
     return escaped if len(escaped) <= limit else escaped[:limit] + "…"
 
 

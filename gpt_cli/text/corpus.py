@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gpt_cli.errors import counted, shown
 from gpt_cli.text.blocks import Block, in_blocks, part_of
 from gpt_cli.text.manifest import Survey
 
+# a thread that has less to hash waits longer for the interpreter than it hashes
+HASHED_AT_ONCE = 2**20  # bytes
 # receives a block of text in UTF-8
 Watch = Callable[[bytes], object]
 
@@ -143,8 +146,9 @@ class Texts(SurveyedCorpus):
 
     def __init__(self, documents: Sequence[str]):
         self._documents = documents
-        tally = Tally()
-        tally.add_all(self.blocks())
+        with ThreadPoolExecutor(1) as worker:
+            tally = Tally(worker)
+            tally.add_all(self.blocks())
         self.survey = tally.survey()
 
     def blocks(self) -> Iterator[Block]:
@@ -152,27 +156,39 @@ class Texts(SurveyedCorpus):
 
 
 class Tally:
-    """Counts documents, and makes a digest of them."""
+    """Counts documents, and makes a digest of them; `worker` is a thread that hashes while this one reads on."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: Executor) -> None:
+        self._worker = worker
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
 
     def copy(self) -> Tally:
-        other = Tally()
+        other = Tally(self._worker)
         other.__dict__ |= self.__dict__ | {"_digest": self._digest.copy()}
         return other
 
     def add_all(self, blocks: Iterator[Block], watch: Watch = lambda _: None) -> None:
+        held, num_held = list[bytes](), 0
+        hashing: Future[None] | None = None
         for block in blocks:
             content = block.content
             if block.starts:
                 self._num_documents += 1
-                self._digest.update(b"\xff")  # which UTF-8 never contains
-            self._digest.update(content)
+                held.append(b"\xff")  # which UTF-8 never contains
+            if held and num_held + len(content) > HASHED_AT_ONCE:
+                if hashing:
+                    hashing.result()
+                hashing = self._worker.submit(self._digest.update, b"".join(held))
+                held, num_held = [], 0
+            held.append(content)
+            num_held += len(content)
             self._num_characters += len(block.text)
             self._num_bytes += len(content)
             watch(content)
+        if hashing:
+            hashing.result()
+        self._digest.update(b"".join(held))
 
     def survey(self) -> Survey:
         return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)

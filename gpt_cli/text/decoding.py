@@ -28,6 +28,7 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"7z\xbc\xaf": ("a 7z archive", "unpack it with: 7z x FILE"),
     b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
 }
+_STARTS = tuple(_FORMATS)
 
 
 def decode_utf8(content: bytes, where: str) -> str:
@@ -58,8 +59,8 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
         if text:
             yield Block(starts, text, content[:used])
             starts = False
+            num_bytes, num_lines = num_bytes + used, num_lines + _num_lines(content)
         rest = content[used:]
-        num_bytes, num_lines = num_bytes + used, num_lines + _num_lines(content)
 
 
 def is_binary(content: bytes) -> bool:
@@ -73,7 +74,9 @@ def _num_lines(content: bytes) -> int:
 
 
 def _known_format(content: bytes) -> tuple[str, str] | None:
-    return next((found for start, found in _FORMATS.items() if content.startswith(start)), None)
+    if not content.startswith(_STARTS):  # of a million files, hardly any
+        return None
+    return next(found for start, found in _FORMATS.items() if content.startswith(start))
 
 
 def _not_utf8(byte: int, at: int, where: str, sample: bytes) -> DataError:

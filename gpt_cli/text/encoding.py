@@ -114,8 +114,8 @@ def learn_tokenizer(
     num_bytes = training.num_bytes + (validation.num_bytes if config.kind == "char" else 0)
     with counting("learning the vocabulary", num_bytes, "B") as count:
         tokenizer = make_tokenizer(config, training, validation, count)
-    training.require_unchanged()
-    validation.require_unchanged()
+        training.require_unchanged()
+        validation.require_unchanged()
     _write_json(path, {"tokenizer": tokenizer.to_dict(), "sha256": tokenizer.digest})
     return tokenizer
 

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -58,14 +59,16 @@ class SourceCorpus(SurveyedCorpus):
 
     def survey_all(self, counting: Counting, watch: Watch, fresh: bool) -> Survey:
         """The survey that this corpus needs before anything else; see `read_corpus`."""
-        looked = self._look()
+        with counting("looking for changes", None, "") as count:
+            count(0)  # the work begins
+            looked = self._look()
         how = (self.separator, self.how, self.skip_bad)
         known = find_survey(looked, how)
         self.is_known = known is not None
         if known is not None and not fresh:
             return known
-        with counting("reading", looked.num_bytes, "B") as count:
-            survey = self._read_all(count, watch)
+        with counting("reading", looked.num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
+            survey = self._read_all(Tally(worker), count, watch)
         if not survey.num_documents:
             raise DataError(shown(", ".join(self.sources)), "this source contains no text", hint=_HINT)
         if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
@@ -75,8 +78,8 @@ class SourceCorpus(SurveyedCorpus):
         remember(survey, looked, how)
         return survey
 
-    def _read_all(self, count: Callable[[int], object], watch: Watch) -> Survey:
-        walk, tally = Walk(self.sources), Tally()
+    def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
+        walk = Walk(self.sources)
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
         num_errors, any_named, any_found = 0, False, False
         for found in walk:

@@ -44,6 +44,7 @@ class Walk:
     sources: Sequence[str]
     num_special: int = 0  # broken links, pipes, sockets below a directory
     num_repeated: int = 0
+    num_files: int = 0
     num_bytes: int = 0
     newest: int = 0  # the latest change of a file, in ns
     only_files: bool = True  # without stdin and catalogue, of which the fingerprint knows nothing
@@ -61,10 +62,7 @@ class Walk:
                 elif self._once(identity):
                     self._note(found)
                     yield found
-
-    @property
-    def num_files(self) -> int:
-        return len(self._seen)
+        self._seen.clear()  # 100 MB for a million files, and whoever has counted them may live on
 
     def fingerprint(self) -> str:
         """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
@@ -84,6 +82,7 @@ class Walk:
         return True
 
     def _note(self, found: Found) -> None:
+        self.num_files += 1
         signature: tuple[object, ...] = (found.name, found.named)
         if (status := found.status) is not None:
             self.num_bytes += status.st_size

@@ -209,7 +209,7 @@ def sample(texts: Iterable[str], share: float) -> Iterator[str]:
 def _counted(blocks: Iterable[Block], count: Callable[[int], object]) -> Iterator[Block]:
     for block in blocks:
         yield block
-        count(len(block.text.encode("utf-8")))
+        count(len(block.content))
 
 
 def _characters(blocks: Iterable[Block]) -> list[str]:

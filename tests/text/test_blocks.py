@@ -18,11 +18,11 @@ texts = st.text("aab \n\n\r今🙂", max_size=30)
 
 def joined(blocks: Iterable[Block]) -> list[str]:
     found = list[str]()
-    for starts, text in blocks:
-        assert text, "a block is never empty"
-        if starts:
+    for block in blocks:
+        assert block.text, "a block is never empty"
+        if block.starts:
             found.append("")
-        found[-1] += text
+        found[-1] += block.text
     return found
 
 

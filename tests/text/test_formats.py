@@ -29,10 +29,11 @@ def documents(path: Path | str, how: Reading | None = None, *, named: bool = Tru
     if blocks is None:
         return None
     found = list[str]()
-    for starts, text in blocks:
-        if starts:
+    for block in blocks:
+        assert block.content == block.text.encode()
+        if block.starts:
             found.append("")
-        found[-1] += text
+        found[-1] += block.text
     return found
 
 
@@ -223,7 +224,7 @@ def peak():  # unlike ru_maxrss without that of the process that started this on
 
 before = peak()
 try:
-    read = sum(len(text) for _, text in read_file(Path(sys.argv[1]), Reading(), named=True))
+    read = sum(len(block.text) for block in read_file(Path(sys.argv[1]), Reading(), named=True))
 except DataError as error:
     read = str(error)
 print(read)

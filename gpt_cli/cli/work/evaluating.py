@@ -144,7 +144,7 @@ def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> d
         end_of_text=tokenizer.end_of_text,
         where=shown(loaded.path),
     )
-    text = ("\n" * (starts and number > 0) + part for number, (starts, part) in enumerate(training.blocks()))
+    text = ("\n" * (block.starts and number > 0) + block.text for number, block in enumerate(training.blocks()))
     longest = longest_shared_run([tokenizer.decode(sample) for sample in samples], text)
     return {
         "num_samples": wanted.num_samples,
