@@ -50,7 +50,7 @@ class Walk:
     only_files: bool = True  # without stdin and catalogue, of which the fingerprint knows nothing
     began: int = field(default_factory=time.time_ns)
     _seen: set[bytes] = field(default_factory=set)
-    _outputs: list[os.stat_result] = field(default_factory=lambda: _outputs())
+    _outputs: set[tuple[int, int]] = field(default_factory=lambda: _outputs())
     # of each file: path, size, times, device, inode
     _signatures: hashlib._Hash = field(default_factory=hashlib.sha256)
 
@@ -70,7 +70,7 @@ class Walk:
 
     def _is_readable(self, status: os.stat_result) -> bool:
         """Whether this is a regular file, and not the log to which gpt itself is writing."""
-        return stat.S_ISREG(status.st_mode) and not any(os.path.samestat(status, own) for own in self._outputs)
+        return stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) not in self._outputs
 
     def _once(self, identity: str) -> bool:
         # a million paths would take twice the memory of their digests
@@ -93,12 +93,13 @@ class Walk:
         self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
 
 
-def _outputs() -> list[os.stat_result]:
-    """What this program writes to: a log below a directory of texts changes while it is read."""
-    found = list[os.stat_result]()
+def _outputs() -> set[tuple[int, int]]:
+    """Device and inode of what this program writes to: a log below a directory of texts changes while it is read."""
+    found = set[tuple[int, int]]()
     for descriptor in (1, 2):
         with contextlib.suppress(OSError):  # closed
-            found.append(os.fstat(descriptor))
+            status = os.fstat(descriptor)
+            found.add((status.st_dev, status.st_ino))
     return found
 
 
@@ -133,10 +134,11 @@ def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
         raise _refused(error, folder) from error
     if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
         return  # one of our runs, whose files are not a corpus
+    start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
     for name in names:
         if name.startswith("."):
             continue
-        path = name if folder == "." else os.path.join(folder, name)
+        path = start + name
         try:
             status = os.lstat(path)
         except FileNotFoundError:  # removed meanwhile
@@ -148,9 +150,9 @@ def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
             with contextlib.suppress(OSError):  # a broken link stays one
                 status = os.stat(path)
         if not stat.S_ISDIR(status.st_mode):
-            yield Found(path, False, status), os.path.realpath(path) if link else os.path.join(real, name)
+            yield Found(path, False, status), os.path.realpath(path) if link else real_start + name
         elif not link:
-            yield from _below(path, os.path.join(real, name))
+            yield from _below(path, real_start + name)
 
 
 def _refused(error: OSError, folder: str) -> EnvironmentFailure:
