@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -30,6 +31,10 @@ class Twin:
     """Documents as a list of whole strings."""
 
     documents: list[str]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(b"".join(b"\xff" + document.encode() for document in self.documents)).hexdigest()
 
     def divided(self, separator: str | None) -> Twin:
         if separator is None:

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from support.texts import KINDS, Twin, packed, unpacked
 
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.text import corpus as corpus_module
 from gpt_cli.text import formats
 from gpt_cli.text import reading as module
 from gpt_cli.text.corpus import Texts
@@ -198,6 +199,7 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
         patch.setattr(formats, "BLOCK", block)
         patch.setattr(formats, "_ZSTD_INPUT", block)
         patch.setattr(module, "BLOCK", block)
+        patch.setattr(corpus_module, "HASHED_AT_ONCE", 3 * block)
         patch.setattr(module, "STDIN_IN_MEMORY", 20)
         sources = {"folder": [str(folder)], "glob": [f"{folder}/**/*"]}.get(how) or sorted(
             map(str, folder.rglob("*.*"))
@@ -216,7 +218,7 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
         assert corpus.num_characters == sum(map(len, expected.documents))
         assert corpus.num_bytes == sum(len(document.encode()) for document in expected.documents)
         assert corpus.survey.num_documents == len(expected.documents)
-        assert corpus.digest == Texts(expected.documents).digest
+        assert corpus.digest == Texts(expected.documents).digest == expected.digest
         for part, twin_part in zip(corpus.split(fraction), expected.split(fraction), strict=True):
             assert list(part.documents) == twin_part.documents
             assert part.num_characters == sum(map(len, twin_part.documents))
@@ -266,6 +268,28 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
     assert corpus.digest == Texts(("A", "Z")).digest
     assert list(corpus.notices()) == ['left out 5 bad files, the first being "d/bad-00.txt"']
     assert read_data(DataConfig(source="d", skip_bad=True)).documents == ("A", "Z")
+
+
+def test_what_was_hashed_of_a_bad_file_does_not_count(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "BLOCK", 10)
+    monkeypatch.setattr(corpus_module, "HASHED_AT_ONCE", 20)
+    (here / "d").mkdir()
+    for name, end in (("a", b""), ("b", b"\xff"), ("c", b"")):
+        (here / "d" / f"{name}.txt").write_bytes(name.encode() * 1000 + end)
+    assert read_corpus("d", skip_bad=True).digest == Twin(["a" * 1000, "c" * 1000]).digest
+
+
+def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
+    (here / "a.txt").write_text("A")
+    shown = list[tuple[str, list[int]]]()
+
+    @contextlib.contextmanager
+    def counting(what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
+        shown.append((what, []))
+        yield shown[-1][1].append
+
+    read_corpus(".", counting=counting)
+    assert shown == [("looking for changes", [0]), ("reading", [1])]
 
 
 def test_where_no_file_is_good_the_reason_is_named(here: Path) -> None:
