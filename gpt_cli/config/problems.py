@@ -100,7 +100,7 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
 
 def _shown(value: Any) -> str:
     """A value in a sentence; a number without quotes, as it was written."""
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
     is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
     return visible(text) if is_number or not isinstance(value, str) else shown(text)
 

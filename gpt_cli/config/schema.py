@@ -73,13 +73,18 @@ class ModelConfig(Section):
     norm_position: Literal["pre", "post"] = Field(
         default="pre", description="pre normalises the input of each residual branch, post the sum after it"
     )
-    activation: Literal["gelu", "relu", "relu2"] = Field(
-        default="gelu", description="function between the two layers of the feed-forward part; relu2 is relu squared"
+    activation: Literal["gelu", "gelu_tanh", "relu", "relu2"] = Field(
+        default="gelu",
+        description="function between the two layers of the feed-forward part; gelu_tanh is gelu as GPT-2 computes it, "
+        "relu2 is relu squared",
     )
     feed_forward_size: Size | None = Field(
         default=None, description="width between the two layers of the feed-forward part; null means 4 x d_model"
     )
     bias: Switch = Field(default=True, description="whether projection_layer, feed-forward and layernorm have a bias")
+    qkv_bias: Switch = Field(
+        default=False, description="whether Wq, Wk and Wv have a bias, as in GPT-2; latent has none"
+    )
     ngram_embedding: Annotated[int, Field(ge=2, le=8), Whole] | None = Field(
         default=None,
         description="longest n-gram, in tokens, that gets a learned embedding beside the token's own; null means none",
@@ -148,6 +153,9 @@ class ModelConfig(Section):
 
     def misfits(self) -> Iterator[Misfit]:
         """Sizes that are valid by themselves but do not fit together."""
+        if self.qkv_bias and self.attention == "latent":
+            sentence = "latent attention makes queries, keys and values without a bias, so qkv_bias must be false"
+            yield Misfit(("qkv_bias", "attention"), sentence)
         if self.num_heads % self.key_value_heads:
             wrong = f"num_key_value_heads {self.num_key_value_heads} does not divide num_heads {self.num_heads}"
             yield Misfit(("num_key_value_heads", "num_heads"), f"{wrong}, as {_divisors(self.num_heads)} would")
@@ -284,6 +292,11 @@ class TrainConfig(Section):
         description="whether torch compiles the blocks first; "
         "auto does so on CUDA for runs of at least 1,000 steps or 5 minutes",
     )
+    parallel: Literal["auto", "replicate", "shard"] = Field(
+        default="auto",
+        description="whether each of many processes holds all weights (replicate) or a share of them (shard), "
+        "with the same result; auto shards where memory is too small",
+    )
     log_every: Count = Field(default=10, description="steps between lines of metrics.jsonl")
     eval_every: Count = Field(default=250, description="steps between evaluations")
     eval_tokens: Count = Field(default=16384, description="validation tokens in each evaluation during training")
@@ -300,6 +313,11 @@ class TrainConfig(Section):
     def sequences_at_once(self) -> int:
         """Sequences computed at once: micro_batch_size, or the whole batch."""
         return self.micro_batch_size or self.batch_size
+
+    @property
+    def num_lanes(self) -> int:
+        """Micro-batches in a step, which processes may share."""
+        return self.batch_size // self.sequences_at_once
 
     def misfits(self) -> Iterator[Misfit]:
         """Sizes that are valid by themselves but do not fit together."""
@@ -326,8 +344,10 @@ class Config(Section):
         """Tokens that a step trains on."""
         return self.train.batch_size * self.model.context_length
 
-    def unused(self) -> Iterator[str]:
-        """A line for each changed key that has no effect."""
+    def unused(self, source: Config | None = None) -> Iterator[str]:
+        """A line for each changed key that has no effect; a key that is as in `source` was not changed here."""
         for name in type(self).model_fields:
-            for key, cause in getattr(self, name).unused_keys():
-                yield f"{name}.{key} is not used by {cause}"
+            here, there = getattr(self, name), getattr(source, name, None)
+            for key, cause in here.unused_keys():
+                if there is None or getattr(here, key) != getattr(there, key):
+                    yield f"{name}.{key} is not used by {cause}"

@@ -53,7 +53,7 @@ def explain_head(
     facts["sizes"] = numbers
     if sizes.attention == "latent":
         facts["sizes"] = numbers | {"C": sizes.key_value_latent, "R": sizes.turned_size}
-    parameters = dict(made.matrices)
+    parameters = dict(made.parameters)
     for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
         parameters |= {f"{name}.{part}": parameter for part, parameter in module.named_parameters()}
     if rotation is not None:

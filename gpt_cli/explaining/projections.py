@@ -18,12 +18,12 @@ _TURNED = "{0}′ = {0} cos(t θ) + (-{0}₂, {0}₁) sin(t θ)"
 
 @dataclass(frozen=True)
 class Projections:
-    """The steps up to queries, keys and values, the formulas of scores and of their divisor, and the matrices used."""
+    """The steps up to queries, keys and values, the formulas of scores and their divisor, and the parameters used."""
 
     steps: list[Step]
     scores: str
     root: str
-    matrices: Mapping[str, Tensor]
+    parameters: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,19 @@ def projections(
         return _of_latent(attention, x, source, rotation, subject)
     Wq, Wk, Wv = _matrices(attention, subject.head)
     queries, keys = Wq(x), Wk(x)
+    matrices = {"Wq": Wq, "Wk": Wk, "Wv": Wv}
+    biases = {name.replace("W", "b"): layer.bias for name, layer in matrices.items() if layer.bias is not None}
+    plus_q, plus_k, plus_v = (f" + {bias}" if bias in biases else "" for bias in ("bq", "bk", "bv"))
     steps = [
-        subject.of_queries("queries", f"q = Wq {source}", queries),
-        subject.of_all("keys", f"k = Wk {source}", keys),
+        subject.of_queries("queries", f"q = Wq {source}{plus_q}", queries),
+        subject.of_all("keys", f"k = Wk {source}{plus_k}", keys),
     ]
     product = "s = q · k"
     if rotation is not None:
         product = "s = q′ · k′"
         steps += _turned("q", "k", queries, keys, rotation, subject)
-    steps.append(subject.of_all("values", f"v = Wv {source}", Wv(x)))
-    return Projections(steps, product, "√K", {"Wq": Wq.weight, "Wk": Wk.weight, "Wv": Wv.weight})
+    steps.append(subject.of_all("values", f"v = Wv {source}{plus_v}", Wv(x)))
+    return Projections(steps, product, "√K", {name: layer.weight for name, layer in matrices.items()} | biases)
 
 
 def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:

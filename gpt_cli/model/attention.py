@@ -58,14 +58,16 @@ def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -
 class Attention(nn.Module):
     """One causal head: [B, T, D] -> [B, T, K]. Vaswani et al. 2017, section 3.2.1.
 
-    Scores are divided by sqrt(K) if `scaled`.
+    Scores are divided by sqrt(K) if `scaled`. With `qkv_bias`, queries, keys and values each have a bias.
     """
 
-    def __init__(self, d_model: int, head_size: int, dropout: float = 0.0, *, scaled: bool = True):
+    def __init__(
+        self, d_model: int, head_size: int, dropout: float = 0.0, *, qkv_bias: bool = False, scaled: bool = True
+    ):
         super().__init__()
-        self.Wq = nn.Linear(d_model, head_size, bias=False)
-        self.Wk = nn.Linear(d_model, head_size, bias=False)
-        self.Wv = nn.Linear(d_model, head_size, bias=False)
+        self.Wq = nn.Linear(d_model, head_size, bias=qkv_bias)
+        self.Wk = nn.Linear(d_model, head_size, bias=qkv_bias)
+        self.Wv = nn.Linear(d_model, head_size, bias=qkv_bias)
         self.dropout = nn.Dropout(dropout)
         self.scale = score_scale(head_size, scaled)
 
@@ -85,6 +87,17 @@ class Attention(nn.Module):
         stages = self.stages(x, rotation)
         weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
         return weights @ stages.values
+
+
+def side_by_side(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """The weights of several layers as those of one: [sum of outs, in], [sum of outs]; gradients reach each layer.
+
+    The second is None where the layers have no biases.
+    """
+    weights: list[Tensor] = [layer.weight for layer in layers]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    assert len(biases) in (0, len(layers))
+    return torch.cat(weights), torch.cat(biases) if biases else None
 
 
 def causal_bias(num_tokens: int, like: Tensor) -> Tensor:
@@ -178,9 +191,19 @@ class SelfAttention(nn.Module, ABC):
 class MultiHeadAttention(SelfAttention):
     """H heads side by side, then a projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2."""
 
-    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0, *, bias: bool = True, scaled: bool = True):
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        *,
+        bias: bool = True,
+        qkv_bias: bool = False,
+        scaled: bool = True,
+    ):
         super().__init__()
-        heads = (Attention(d_model, d_model // num_heads, dropout, scaled=scaled) for _ in range(num_heads))
+        K = d_model // num_heads
+        heads = (Attention(d_model, K, dropout, qkv_bias=qkv_bias, scaled=scaled) for _ in range(num_heads))
         self.heads = cast("Sequence[Attention]", nn.ModuleList(heads))
         self.num_heads = num_heads
         self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
@@ -196,16 +219,16 @@ class MultiHeadAttention(SelfAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the given heads (None: of all) in one product: each [B, heads, T, K]."""
         chosen = range(self.num_heads) if heads is None else heads
-        projections = F.linear(x, self.projection_weights(chosen))  # [B, T, 3 x heads x K]
+        projections = F.linear(x, *self.projection_weights(chosen))  # [B, T, 3 x heads x K]
         queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
         return queries, keys, values
 
-    def projection_weights(self, heads: Sequence[int]) -> Tensor:
-        """Wq of the given heads, then Wk, then Wv, in one matrix: [3 x heads x K, D]; gradients reach the heads."""
+    def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Wq of the given heads, then Wk, then Wv: [3 x heads x K, D]; their biases [3 x heads x K], or None."""
         chosen = [self.heads[head] for head in heads]
-        return torch.cat([getattr(head, name).weight for name in ("Wq", "Wk", "Wv") for head in chosen])
+        return side_by_side([getattr(head, name) for name in ("Wq", "Wk", "Wv") for head in chosen])
 
 
 def join_heads(heads: Tensor) -> Tensor:

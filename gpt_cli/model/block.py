@@ -24,10 +24,16 @@ class FeedForward(nn.Module):
         super().__init__()
         self.expand = nn.Linear(config.d_model, config.hidden_size, bias=config.bias)
         self.contract = nn.Linear(config.hidden_size, config.d_model, bias=config.bias)
-        self.activation = {"gelu": F.gelu, "relu": F.relu, "relu2": relu_squared}[config.activation]
+        functions = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu, "relu2": relu_squared}
+        self.activation = functions[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.contract(self.activation(self.expand(x)))
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU as GPT-2 computes it, with tanh for the error function, any shape. Hendrycks and Gimpel 2016, section 2."""
+    return F.gelu(x, approximate="tanh")
 
 
 def relu_squared(x: Tensor) -> Tensor:

@@ -39,12 +39,24 @@ class Estimate:
         return sum(self.parameters_by_part.values())
 
 
-def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dtype: str) -> Estimate:
-    """The costs of training with micro-batches of `micro_batch_size` sequences, and of sampling.
+@dataclass(frozen=True)
+class RankCosts:
+    """What one of several processes that train together needs."""
+
+    bytes_held: int  # of the device
+    bytes_sent_per_step: int  # to the others; as many come from them
+    bytes_to_save: int  # of main memory, on the first one beside the rest, while it saves what all have
+
+
+def estimate(
+    config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dtype: str, num_lanes: int = 1
+) -> Estimate:
+    """The costs of training with `num_lanes` micro-batches of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
-    holds weights, gradients and two moments (those of AdamW) in float32, and the activations that the backward pass
-    needs. Sampling holds the weights and a cache of context_length tokens.
+    holds weights, gradients and two moments (those of AdamW) in float32, the gradients of micro-batches that wait to
+    be added, and the activations that the backward pass needs. Sampling holds the weights and a cache of
+    context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -64,10 +76,60 @@ def estimate(config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dty
         forward,
         2 * (products + seen * cached),
         3 * forward,
-        16 * parameters + _activation_bytes(config, vocab_size, micro_batch_size, size),
+        (16 + 4 * gradients_waiting(num_lanes)) * parameters
+        + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size),
         4 * parameters + cache * config.context_length,
         cache,
     )
+
+
+def gradients_waiting(num_lanes: int) -> int:
+    """Gradients of a model that wait while the last of `num_lanes` is computed: one a level of the tree above pairs."""
+    levels = 0
+    while num_lanes > 2 and num_lanes % 2 == 0:
+        num_lanes //= 2
+        levels += 1
+    return levels
+
+
+def rank_costs(
+    config: ModelConfig, vocab_size: int, num_ranks: int, *, micro_batch_size: int, dtype: str, num_lanes: int
+) -> dict[str, RankCosts]:
+    """The costs of each of `num_ranks` processes, by the layouts that `train.parallel` names.
+
+    replicate: all weights and, of the parameters that the rank owns, moments and the sum of gradients. shard: a part of
+    the weights and gradients, whole parameters that the rank owns, with their moments, and for a moment the weights
+    and gradients of two blocks and of what is outside blocks.
+    """
+    model = _laid_out(config, vocab_size)
+    parameters = sum(_by_part(model, config.num_blocks).values())
+    block = sum(parameter.numel() for parameter in model.blocks[0].parameters())
+    outside = parameters - config.num_blocks * block
+    part, rounds = -(-parameters // num_ranks), num_lanes // num_ranks
+    # an owner has whole parameters, one of which may be most of the model
+    owned = max(part, *(parameter.numel() for parameter in model.parameters()))
+    gradients = 1 + gradients_waiting(rounds)
+    kept = _kept_bytes(config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4)
+    # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
+    summing = (0, 6, 7)[min(num_ranks, 4) // 2] * parameters
+    passing = 4 * (2 * outside + 4 * block)
+
+    def sent(numbers: int) -> int:
+        return 4 * numbers * (num_ranks - 1) // num_ranks
+
+    return {
+        "replicate": RankCosts(
+            4 * (parameters + 2 * owned) + max(4 * gradients * parameters + kept, summing),
+            sent(2 * parameters),  # gradients to their owners, and new weights from them
+            8 * parameters if num_ranks > 1 else 0,
+        ),
+        "shard": RankCosts(
+            4 * (part + 4 * owned + gradients * part) + passing + kept,
+            # in each round the weights of blocks twice, others once, gradients; then once from parts to owners and back
+            sent(rounds * (3 * parameters - outside) + 2 * part),
+            4 * 3 * parameters,
+        ),
+    }
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
@@ -99,8 +161,9 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
         return GPT(config.changed(num_blocks=1), vocab_size)
 
 
-def _activation_bytes(config: ModelConfig, vocab_size: int, num_sequences: int, size: int) -> int:
+def _kept_bytes(config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int) -> int:
     """What the forward pass keeps for the backward pass; `size` is that of an entry of a product's result, in bytes."""
+    casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length
     # queries, keys and values of all heads, and the latents behind them
     heads = config.num_heads * (2 * config.query_size + config.head_size)
@@ -113,4 +176,4 @@ def _activation_bytes(config: ModelConfig, vocab_size: int, num_sequences: int, 
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)
     logits = vocab_size * (size + 2 * 4)
-    return num_sequences * length * (config.num_blocks * (per_token + per_pair * length) + logits)
+    return casts + num_sequences * length * (config.num_blocks * (per_token + per_pair * length) + logits)

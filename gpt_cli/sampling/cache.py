@@ -76,7 +76,7 @@ class KeyValueCache(Cache):
         grouped = isinstance(attention, GroupedQueryAttention)
         self.num_groups = len(attention.groups) if grouped else attention.num_heads
         self.head_size = attention.projection_layer.in_features // attention.num_heads
-        self.queries_keys_values = products.of(attention.projection_weights(range(attention.num_heads)))
+        self.queries_keys_values = products.of(*attention.projection_weights(range(attention.num_heads)))
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
         """The shape of `kept`."""

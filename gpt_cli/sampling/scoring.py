@@ -69,19 +69,13 @@ def surprisals(
         first += len(starts)
 
 
-def in_batches(
-    ids: Ids, starts: np.ndarray, ends: np.ndarray, batch_size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Windows of ids in batches of equal length, the longest first: their numbers [B] and their ids [B, T + 1].
-
-    A window has inputs from start to end - 1 and targets one further.
-    """
-    lengths = ends - starts
+def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    """Windows of some lengths [N] in batches of equal length, the longest first: the numbers of each, [B]."""
+    batches = []
     for length in np.unique(lengths)[::-1]:
         numbers = np.flatnonzero(lengths == length)
-        for i in range(0, len(numbers), batch_size):
-            chosen = numbers[i : i + batch_size]
-            yield chosen, windows(ids, starts[chosen], int(length) + 1)
+        batches += [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)]
+    return batches
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:

@@ -274,6 +274,12 @@ def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
     assert read("", *latent, "model.num_heads=2", "model.d_model=6").model.query_size == 5
 
 
+def test_latent_attention_has_no_biases_of_queries_keys_and_values() -> None:
+    (line,) = problems("", "model.attention=latent", "model.qkv_bias=true")
+    assert line.startswith("error: --set: model.qkv_bias: latent attention makes")
+    assert read("", "model.attention=grouped_query", "model.qkv_bias=true").model.qkv_bias
+
+
 def test_the_configs_of_the_forms_differ_in_their_form_alone() -> None:
     plain = read_config("multi-head")
     keys = {

@@ -22,6 +22,8 @@ FORMS = {
     "grouped": ["model.attention=grouped_query", "model.num_heads=2", "model.positions=rope"],
     "latent": ["model.attention=latent", "model.positions=rope"],
     "latent queries": ["model.attention=latent", "model.query_latent_size=6", "model.scale=none"],
+    "biases, as in GPT-2": ["model.positions=learned", "model.qkv_bias=true", "model.activation=gelu_tanh"],
+    "grouped, with biases": ["model.attention=grouped_query", "model.positions=rope", "model.qkv_bias=true"],
     "no positions": ["model.positions=none"],
     "post-norm": ["model.positions=learned", "model.norm_position=post"],
     "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],
@@ -86,9 +88,12 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
             looking = seen @ of["W_DQ"].T
             close(step["query_latent"], looking[queries])
     sources = step.get("latent", seen)
-    close(step["queries"], (looking @ of["Wq"].T)[queries])
-    close(step["keys"], sources @ of["Wk"].T)
-    close(step["values"], sources @ of["Wv"].T)
+    close(step["queries"], (looking @ of["Wq"].T + of.get("bq", 0))[queries])
+    close(step["keys"], sources @ of["Wk"].T + of.get("bk", 0))
+    close(step["values"], sources @ of["Wv"].T + of.get("bv", 0))
+    said = {found["name"]: found["formula"] for found in content["steps"]}
+    for name, bias in (("queries", "bq"), ("keys", "bk"), ("values", "bv")):
+        assert said[name].endswith(f" + {bias}") == (bias in of)
     q, k = step["queries"], step["keys"]
     turning_q, turning_k = q, k
     if "rotary_keys" in step:

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpt_cli.config import ModelConfig
+from gpt_cli.config import Config, ModelConfig, TrainConfig
+from gpt_cli.config.reading import read_config
 from gpt_cli.model import GPT
-from gpt_cli.model.costs import cache_bytes_by_attention, estimate, parameters_by_part
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_waiting, parameters_by_part, rank_costs
+from gpt_cli.ranks.group import Group
+from gpt_cli.training.layout import Replicated, owners
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import compute_gradient
 
 SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3)
 
@@ -58,6 +67,17 @@ def test_memory_holds_four_copies_of_the_weights_and_the_cache_keys_and_values()
     assert grouped.cache_bytes_per_token == small.cache_bytes_per_token / 4
 
 
+def test_weights_are_cast_for_products_in_bfloat16() -> None:
+    """Beside half of the activations of products: the difference of two sizes leaves the casts out."""
+    found = [
+        [estimate(SIZES, 100, micro_batch_size=size, dtype=dtype).training_bytes for size in (1, 2)]
+        for dtype in ("float32", "bfloat16")
+    ]
+    fixed = [2 * one - two for one, two in found]
+    parameters = sum(parameters_by_part(SIZES, 100).values())
+    assert fixed == [16 * parameters, 18 * parameters]
+
+
 def test_a_latent_cache_at_the_default_size_is_at_most_a_quarter() -> None:
     default = ModelConfig(positions="rope")
     found = cache_bytes_by_attention(default)
@@ -78,3 +98,87 @@ def test_sampling_with_a_latent_cache_looks_at_latents() -> None:
     turned = wide.changed(positions="rope")  # of which scores have 4 more, in either case
     costs = estimate(turned, 100, micro_batch_size=1, dtype="float32")
     assert costs.sampling_flops_per_token - costs.forward_flops_per_token == 2 * 3 * 4 * 16 * (2 * 20 - 2 * 8)
+
+
+@pytest.mark.parametrize(("num_lanes", "waiting"), [(1, 0), (2, 0), (3, 0), (4, 1), (6, 1), (8, 2), (12, 2), (16, 3)])
+def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
+    num_lanes: int, waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as a step holds at most, which is told here as it takes and adds them."""
+    held = [0]
+
+    def take(layout: Replicated) -> list[Tensor]:
+        held.append(held[-1] + 1)
+        return real_take(layout)
+
+    def add(layout: Replicated, taken: list[Tensor]) -> None:
+        held.append(held[-1] - 1)
+        real_add(layout, taken)
+
+    real_take, real_add = Replicated.take_gradients, Replicated.add_gradients
+    monkeypatch.setattr(Replicated, "take_gradients", take)
+    monkeypatch.setattr(Replicated, "add_gradients", add)
+    config = Config(model=SIZES, train=TrainConfig(batch_size=num_lanes, micro_batch_size=1, device="cpu"))
+    config = config.changed(train={"dtype": "float32", "compile": "off"})
+    state = TrainingState.at_the_start(config, torch.arange(200).numpy() % 100, 100)
+    compute_gradient(state, 0)
+    assert (max(held), held[-1]) == (gradients_waiting(num_lanes), 0) == (waiting, 0)
+    one, many = (
+        estimate(SIZES, 100, micro_batch_size=1, dtype="float32", num_lanes=lanes).training_bytes
+        for lanes in (1, num_lanes)
+    )
+    assert many - one == waiting * sum(p.numel() * 4 for p in state.model.parameters())
+
+
+def test_one_process_of_one_costs_what_the_estimate_says() -> None:
+    sizes = {"micro_batch_size": 2, "dtype": "float32", "num_lanes": 8}
+    alone = rank_costs(SIZES, 100, 1, **sizes)["replicate"]  # type: ignore[arg-type]
+    assert alone.bytes_held == estimate(SIZES, 100, **sizes).training_bytes  # type: ignore[arg-type]
+    assert (alone.bytes_sent_per_step, alone.bytes_to_save) == (0, 0)
+
+
+class Counted(Group):
+    """One of many whose messages go nowhere; counts the bytes that it sends."""
+
+    num_bytes = 0
+
+    def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        self.num_bytes += sum(tensor.nbytes for tensor in sent)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+def test_a_rank_sends_what_its_costs_say(num_ranks: int) -> None:
+    """Each part of 10 numbers goes to its owner through halves of halves, and comes back so: as in a ring."""
+    for rank in range(num_ranks):
+        group = Counted(rank, num_ranks, rank, cast(Any, None))
+        part = group.sum_parts([torch.zeros(10) for _ in range(num_ranks)])
+        group.share_parts(part, [10] * num_ranks)
+        assert group.num_bytes == 2 * 4 * 10 * (num_ranks - 1)
+    parameters = sum(parameters_by_part(SIZES, 100).values())
+    costs = rank_costs(SIZES, 100, num_ranks, micro_batch_size=1, dtype="float32", num_lanes=8)
+    sent = costs["replicate"].bytes_sent_per_step
+    assert sent == pytest.approx(2 * 4 * parameters * (num_ranks - 1) / num_ranks, abs=8)
+
+
+@pytest.mark.parametrize("config", ["tiny", "small"])
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+def test_the_largest_owner_has_little_more_than_its_part(config: str, num_ranks: int) -> None:
+    """Weights, moments and a gradient of which it is assumed that they are divided evenly."""
+    asked = read_config(config)
+    with torch.device("meta"):
+        model = GPT(asked.model, asked.tokenizer.vocab_size)
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    largest = max(sum(sizes[name] for name in names) for names in owners(sizes, [], num_ranks))
+    assert largest < 1.1 * sum(sizes.values()) / num_ranks
+
+
+def test_more_processes_hold_less_each() -> None:
+    sizes = read_config("small").model
+    found = [
+        rank_costs(sizes, 4096, num_ranks, micro_batch_size=1, dtype="bfloat16", num_lanes=16)
+        for num_ranks in (2, 4, 8, 16)
+    ]
+    for layout in ("replicate", "shard"):
+        held = [costs[layout].bytes_held for costs in found]
+        assert held == sorted(held, reverse=True)
+    assert found[2]["shard"].bytes_held < found[2]["replicate"].bytes_held

@@ -59,6 +59,27 @@ def test_fused_equals_separate_heads_in_outputs_and_every_gradient(
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "form", [{"attention": "multi_head"}, {"attention": "grouped_query", "num_key_value_heads": 1, "positions": "rope"}]
+)
+def test_biases_of_queries_keys_and_values_are_parameters_that_begin_at_zero(form: dict[str, object]) -> None:
+    plain, model = make(**form).eval(), make(**form, qkv_bias=True).eval()
+    assert torch.equal(model(ids()), plain(ids())), "the same weights are drawn, and the biases are zero"
+    biases = {name: p for name, p in model.named_parameters() if name.endswith(("Wq.bias", "Wk.bias", "Wv.bias"))}
+    assert len(biases) == len(list(model.parameters())) - len(list(plain.parameters()))
+    assert all(bias.shape == (8,) and not bias.any() for bias in biases.values())
+    with torch.no_grad():
+        for number, bias in enumerate(biases.values()):
+            bias.copy_(torch.randn(8, generator=torch.Generator().manual_seed(number)))
+    fused, separate = (outputs_and_gradients(model.double().use_fused(fused), None) for fused in (True, False))
+    for one, other in zip(fused, separate, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+    stages, plainly = (next(m.double().attention_stages(ids(), layers=[0], heads=[2])) for m in (model, plain))
+    expected = plainly.values[:, 0] + next(b for n, b in reversed(biases.items()) if n.startswith("blocks.0"))
+    if form["attention"] == "multi_head":
+        torch.testing.assert_close(stages.values[:, 0], expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "separate"])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope", "none"])
 def test_no_token_sees_the_future(positions: str, fused: bool) -> None:
@@ -178,7 +199,10 @@ def test_the_default_model_has_the_published_shape() -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
-@pytest.mark.parametrize(("activation", "expected"), [("relu", [0, 2]), ("relu2", [0, 4]), ("gelu", [-0.1587, 1.9545])])
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [("relu", [0, 2]), ("relu2", [0, 4]), ("gelu", [-0.1587, 1.9545]), ("gelu_tanh", [-0.1588, 1.9546])],
+)
 def test_activations(activation: str, expected: list[float]) -> None:
     feed_forward = make(activation=activation).blocks[0].feed_forward
     found = feed_forward.activation(torch.tensor([-1.0, 2.0]))

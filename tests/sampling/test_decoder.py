@@ -70,6 +70,8 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         ["model.positions=none"],
         ["model.positions=rope", "model.attention=grouped_query", "model.num_key_value_heads=1"],
         ["model.positions=learned", "model.attention=grouped_query"],
+        ["model.positions=learned", "model.qkv_bias=true", "model.activation=gelu_tanh"],
+        ["model.positions=rope", "model.attention=grouped_query", "model.qkv_bias=true"],
         ["model.positions=rope", "model.attention=latent"],
         ["model.positions=learned", "model.attention=latent", "model.query_latent_size=6", "model.scale=none"],
         ["model.positions=rope", "model.attention=latent", "model.latent_size=24", "model.query_latent_size=8"],

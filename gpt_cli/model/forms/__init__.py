@@ -13,8 +13,10 @@ def make_attention(config: ModelConfig) -> SelfAttention:
     D, H, scaled = config.d_model, config.num_heads, config.scale == "head"
     if config.attention == "grouped_query":
         groups = config.key_value_heads
-        return GroupedQueryAttention(D, H, groups, config.dropout, bias=config.bias, scaled=scaled)
+        return GroupedQueryAttention(
+            D, H, groups, config.dropout, bias=config.bias, qkv_bias=config.qkv_bias, scaled=scaled
+        )
     if config.attention == "latent":
         sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.turned_size)
         return LatentAttention(D, H, sizes, config.dropout, bias=config.bias, scaled=scaled)
-    return MultiHeadAttention(D, H, config.dropout, bias=config.bias, scaled=scaled)
+    return MultiHeadAttention(D, H, config.dropout, bias=config.bias, qkv_bias=config.qkv_bias, scaled=scaled)

@@ -9,7 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import Attention, attend, attention_scores, attention_weights, join_heads
+from gpt_cli.model.attention import (
+    Attention,
+    attend,
+    attention_scores,
+    attention_weights,
+    join_heads,
+    side_by_side,
+)
 
 
 def padding_mask(ids: Tensor, padding: int) -> Tensor:
@@ -83,8 +90,8 @@ class CrossAttention(nn.Module):
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """One matrix of every head in one product: [B, S, D] -> [B * H, S, K]."""
-        matrix = torch.cat([getattr(head, name).weight for head in self.heads])
-        return F.linear(x, matrix).unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
+        found = F.linear(x, *side_by_side([getattr(head, name) for head in self.heads]))
+        return found.unflatten(2, (len(self.heads), -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _sees_nothing(mask: Tensor) -> Tensor:

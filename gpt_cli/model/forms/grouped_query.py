@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, Stages, causal_stages, score_scale
+from gpt_cli.model.attention import SelfAttention, Stages, causal_stages, score_scale, side_by_side
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
@@ -17,18 +16,18 @@ from gpt_cli.model.positions import rotate
 class QueryHead(nn.Module):
     """The parameters of one head: the matrix Wq."""
 
-    def __init__(self, d_model: int, head_size: int):
+    def __init__(self, d_model: int, head_size: int, *, qkv_bias: bool):
         super().__init__()
-        self.Wq = nn.Linear(d_model, head_size, bias=False)
+        self.Wq = nn.Linear(d_model, head_size, bias=qkv_bias)
 
 
 class KeyValueGroup(nn.Module):
     """The parameters that the heads of a group share: the matrices Wk and Wv."""
 
-    def __init__(self, d_model: int, head_size: int):
+    def __init__(self, d_model: int, head_size: int, *, qkv_bias: bool):
         super().__init__()
-        self.Wk = nn.Linear(d_model, head_size, bias=False)
-        self.Wv = nn.Linear(d_model, head_size, bias=False)
+        self.Wk = nn.Linear(d_model, head_size, bias=qkv_bias)
+        self.Wv = nn.Linear(d_model, head_size, bias=qkv_bias)
 
 
 class GroupedQueryAttention(SelfAttention):
@@ -46,14 +45,15 @@ class GroupedQueryAttention(SelfAttention):
         dropout: float = 0.0,
         *,
         bias: bool = True,
+        qkv_bias: bool = False,
         scaled: bool = True,
     ):
         super().__init__()
         assert num_heads % num_key_value_heads == 0
         K = d_model // num_heads
-        heads = nn.ModuleList(QueryHead(d_model, K) for _ in range(num_heads))
+        heads = nn.ModuleList(QueryHead(d_model, K, qkv_bias=qkv_bias) for _ in range(num_heads))
         self.heads = cast("Sequence[QueryHead]", heads)
-        groups = nn.ModuleList(KeyValueGroup(d_model, K) for _ in range(num_key_value_heads))
+        groups = nn.ModuleList(KeyValueGroup(d_model, K, qkv_bias=qkv_bias) for _ in range(num_key_value_heads))
         self.groups = cast("Sequence[KeyValueGroup]", groups)
         self.num_heads = num_heads
         self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
@@ -79,7 +79,7 @@ class GroupedQueryAttention(SelfAttention):
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)
-        projections = F.linear(x, self.projection_weights(chosen)).unflatten(2, (sum(parts), -1)).transpose(1, 2)
+        projections = F.linear(x, *self.projection_weights(chosen)).unflatten(2, (sum(parts), -1)).transpose(1, 2)
         queries, keys, values = projections.split(parts, dim=1)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
@@ -88,7 +88,7 @@ class GroupedQueryAttention(SelfAttention):
         groups = [head * G // H for head in heads]
         return queries, keys[:, groups], values[:, groups]
 
-    def projection_weights(self, heads: Sequence[int]) -> Tensor:
-        """Wq of the given heads, then Wk of every group, then Wv, in one matrix: [(heads + 2 G) K, D]."""
-        queries = [self.heads[head].Wq.weight for head in heads]
-        return torch.cat(queries + [getattr(group, name).weight for name in ("Wk", "Wv") for group in self.groups])
+    def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Wq of the given heads, then Wk of every group, then Wv: [(heads + 2 G) K, D]; their biases, or None."""
+        queries = [self.heads[head].Wq for head in heads]
+        return side_by_side(queries + [getattr(group, name) for name in ("Wk", "Wv") for group in self.groups])
