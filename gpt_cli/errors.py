@@ -62,6 +62,23 @@ class DivergedError(GptError):
     exit_code = 6
 
 
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether main memory or a GPU's ran out."""
+    # torch, which is not imported here, has a MemoryError of its own for GPUs and none for processors
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of `gpt` after an exception."""
+    if isinstance(error, GptError):
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        return EXIT_CODE_STDOUT_CLOSED
+    return EnvironmentFailure.exit_code if is_lack_of_memory(error) or isinstance(error, OSError) else EXIT_CODE_BUG
+
+
 def together(errors: Sequence[GptError]) -> GptError:
     """One error to raise for several problems: the first, carrying the rest."""
     first, *others = errors

@@ -10,7 +10,7 @@ import secrets
 import shlex
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,6 +61,39 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
         # after the rename there is none; where even this is refused, the next start removes it
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+
+
+def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
+    """Write a directory of files, by name, so that nobody ever sees half of it; its parents are made.
+
+    It is made beside and renamed. One that is there takes another name first and is then removed; after a power cut in
+    that moment it still has the other. Raises EnvironmentFailure when the system refuses, and then leaves the old one.
+    """
+    directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
+    make_directory(directory.parent)
+    mark = f"{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    new, old = (directory.parent / f".{directory.name}.{part}.{mark}" for part in ("new", "old"))
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        os.mkdir(new)
+        for name, chunks in files.items():
+            with _opened(new / name, flags) as descriptor:
+                for chunk in chunks:
+                    _write_all(descriptor, chunk)
+                os.fsync(descriptor)
+        _sync(new)
+        if directory.exists():
+            os.replace(directory, old)
+        os.replace(new, directory)
+        _sync(directory.parent)
+    except OSError as error:
+        raise write_failure(directory, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            if old.exists() and not directory.exists():
+                os.replace(old, directory)
+            shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def append(path: Path, text: str) -> None:

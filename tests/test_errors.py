@@ -1,4 +1,6 @@
-from gpt_cli.errors import DataError, UsageError, shown, together
+import pytest
+
+from gpt_cli.errors import DataError, UsageError, exit_code_of, shown, together
 
 
 def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:
@@ -17,3 +19,18 @@ def test_shown_values_cannot_move_the_cursor_or_flood_the_screen() -> None:
     assert shown("a\x1b[2Jb\n今") == '"a\\x1b[2Jb\\n今"'
     assert len(shown("x" * 1000)) == 203
     assert shown("\udce9") == '"\\udce9"'
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DataError("a", "wrong"), 3),
+        (BrokenPipeError(), 141),
+        (OSError(28, "No space left on device"), 5),
+        (MemoryError(), 5),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 5),
+        (RuntimeError("oops"), 1),
+    ],
+)
+def test_every_exception_has_an_exit_code(error: Exception, code: int) -> None:
+    assert exit_code_of(error) == code

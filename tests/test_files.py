@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
 import pytest
+from support.faults import Fault, Operations
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.files import cache_directory, read_bytes, reading, write_durably
+from gpt_cli.files import cache_directory, read_bytes, reading, write_directory, write_durably
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -93,3 +97,34 @@ def test_a_user_without_a_home_is_told_how_to_name_a_cache(monkeypatch: pytest.M
     with pytest.raises(EnvironmentFailure, match="no home directory") as raised:
         cache_directory("tokens")
     assert raised.value.hint == "set XDG_CACHE_HOME to a folder"
+
+
+@pytest.mark.parametrize("ever_after", [False, True])
+def test_a_directory_is_replaced_whole_or_kept_whatever_operation_fails(
+    ever_after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = {"a": b"old", "b": b"old too"}, {"a": b"new", "c": b"more"}
+    directory = tmp_path / "parent" / "d"
+
+    def replaced(fault: Callable[..., None]) -> int:
+        """Replace the old one while this fault happens; returns the number of operations."""
+        shutil.rmtree(directory.parent, ignore_errors=True)
+        write_directory(directory, {name: [content] for name, content in old.items()})
+        operations = Operations(fault)
+        with monkeypatch.context() as patch, contextlib.suppress(EnvironmentFailure):
+            patch.setattr("gpt_cli.files.os", operations)
+            write_directory(directory, {name: [content] for name, content in new.items()})
+        return operations.count
+
+    def found() -> dict[str, bytes]:
+        (place,) = directory.parent.iterdir()
+        # where nothing can be renamed any more, the old one stays beside
+        assert place == directory or ever_after
+        return {path.name: path.read_bytes() for path in place.iterdir()}
+
+    num_operations = replaced(lambda *_: None)
+    assert found() == new
+    assert num_operations == 11  # a directory, two files of three each, its sync, two names, a sync
+    for number in range(1, num_operations + 1):
+        replaced(Fault(number, "EIO", ever_after))
+        assert found() in (old, new)

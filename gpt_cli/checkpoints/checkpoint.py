@@ -7,9 +7,9 @@ header and the weights, so that a reader of weights can check all it uses, and o
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +24,14 @@ from gpt_cli.checkpoints.header import (
     FORMAT_VERSION,
     METADATA,
     OPTIMIZER_PREFIX,
+    header_bytes,
     strict_json,
 )
 from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.files import write_durably
+from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
@@ -55,9 +56,16 @@ class Progress:
     learning_rate: float | None = None  # of the last step
     elapsed: float = 0.0  # seconds, those of evaluations, samples and saves included
     evaluated_step: int = 0  # the last step that was evaluated
+    began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
 
     @classmethod
-    def at_the_start(cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str]) -> Progress:
+    def at_the_start(
+        cls,
+        num_training_tokens: int,
+        data_digest: str,
+        environment: Mapping[str, str],
+        began_from: str | None = None,
+    ) -> Progress:
         """Before the first step."""
         return cls(
             step=0,
@@ -70,6 +78,7 @@ class Progress:
             num_training_tokens=num_training_tokens,
             data_digest=data_digest,
             environment=environment,
+            began_from=began_from,
         )
 
     @property
@@ -108,6 +117,16 @@ class Checkpoint:
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint durably; raises EnvironmentFailure when the system refuses."""
     weights = {name: _plain(tensor) for name, tensor in checkpoint.weights.items()}
+    save_made(path, checkpoint, {name: tensor.shape for name, tensor in weights.items()}, lambda: _contents(weights))
+
+
+def save_made(
+    path: Path, checkpoint: Checkpoint, shapes: Mapping[str, Sequence[int]], weights: Callable[[], Iterator[Buffer]]
+) -> None:
+    """As `save_checkpoint`, with the weights of such shapes that `weights` makes, one at a time.
+
+    It is called twice, for the digest and for the file, so that the whole of a large model is never in memory.
+    """
     moments = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.moments.items()}
     metadata = {
         "format": FORMAT,
@@ -121,10 +140,9 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "digest_weights": BLANK,
     }
     assert tuple(metadata) == METADATA
-    tensors = weights | moments
-    blank = _header(tensors, metadata)
-    metadata["digest_weights"] = digest([blank, *_contents(weights)])
-    write_durably(path, [_header(tensors, metadata), *_contents(tensors)])
+    shapes = {**shapes, **{name: tensor.shape for name, tensor in moments.items()}}
+    metadata["digest_weights"] = digest(chain([header_bytes(shapes, metadata)], weights()))
+    write_durably(path, chain([header_bytes(shapes, metadata)], weights(), _contents(moments)))
 
 
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
@@ -158,18 +176,6 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
     if not all(map(_is_finite, floats)):
         raise CheckpointError(where, "its weights are not finite, so no model can use them", hint=OTHER)
     return Checkpoint(config, tokenizer, progress, weights, moments, where)
-
-
-def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """The length-prefixed JSON header of a safetensors file, with the tensors in the order given."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
 
 
 def _is_finite(tensor: Tensor) -> bool:

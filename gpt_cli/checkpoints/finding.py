@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -76,6 +77,9 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     best = [files.best] if files.best.exists() else []
     if checkpoint in (None, "best", "last"):
         found = newest_first if checkpoint == "last" else best + newest_first
+        if not found and (run / "config.json").is_file():
+            hint = f"gpt import {shlex.quote(str(run))} --out {shlex.quote(str(RUNS / run.resolve().name))}"
+            raise CheckpointError(shown(run), "this is not a run but a model of transformers", hint=hint)
         if not found:
             raise CheckpointError(shown(run), "this run has no checkpoint yet", hint=_runs_hint())
         return found[: None if checkpoint is None else 1]

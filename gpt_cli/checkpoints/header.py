@@ -6,7 +6,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -130,6 +130,18 @@ def check_size(header: Header, num_bytes: int) -> None:
     if num_bytes > expected:
         extra = f"the file is damaged: it has {num_bytes:,} bytes, and its header describes {expected:,}"
         raise CheckpointError(header.where, extra)
+
+
+def header_bytes(shapes: Mapping[str, Sequence[int]], metadata: Mapping[str, str]) -> bytes:
+    """The length-prefixed JSON header of a safetensors file of float32 tensors, in the order given."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
 
 
 def is_checkpoint(path: Path) -> bool:

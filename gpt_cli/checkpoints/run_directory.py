@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.header import is_checkpoint, read_header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
@@ -71,6 +72,11 @@ class RunDirectory(RunFiles):
         Raises CheckpointError when there are checkpoints and none verifies, or none that can be continued.
         """
         damaged: CheckpointError | None = None
+        if self.is_imported():
+            own, other = shlex.quote(str(self.path)), shlex.quote(f"{self.path}-tuned")
+            sentence = "this run was imported and never trained, so there is nothing to continue"
+            hint = f"gpt train --init-from {own} --out {other} --data my.txt"
+            raise CheckpointError(shown(self.path), sentence, hint=hint)
         for _, path in sorted(self.steps().items(), reverse=True):
             try:
                 return read_checkpoint(path, everything=True)
@@ -103,6 +109,10 @@ class RunDirectory(RunFiles):
 
     def _temporaries(self) -> list[Path]:
         return [path for directory in (self.path, self.checkpoints) for path in temporaries(directory, _OWN)]
+
+    def is_imported(self) -> bool:
+        """Whether the only weights are those of step 0: a training saves its first best after some steps."""
+        return not self.steps() and self.best.exists() and read_header(self.best).step == 0
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.

@@ -41,6 +41,12 @@ class RunFiles:
         """What to type to continue."""
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
+    def intact(self) -> tuple[str, str | None]:
+        """Which checkpoint a training leaves that was ended, as a clause, and how to go on."""
+        steps = list(self.steps())
+        clause = f"the checkpoint of step {steps[-1]} is intact" if steps else "nothing was saved yet"
+        return clause, f"continue with {self.resume_command}" if self.exists() else None
+
     def exists(self) -> bool:
         """Whether the directory holds a run."""
         return self.config.is_file() and self.checkpoints.is_dir()

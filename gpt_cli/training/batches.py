@@ -45,24 +45,28 @@ class Batches:
     def windows_per_epoch(self) -> int:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
-    def __call__(self, step: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a step (counted from 0): int64 [B, T] each, targets one token ahead.
+    def __call__(self, step: int, chosen: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of the chosen sequences of a step (counted from 0): int64 [B, T] each.
+
+        Targets are one token ahead.
 
         Raises DataError or EnvironmentFailure when the disk does not give what it should.
         """
-        windows = self._read(step) if isinstance(self.ids, TokensOnDisk) else self._cut(self.ids, step)
+        if isinstance(self.ids, TokensOnDisk):
+            windows = self._read(self.ids, step, chosen)
+        else:
+            windows = self._cut(self.ids, self.starts(step)[chosen])
         return windows[:, :-1], windows[:, 1:]
 
-    def _cut(self, ids: Tensor, step: int) -> Tensor:
+    def _cut(self, ids: Tensor, starts: np.ndarray) -> Tensor:
         # only the starts travel to the device, and nobody waits for them, which keeps a GPU busy
-        starts = torch.from_numpy(self.starts(step)).to(ids.device, non_blocking=True)
-        return ids[starts[:, None] + torch.arange(self.context_length + 1, device=ids.device)].long()
+        first = torch.from_numpy(starts).to(ids.device, non_blocking=True)
+        return ids[first[:, None] + torch.arange(self.context_length + 1, device=ids.device)].long()
 
-    def _read(self, step: int) -> Tensor:
-        assert isinstance(self.ids, TokensOnDisk)
-        windows = torch.from_numpy(self.ids.windows(self.starts(step), self.context_length + 1).astype(np.int32))
+    def _read(self, ids: TokensOnDisk, step: int, chosen: slice) -> Tensor:
+        windows = torch.from_numpy(ids.windows(self.starts(step)[chosen], self.context_length + 1).astype(np.int32))
         # the disk fetches them while this step is computed
-        self.ids.announce(self.starts(step + 1), self.context_length + 1)
+        ids.announce(self.starts(step + 1)[chosen], self.context_length + 1)
         if self.device.startswith("cuda"):
             windows = windows.pin_memory()  # else the copy would wait for the GPU
         return windows.to(self.device, non_blocking=True).long()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 import numpy as np
 import torch
@@ -11,8 +14,10 @@ from torch import Tensor
 
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
+from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of
 from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_files import windows as token_windows
 from gpt_cli.text.tokenizer import Tokenizer
 
 # of an evaluation for which the batch size of the training does not matter
@@ -33,22 +38,16 @@ def _in_full(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype == torch.bfloat16 else logits
 
 
+@dataclass
 class WindowLosses:
     """What the windows of an evaluation cost, and how exactly they tell the loss of such texts."""
 
-    def __init__(self) -> None:
-        self._sums: list[Tensor] = []  # stay where they are computed, as a GPU would wait to be read
-        self._lengths: list[int] = []
-
-    def add(self, nats: Tensor) -> None:
-        """Take the surprisals of a batch of windows: [B, T]."""
-        self._sums.append(nats.double().sum(dim=1))
-        self._lengths += [nats.shape[1]] * len(nats)
+    nats: np.ndarray = field(default_factory=lambda: np.empty(0))  # [N]
+    num_tokens: np.ndarray = field(default_factory=lambda: np.empty(0))  # [N]
 
     def standard_error(self) -> float | None:
         """The standard error of the loss over these windows, in nats per token; None for fewer than two."""
-        sums = torch.cat(self._sums).cpu().numpy() if self._sums else np.empty(0)
-        return standard_error(sums, np.array(self._lengths))
+        return standard_error(self.nats, self.num_tokens)
 
 
 def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
@@ -82,30 +81,46 @@ def evaluate(
     dtype: str,
     count: Callable[[int], object] = lambda _: None,
     by_window: WindowLosses | None = None,
+    ranks: Ranks = ALONE,
 ) -> Score:
     """The loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
 
-    `count` receives the number of tokens done since its last call, `by_window` what each window costs.
+    `count` receives the number of tokens done since its last call, `by_window` what each window costs. Ranks take
+    batches in turns; what these cost is added in one order, so that the number of ranks changes nothing.
     """
     device = model.token_embedding.weight.device
-    # summed where it is computed: to read it after each batch would make a GPU wait
-    nats, num_tokens, num_bytes = torch.zeros((), dtype=torch.float64, device=device), 0, 0
-    lengths = byte_lengths(tokenizer)
     starts, ends = np.array(windows).T
+    lengths, byte_counts = ends - starts, byte_lengths(tokenizer)
+    batches = in_batches(lengths, batch_size)
+    # on the device that computes them: to read each would make a GPU wait
+    of_batches = torch.zeros(len(batches), dtype=torch.float64, device=device)
+    of_windows = torch.zeros(len(windows), dtype=torch.float64, device=device)
+    num_bytes = 0
     was_training = model.training
     model.eval()
     try:
-        for _, chosen in in_batches(ids, starts, ends, batch_size):
-            batch = torch.from_numpy(chosen.astype(np.int32)).to(device, non_blocking=True).long()
-            with torch.inference_mode(), autocast(device, dtype):
+        for first in range(0, len(batches), ranks.size):
+            together = batches[first : first + ranks.size]
+            # each computes one in each round, because ranks may need each other for that; the spare ones do not count
+            counts = ranks.rank < len(together)
+            chosen = together[ranks.rank if counts else 0]
+            tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
+            batch = torch.from_numpy(tokens.astype(np.int32)).to(device, non_blocking=True).long()
+            # not inference_mode, whose tensors `fully_shard` would keep for the next step
+            with torch.no_grad(), autocast(device, dtype):
                 # the two halves of cross_entropy, to the bit: the slow one once
                 log_chances, targets = _log_chances(model(batch[:, :-1])), batch[:, 1:].flatten()
-                nats += F.nll_loss(log_chances, targets, reduction="sum")
-                if by_window:
-                    by_window.add(F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1))
-            num_tokens += batch[:, 1:].numel()
-            num_bytes += int(lengths[chosen[:, 1:]].sum())
-            count(batch[:, 1:].numel())
+                if counts:
+                    of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
+                    if by_window:
+                        nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
+                        of_windows[torch.from_numpy(chosen).to(device)] = nats.double().sum(dim=1)
+                    num_bytes += int(byte_counts[tokens[:, 1:]].sum())
+            count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:
         model.train(was_training)
-    return score_of(nats.item(), num_tokens, num_bytes)
+    merged = ranks.merge(torch.cat((of_batches, of_windows, of_batches.new_tensor([num_bytes])))).cpu().numpy()
+    if by_window:
+        order = np.concatenate(batches)
+        by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], lengths[order]
+    return score_of(reduce(add, merged[: len(batches)].tolist()), int(lengths.sum()), int(merged[-1]))

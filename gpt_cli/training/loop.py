@@ -15,7 +15,7 @@ from gpt_cli.training.observing import Pace, observe
 from gpt_cli.training.reports import Finished, Report, Saved
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, take_step
-from gpt_cli.training.stopping import StopAsked, watcher
+from gpt_cli.training.stopping import StopAsked, Watch
 
 
 def train(
@@ -32,8 +32,9 @@ def train(
     `count` receives tokens of the closing evaluation. Raises DivergedError before a non-finite loss or gradient
     reaches a checkpoint, EnvironmentFailure when a file cannot be written.
     """
+    watch = Watch(stop, run.ranks)
     try:
-        signal = yield from _steps(run, watcher(stop), save_asked)
+        signal = yield from _steps(run, watch, save_asked)
     except Diverged as diverged:
         settings = run.config.train
         hint = f"start anew with --overwrite and {lower_rates(settings)}"
@@ -45,13 +46,13 @@ def train(
     closing = None
     if signal is None:
         try:
-            closing = _closing_evaluation(run, watcher(stop), count)
+            closing = _closing_evaluation(run, watch, count)
         except StopAsked as asked_to_stop:  # all is saved: nothing but this figure is lost
             signal = asked_to_stop.signal
     yield _finished(run, closing, signal)
 
 
-def _steps(run: Run, watch: Callable[..., None], save_asked: Callable[[], bool]) -> Iterator[Report]:
+def _steps(run: Run, watch: Watch, save_asked: Callable[[], bool]) -> Iterator[Report]:
     """Take steps, and save when that is due; returns the signal that ended it, or None."""
     state, pace = run.state, Pace.at(run)
     signal = None
@@ -65,7 +66,7 @@ def _steps(run: Run, watch: Callable[..., None], save_asked: Callable[[], bool])
             state.progress = replace(run.progress, elapsed=state.elapsed())
         except StopAsked as asked_to_stop:
             signal = asked_to_stop.signal
-        asked = save_asked()
+        asked = bool(run.ranks.agree(save_asked())[0])
         wanted = asked or signal is not None or due(run.progress, run.config.train).save
         if wanted and run.progress.step and run.progress != run.saved:
             yield Saved(run.progress.step, run.save(), asked)
@@ -81,7 +82,7 @@ class _Closing:
     best_step: int
 
 
-def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[int], object]) -> _Closing:
+def _closing_evaluation(run: Run, watch: Watch, count: Callable[[int], object]) -> _Closing:
 
     def count_and_watch(num_tokens: int) -> None:
         count(num_tokens)
@@ -99,6 +100,7 @@ def _closing_evaluation(run: Run, watch: Callable[..., None], count: Callable[[i
         dtype=run.config.train.dtype,
         count=count_and_watch,
         by_window=by_window,
+        ranks=run.ranks,
     )
     return _Closing(score, by_window.standard_error(), best_step)
 

@@ -7,12 +7,14 @@ pieces a little longer where its width is no multiple of d_model); the matrices 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
+# numbers from which a stack is full: fewer would slow its products down, more would leave ranks without work
+STACK_NUMBERS = 2**22
 # of a polynomial that moves singular values from (0, 1] near 1 (Jordan 2024)
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
@@ -21,50 +23,80 @@ _ITERATIONS = 5
 class Muon:
     """Nesterov momentum, made orthogonal, with decoupled weight decay."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
-        self.parameters = dict(parameters)
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        weight_decay: float,
+        dtype: torch.dtype,
+        owned: Container[str] | None = None,
+    ):
+        """Of the parameters this rank steps those that it owns, whole stacks of them; None means all."""
+        chosen = [names for names in stacks(parameters) if owned is None or names[0] in owned]
+        self.parameters = {name: parameters[name] for names in chosen for name in names}
         self.weight_decay = weight_decay
         self.dtype = dtype  # of the products
-        self.batches: defaultdict[torch.Size, list[tuple[str, int]]] = defaultdict(list)
-        for name, parameter in self.parameters.items():
-            for number, piece in enumerate(_cut(name, parameter)):
-                self.batches[piece.shape].append((name, number))
-        # [pieces, rows, columns] of each shape
+        # (parameter, piece) of each stack and shape
+        self.batches: defaultdict[tuple[int, torch.Size], list[tuple[str, int]]] = defaultdict(list)
+        for stack, names in enumerate(chosen):
+            for name in names:
+                for number, piece in enumerate(_cut(name, self.parameters[name])):
+                    self.batches[stack, piece.shape].append((name, number))
+        # [pieces, rows, columns] of each
         pieces = self._pieces({name: parameter.detach() for name, parameter in self.parameters.items()})
-        self.momentum = {shape: torch.zeros_like(stacked) for shape, stacked in pieces.items()}
+        self.momentum = {key: torch.zeros_like(stacked) for key, stacked in pieces.items()}
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Change the parameters by their gradients, none of which may be None."""
         gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
         cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
-        for shape, stacked in self._pieces(gradients).items():
-            momentum = self.momentum[shape]
+        for key, stacked in self._pieces(gradients).items():
+            momentum = self.momentum[key]
             momentum.lerp_(stacked, 1 - MOMENTUM)
             steps = orthogonalise(stacked.lerp_(momentum, MOMENTUM), self.dtype)
-            for (name, number), step in zip(self.batches[shape], steps, strict=True):
+            for (name, number), step in zip(self.batches[key], steps, strict=True):
                 cut[name][number].mul_(1 - learning_rate * self.weight_decay).add_(step, alpha=-learning_rate)
 
     def moments(self) -> dict[str, Tensor]:
-        """The momentum of each parameter: `<parameter>.momentum`."""
+        """The momentum of each parameter, by its name."""
         joined = {name: torch.empty_like(p, requires_grad=False) for name, p in self.parameters.items()}
-        for shape, pieces in self.batches.items():
-            for (name, number), piece in zip(pieces, self.momentum[shape], strict=True):
+        for key, pieces in self.batches.items():
+            for (name, number), piece in zip(pieces, self.momentum[key], strict=True):
                 _cut(name, joined[name])[number].copy_(piece)
-        return {f"{name}.momentum": found for name, found in joined.items()}
+        return joined
 
     def restore(self, stored: Mapping[str, Tensor]) -> None:
-        """Put back what `moments` returned."""
+        """Put back what was stored, by `<parameter>.momentum`."""
         pieces = self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters})
-        for shape, stacked in pieces.items():
-            self.momentum[shape].copy_(stacked)
+        for key, stacked in pieces.items():
+            self.momentum[key].copy_(stacked)
 
-    def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[torch.Size, Tensor]:
-        """The pieces of all matrices, stacked by shape: [pieces, rows, columns] each."""
+    def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:
+        """The pieces of all matrices, by stack and shape: [pieces, rows, columns] each."""
         cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
         return {
-            shape: torch.stack([cut[name][number] for name, number in pieces]) for shape, pieces in self.batches.items()
+            key: torch.stack([cut[name][number] for name, number in pieces]) for key, pieces in self.batches.items()
         }
+
+
+def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names of matrices whose pieces are made orthogonal together: pieces of one shape, STACK_NUMBERS or more.
+
+    torch may round a product differently in a larger stack, so a stack is never divided between ranks.
+    """
+    by_shape: defaultdict[tuple[torch.Size, ...], list[str]] = defaultdict(list)
+    for name, parameter in parameters.items():
+        by_shape[tuple(sorted({piece.shape for piece in _cut(name, parameter)}))].append(name)
+    found: list[list[str]] = []
+    for names in by_shape.values():
+        size = STACK_NUMBERS
+        for name in names:
+            if size >= STACK_NUMBERS:
+                found.append([])
+                size = 0
+            found[-1].append(name)
+            size += parameters[name].numel()
+    return found
 
 
 def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import CheckpointError
 from gpt_cli.files import append
 from gpt_cli.machine.devices import product_dtype
+from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -23,6 +25,7 @@ from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, read_outcomes
+from gpt_cli.training.stopping import Watch
 
 SAMPLE_PROMPT_TOKENS = 16
 SAMPLE_NEW_TOKENS = 64
@@ -49,14 +52,15 @@ class Pace:
         return steps * run.config.tokens_per_step / seconds
 
 
-def observe(run: Run, pace: Pace, watch: Callable[..., object] = lambda *_: None) -> Iterator[Report]:
+def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
     """Do what is due after the run's last step; reports what was done, after all of it is written.
 
     `watch` is called between batches and tokens; when it raises, nothing has changed. Raises Diverged when the
     validation loss, or the outcome of an earlier step, is not finite.
     """
     settings, step = run.config.train, run.progress.step
-    found = sampled = None
+    found: Score | None = None
+    sampled: list[Sampled] = []
     at_first = due(run.progress, settings)
     if at_first.log or at_first.sample:
         read_outcomes(run.state)
@@ -72,24 +76,29 @@ def observe(run: Run, pace: Pace, watch: Callable[..., object] = lambda *_: None
         )
     now = due(progress, settings)
     if now.sample:
-        sampled = _sample(run, watch)
+        whole = run.state.layout.whole_model()
+        run.ranks.on_first(lambda: sampled.append(_sample(run, whole, watch.alone)))
 
     run.state.progress = progress
     stepped = _stepped(run, pace, now.log)
-    if now.log:
-        append(run.directory.metrics, _metrics_line(run, stepped, found))
-        pace.step, pace.seconds = step, progress.seconds
-    if sampled:
-        run.directory.add_sample(step, sampled.prompt + sampled.text)
     is_best = found is not None and progress.evaluations_without_best == 0
-    if is_best:
-        run.save_best()
+    best = run.checkpoint(with_moments=False) if is_best else None
 
+    def write() -> None:
+        if now.log:
+            append(run.directory.metrics, _metrics_line(run, stepped, found))
+        for sample in sampled:
+            run.directory.add_sample(step, sample.prompt + sample.text)
+        if best is not None:
+            save_checkpoint(run.directory.best, best)
+
+    run.ranks.on_first(write)
+    if now.log:
+        pace.step, pace.seconds = step, progress.seconds
     if found:
         yield Evaluated(step, found, is_best)
     yield stepped
-    if sampled:
-        yield sampled
+    yield from sampled
 
 
 def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
@@ -101,7 +110,7 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
     return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed)
 
 
-def _evaluate(run: Run, watch: Callable[..., object]) -> Score:
+def _evaluate(run: Run, watch: Watch) -> Score:
     """The validation loss on evenly spaced windows."""
     settings = run.config.train
     found = evaluate(
@@ -112,19 +121,21 @@ def _evaluate(run: Run, watch: Callable[..., object]) -> Score:
         batch_size=settings.batch_size,
         dtype=settings.dtype,
         count=watch,
+        ranks=run.ranks,
     )
     if not math.isfinite(found.loss):
         raise Diverged(run.progress.step, found.loss)
     return found
 
 
-def _sample(run: Run, watch: Callable[..., object]) -> Sampled:
+def _sample(run: Run, model: GPT | None, watch: Callable[..., object]) -> Sampled:
     """Continue the beginning of the validation text."""
+    assert model is not None, "the first rank has it"
     tokenizer, settings = run.tokenizer, run.config.train
     prompt = run.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
     try:
         (tokens,) = continuations(
-            Decoder(run.state.model, product_dtype(settings.dtype)),
+            Decoder(model, product_dtype(settings.dtype)),
             [prompt[-run.config.model.context_length :]],
             SamplingParameters(),
             max_new_tokens=SAMPLE_NEW_TOKENS,

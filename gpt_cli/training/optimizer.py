@@ -15,7 +15,8 @@ from torch.optim.adamw import adamw
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.machine.devices import product_dtype
-from gpt_cli.training.muon import Muon
+from gpt_cli.training.layout import Replicated
+from gpt_cli.training.muon import Muon, stacks
 
 _BETAS = (0.9, 0.99)
 _EPSILON = 1e-8
@@ -58,31 +59,33 @@ class AdamW:
                 eps=_EPSILON,
             )
 
-    def moments(self) -> dict[str, Tensor]:
-        """The running averages: `<parameter>.exp_avg` of gradients and `.exp_avg_sq` of their squares."""
-        averages = {f"{name}.exp_avg": tensor for name, tensor in self.averages.items()}
-        return averages | {f"{name}.exp_avg_sq": tensor for name, tensor in self.squares.items()}
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        """The running averages of gradients (exp_avg) and of their squares (exp_avg_sq), by parameter."""
+        return {"exp_avg": self.averages, "exp_avg_sq": self.squares}
 
     def restore(self, stored: Mapping[str, Tensor], step: int) -> None:
-        """Put back what `moments` returned after a step."""
-        for name, tensor in self.moments().items():
-            tensor.copy_(stored[name])
+        """Put back what was stored after a step, by `<parameter>.<kind>`."""
+        for kind, averages in self.moments().items():
+            for name, tensor in averages.items():
+                tensor.copy_(stored[f"{name}.{kind}"])
         for num_steps in self.num_steps:
             num_steps.fill_(step)
 
 
 class Optimizer:
-    """All parameters of a model, each with the kind of step that the config gives it."""
+    """All parameters of a model, each with the kind of step that the config gives it; a rank steps those it owns."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig):
-        named = dict(model.named_parameters())
-        orthogonal: dict[str, nn.Parameter] = {}
-        if config.optimizer == "muon":
-            orthogonal = {n: p for n, p in named.items() if n.startswith("blocks.") and p.dim() == 2}
-        self.config = config
-        self.muon = Muon(orthogonal, config.weight_decay, product_dtype(config.dtype)) if orthogonal else None
-        self.adamw = AdamW({n: p for n, p in named.items() if n not in orthogonal}, config.weight_decay)
-        self._parameters = list(named.values())
+    def __init__(self, layout: Replicated, config: TrainConfig):
+        self.config, self.layout = config, layout
+        self._orthogonal = orthogonal_names(layout.parameters, config)
+        self._others = [name for name in layout.parameters if name not in set(self._orthogonal)]
+        self.muon: Muon | None = None
+        if self._orthogonal:
+            matrices = {name: layout.parameters[name] for name in self._orthogonal}
+            self.muon = Muon(matrices, config.weight_decay, product_dtype(config.dtype), layout.owned)
+        self.adamw = AdamW(
+            {name: layout.owned[name] for name in self._others if name in layout.owned}, config.weight_decay
+        )
 
     def step(self, share: float) -> None:
         """Change the parameters by their gradients, at a share of the config's highest learning rates."""
@@ -92,18 +95,44 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for parameter in self._parameters:
-            parameter.grad = None
+        self.layout.forget_gradients()
 
     def moments(self) -> dict[str, Tensor]:
-        """What a run needs to continue: running averages, named after their parameters."""
-        return self.adamw.moments() | (self.muon.moments() if self.muon is not None else {})
+        """What a run needs to continue: running averages as `<parameter>.<kind>`, on the first rank; {} on others."""
+        found: dict[str, Tensor] = {}
+        for names, kinds in self._kinds():
+            for kind, mine in kinds.items():
+                gathered = self.layout.gather(names, mine)
+                found |= {f"{name}.{kind}": tensor for name, tensor in gathered.items()}
+        return found
 
     def restore(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
         """Put back what `moments` returned after a step; raises CheckpointError about `where` when it does not fit."""
-        expected = {name: tensor.shape for name, tensor in self.moments().items()}
+        expected = {
+            f"{name}.{kind}": self.layout.parameters[name].shape
+            for names, kinds in self._kinds()
+            for kind in kinds
+            for name in names
+        }
         if {name: tensor.shape for name, tensor in stored.items()} != expected:
             raise CheckpointError(where, "no run continues from it: its optimizer state does not fit its weights")
         self.adamw.restore(stored, step)
         if self.muon is not None:
             self.muon.restore(stored)
+
+    def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
+        """For each kind of step: the parameters that all ranks together give it, and this rank's moments of them."""
+        kinds = [(self._others, self.adamw.moments())]
+        return kinds if self.muon is None else [*kinds, (self._orthogonal, {"momentum": self.muon.moments()})]
+
+
+def orthogonal_names(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[str]:
+    """The parameters that Muon steps."""
+    muon = config.optimizer == "muon"
+    return [name for name, tensor in parameters.items() if muon and name.startswith("blocks.") and tensor.dim() == 2]
+
+
+def undivided(model: nn.Module, config: TrainConfig) -> list[list[str]]:
+    """The groups of parameters that one rank must step together."""
+    parameters = dict(model.named_parameters())
+    return stacks({name: parameters[name] for name in orthogonal_names(parameters, config)})

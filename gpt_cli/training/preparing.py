@@ -12,14 +12,17 @@ from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
+from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
+from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.training.beginning import begin_with, given_by
 from gpt_cli.training.reports import Prepared
 from gpt_cli.training.request import Request
-from gpt_cli.training.resources import require_memory, require_space
+from gpt_cli.training.resources import must_shard, require_memory, require_space
 from gpt_cli.training.resuming import (
     OTHER_CORPUS,
     RESTORE_CORPUS,
@@ -37,10 +40,13 @@ COMPILE_FROM_STEPS = 1000
 COMPILE_FROM_SECONDS = 300.0
 
 
-def prepare(request: Request, *, notice: Notify, warn: Notify, counting: Counting = uncounted) -> tuple[Run, Prepared]:
+def prepare(
+    request: Request, *, notice: Notify, warn: Notify, counting: Counting = uncounted, ranks: Ranks = ALONE
+) -> tuple[Run, Prepared]:
     """Do everything that comes before the first write: returns a run that is ready to train, and what it will take.
 
-    `notice` receives what a user may want to know, `warn` what they must know. Raises every kind of GptError.
+    `notice` receives what a user may want to know, `warn` what they must know. On each host one rank prepares the text
+    for all. Raises every kind of GptError.
     """
     directory = RunDirectory(request.directory)
     _require_no_other_run(directory, request)
@@ -48,21 +54,54 @@ def prepare(request: Request, *, notice: Notify, warn: Notify, counting: Countin
     continued = directory.newest(warn) if request.resume else None
     if request.resume and continued is None:
         notice(f"no checkpoint in {directory.path} yet; starting at step 0")
-    config = _config_to_train(request.config, continued, notice, warn)
-    require_memory(config, free)
-    corpus = read_data(config.data, counting)
-    _remark_on(corpus, notice)
-    text = _encode(corpus, config, continued, counting, notice)
+    config = _config_to_train(request, continued, notice, warn)
+    require_memory(config, free, ranks)
+    given = None if request.initial is None or continued is not None else given_by(request.initial)
+    own_tokenizer = request.initial is not None and request.initial.own_tokenizer
+    tokenizer = None if given is None or own_tokenizer else given.tokenizer
+    with ranks.leaders_first():
+        corpus = read_data(config.data, counting)
+        _remark_on(corpus, notice)
+        text = _encode(corpus, config, continued, tokenizer, counting, notice)
+    ranks.meet(
+        {
+            "config": config.model_dump_json(),
+            "step": str(continued.progress.step if continued else 0),
+            "text": text.digest,
+            "tokenizer": text.tokenizer.digest,
+        }
+    )
+    vocab_size = text.tokenizer.vocab_size
+    sharded = must_shard(config, vocab_size, free, ranks)
+    if sharded and config.train.compile == "on":
+        notice("training without torch's compiler, because the processes share the weights")
+        config = config.changed(train={"compile": "off"})
+
+    def begin(model: GPT) -> None:
+        if given is not None:
+            begin_with(model, given, text.tokenizer, notice)
+
     if continued is None:
-        state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size, text.digest)
+        began_from = None if request.initial is None else request.initial.name
+        state = TrainingState.at_the_start(
+            config,
+            text.ids,
+            vocab_size,
+            text.digest,
+            ranks,
+            begin=begin,
+            began_from=began_from,
+            sharded=sharded,
+        )
     else:
-        state = TrainingState.continued(config, text.ids, continued)
+        state = TrainingState.continued(config, text.ids, continued, ranks, sharded=sharded)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
     if config.train.compile == "on":
         notice("compiling, which may take half a minute")
-    must_compile = continued is None and request.config.train.compile == "on"
+    # ranks that compile and ranks that do not would wait for each other in different places
+    must_compile = ranks.size > 1 or (continued is None and request.config.train.compile == "on")
     step_seconds = _time_step(state, warn, must_compile=must_compile)
-    require_space(run)
+    ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
 
 
@@ -75,26 +114,29 @@ def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
         raise UsageError(shown(directory.path), sentence)
 
 
-def _config_to_train(asked: Config, continued: Checkpoint | None, notice: Notify, warn: Notify) -> Config:
+def _config_to_train(request: Request, continued: Checkpoint | None, notice: Notify, warn: Notify) -> Config:
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
+    asked, source = request.config, None if request.initial is None else request.initial.config
     if continued is not None:
         asked = config_to_resume(continued.config, asked)
-    config = resolve(asked, notice if continued is None else lambda _: None)
+    config = resolve(asked, notice if continued is None else lambda _: None, source)
     use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):
         warn(f"not bit-exact from here on: {', '.join(changes)}")
     return config
 
 
-def resolve(config: Config, notice: Notify) -> Config:
+def resolve(config: Config, notice: Notify, source: Config | None = None) -> Config:
     """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
+
+    Those that came from a `source` are not told.
 
     Raises EnvironmentFailure for a device that does not exist.
     """
     device = choose_device(config.train.device)
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
         notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
-    for line in config.unused():
+    for line in config.unused(source):
         notice(line)
     return config.changed(
         train={
@@ -123,11 +165,16 @@ def _remark_on(corpus: SourceCorpus, notice: Notify) -> None:
 
 
 def _encode(
-    corpus: SourceCorpus, config: Config, continued: Checkpoint | None, counting: Counting, notice: Notify
+    corpus: SourceCorpus,
+    config: Config,
+    continued: Checkpoint | None,
+    tokenizer: Tokenizer | None,
+    counting: Counting,
+    notice: Notify,
 ) -> EncodedText:
     """The ids of the text; raises CheckpointError when they are not those that a run was trained on."""
     if continued is None:
-        return encode_corpus(corpus, config, counting=counting, notice=notice)
+        return encode_corpus(corpus, config, tokenizer, counting=counting, notice=notice)
     try:
         text = encode_corpus(corpus, config, continued.tokenizer, counting=counting, notice=notice)
     except DataError as error:  # such as a character that the run's own vocabulary lacks
@@ -166,8 +213,13 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         step=run.progress.step,
         elapsed=run.progress.elapsed,
         costs=estimate(
-            config.model, run.tokenizer.vocab_size, micro_batch_size=settings.sequences_at_once, dtype=settings.dtype
+            config.model,
+            run.tokenizer.vocab_size,
+            micro_batch_size=settings.sequences_at_once,
+            dtype=settings.dtype,
+            num_lanes=settings.num_lanes,
         ),
+        num_processes=run.ranks.size,
         num_documents=corpus.num_documents,
         num_characters=corpus.num_characters,
         num_training_tokens=len(state.batches.ids),

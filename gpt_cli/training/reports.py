@@ -20,6 +20,7 @@ class Prepared:
     step: int  # where it continues; 0 for a new run
     elapsed: float  # seconds of the earlier parts of the run
     costs: Estimate
+    num_processes: int
     num_documents: int
     num_characters: int
     num_training_tokens: int

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config, read_config
-from gpt_cli.config.yaml_subset import Document
+from gpt_cli.config.reading import build_config, find_config, read_config
+from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
+from gpt_cli.training.initial import Initial, asks_for_tokenizer, filled, require_fit
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Request:
     directory: Path
     resume: bool = False
     overwrite: bool = False
+    initial: Initial | None = None  # what a new run begins with, instead of random weights
 
 
 def read_request(
@@ -31,10 +34,13 @@ def read_request(
     *,
     resume: bool = False,
     overwrite: bool = False,
+    begin: Callable[[], Initial] | None = None,
 ) -> Request:
     """The request of a config (a file, a shipped name, a Config; None for the run's own) with settings over it.
 
-    `flags` are keys with their flag as typed and its value. Raises UsageError for whatever does not fit together.
+    `flags` are keys with their flag as typed and its value. `begin` reads the model that a new run begins with, whose
+    sizes and tokenizer the config may leave out; without a config all settings are that model's. Raises UsageError for
+    whatever does not fit together, CheckpointError where the model does not fit.
     """
     if resume and overwrite:
         raise UsageError("--overwrite", "it contradicts --resume, so use one of them")
@@ -49,7 +55,10 @@ def read_request(
     if config is None and resume and not out:
         sentence = "--resume needs the run directory, --out, or the --config that names it"
         raise UsageError("gpt train", sentence, hint="gpt train --out runs/tiny --resume")
-    if config is None and not resume:
+    if config is None and begin is not None and not out:
+        sentence = "--init-from without --config needs the run directory, --out"
+        raise UsageError("gpt train", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine")
+    if config is None and not resume and begin is None:
         sentence = "--config is missing; name a YAML file or a shipped config"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config) and out is None:
@@ -58,6 +67,16 @@ def read_request(
     if directory.exists() and not directory.is_dir():
         raise UsageError(shown(directory), "this is a file, but --out names a directory")
     own = directory / "config.yaml"
+    if begin is not None:
+        continues = resume and bool(RunFiles(directory).steps())
+        initial = None if continues else begin()
+        source = initial.config if initial is not None else read_config(str(own))
+        document, where = _document(config, source)
+        asked = build_config(filled(document, source), where, settings, flags)
+        if initial is not None:
+            initial = replace(initial, own_tokenizer=asks_for_tokenizer(settings))
+            require_fit(initial, asked)
+        return Request(asked, directory, resume, overwrite, initial)
     if config is None and not own.exists():
         sentence = f"there is no run in {shown(directory)} to continue, so --config is needed"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
@@ -66,3 +85,13 @@ def read_request(
     else:
         asked = read_config(str(config or own), settings, flags)
     return Request(asked, directory, resume, overwrite)
+
+
+def _document(config: str | Path | Config | None, source: Config) -> tuple[Document, str]:
+    """The settings that a config gives, and its name in messages; those of a source where there is none."""
+    if config is None:
+        return Document(source.model_dump(mode="json")), "config"
+    if isinstance(config, Config):
+        return Document(config.model_dump(mode="json", exclude_unset=True)), "config"
+    path = find_config(str(config))
+    return parse(read_text(path), str(path)), str(path)

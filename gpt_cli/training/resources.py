@@ -2,35 +2,82 @@
 
 from __future__ import annotations
 
+import torch
+
 from gpt_cli.config import Config
-from gpt_cli.errors import EnvironmentFailure, counted
-from gpt_cli.model.costs import estimate
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted
+from gpt_cli.model.costs import RankCosts, rank_costs
+from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.run import Run
 
 
-def require_memory(config: Config, free: int | None) -> None:
+def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
+    """Whether ranks share the weights too: where `train.parallel` says so, or where a rank cannot hold all of them.
+
+    `free` is the main memory of this host in bytes, None where it is unknown; a GPU is asked for its own.
+    Raises UsageError where ranks cannot share the weights, because the micro-batches of a step are no power of two.
+    """
+    settings = config.train
+    if ranks.size == 1 or settings.parallel == "replicate":
+        return False
+    if settings.parallel == "auto":
+        share = free and free // ranks.local_size
+        room = share if settings.device == "cpu" else torch.cuda.mem_get_info()[0]
+        needed = _costs(config, vocab_size, settings.sequences_at_once, ranks)["replicate"].bytes_held
+        if not ranks.agree(room is not None and needed > room)[0]:
+            return False
+    if (lanes := settings.num_lanes) & (lanes - 1):
+        sizes = [n for n in range(1, settings.batch_size) if settings.batch_size % (n * ranks.size) == 0]
+        fitting = [n for n in sizes if (settings.batch_size // n).bit_count() == 1]
+        nearest = min(fitting, key=lambda n: abs(n - settings.sequences_at_once), default=None)
+        raise UsageError(
+            "train.parallel",
+            f"processes share the weights only where the micro-batches of a step are a power of two, not {lanes}",
+            hint=f"--set train.micro_batch_size={nearest}" if nearest else "--set train.parallel=replicate",
+        )
+    return True
+
+
+def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> None:
     """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
 
-    `free` is in bytes, None where it is unknown. A GPU refuses by itself.
+    `free` is in bytes, None where it is unknown; the ranks of this host share it. A GPU refuses by itself.
     """
     settings = config.train
     if settings.device != "cpu" or free is None:
         return
 
     def needs(num_sequences: int) -> int:
-        costs = estimate(config.model, 1, micro_batch_size=num_sequences, dtype=settings.dtype)
-        return costs.training_bytes * 4 // 5  # the estimate is a tenth above what was measured
+        costs = _costs(config, 1, num_sequences, ranks)
+        asked = "replicate" if ranks.size == 1 else settings.parallel
+        least = min(found.bytes_held for layout, found in costs.items() if asked in (layout, "auto"))
+        # the estimate is a tenth above what was measured
+        return ranks.local_size * least * 4 // 5
 
     at_once = settings.sequences_at_once
     if (needed := needs(at_once)) <= free:
         return
-    fitting = [n for n in range(1, at_once) if settings.batch_size % n == 0 and needs(n) <= free]
+    shared = [n for n in range(1, at_once) if settings.batch_size % (n * ranks.size) == 0]
+    fitting = [n for n in shared if needs(n) <= free]
     fits = f"--set train.micro_batch_size={fitting[-1]}" if fitting else ""
     raise EnvironmentFailure(
         "memory",
-        f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB, "
+        f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB"
+        f"{f' in {ranks.local_size} processes' if ranks.local_size > 1 else ''}, "
         f"and {free / 1e6:,.0f} MB are free",
         hint=fits or "lower model.d_model, model.num_blocks or model.context_length",
+    )
+
+
+def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:
+    """What a rank needs in each layout, with micro-batches of so many sequences."""
+    return rank_costs(
+        config.model,
+        vocab_size,
+        ranks.size,
+        micro_batch_size=num_sequences,
+        dtype=config.train.dtype,
+        num_lanes=config.train.batch_size // num_sequences,
     )
 
 

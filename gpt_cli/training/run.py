@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
+from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.model import GPT
+from gpt_cli.ranks.ranks import Ranks
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.text.tokens import validation_windows
@@ -34,9 +36,14 @@ class Run:
     def progress(self) -> Progress:
         return self.state.progress
 
+    @property
+    def ranks(self) -> Ranks:
+        return self.state.ranks
+
     def open_directory(self) -> None:
         """Make the directory ready: empty for a new run, without files of later steps for a continued one."""
-        self.directory.open_for(self.config, after=None if self.saved is None else self.saved.observed_step)
+        after = None if self.saved is None else self.saved.observed_step
+        self.ranks.on_first(lambda: self.directory.open_for(self.config, after))
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Evenly spaced windows (start, end) of the validation text, of at most so many tokens together."""
@@ -48,24 +55,24 @@ class Run:
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_moments: bool) -> Checkpoint:
-        """The present state, ready to be saved."""
+        """The present state, ready to be saved by the first rank."""
         stored = self.state.optimizer.moments() if with_moments else {}
-        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), stored)
+        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.layout.weights(), stored)
 
     def save(self) -> Path:
         """Save all that a run needs to continue; raises Diverged instead when a step's outcome is not finite."""
         read_outcomes(self.state)
-        self.directory.save(self.checkpoint(with_moments=True), self.config.train.keep_checkpoints)
+        checkpoint = self.checkpoint(with_moments=True)
+        self.ranks.on_first(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
         self.saved = self.progress
         return self.directory.step_file(self.progress.step)
 
-    def save_best(self) -> None:
-        """Save the weights alone as the best so far."""
-        save_checkpoint(self.directory.best, self.checkpoint(with_moments=False))
-
     def best_model(self) -> tuple[GPT, int]:
         """The weights of the lowest validation loss and their step; without an evaluation the present ones."""
-        if not self.directory.best.exists():
+        if not self.ranks.agree(self.directory.best.exists())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)
-        return best.build_model().to(self.state.device), best.progress.step
+        if self.ranks.differ(best.progress.step):
+            sentence = "the processes read different versions of it, so the filesystem shows some of them an old one"
+            raise EnvironmentFailure(shown(self.directory.best), sentence)
+        return self.state.layout.model_of(best.build_model()), best.progress.step

@@ -10,6 +10,8 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.config import Config
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import Sharing, sharing
+from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.training.initial import Initial
 from gpt_cli.training.loop import train as train_run
 from gpt_cli.training.preparing import prepare
 from gpt_cli.training.reports import Report
@@ -19,6 +21,7 @@ from gpt_cli.training.request import Request, read_request
 def start(
     request: Request,
     shared: Sharing,
+    ranks: Ranks = ALONE,
     *,
     notice: Notify,
     warn: Notify,
@@ -31,12 +34,15 @@ def start(
     `notice` also receives a line as soon as other programs keep the machine busy.
     """
     reuse_memory()
-    run, prepared = prepare(request, notice=notice, warn=warn, counting=counting)
-    # to this process the processes of a compiler are other programs
-    remark = shared.remark if prepared.config.train.compile == "off" else lambda _: None
+    run, prepared = prepare(request, notice=notice, warn=warn, counting=counting, ranks=ranks)
+    # to this process the processes of a compiler, and other ranks, are other programs
+    own = prepared.config.train.compile == "on" or ranks.size > 1
+    remark = shared.remark if not own else lambda _: None
     remark(notice)
     yield prepared
     run.open_directory()
+    if request.initial is not None and run.saved is None:
+        run.save()  # so that a run that is stopped before its first checkpoint does not continue from random weights
     num_tokens = sum(end - start for start, end in run.closing_windows)
     with counting("closing evaluation", num_tokens, "tokens") as count:
         for report in train_run(run, stop, count, save_asked):
@@ -52,11 +58,12 @@ def train(
     settings: Sequence[str],
     resume: bool,
     overwrite: bool,
+    begin: Callable[[], Initial] | None,
     notice: Notify,
     warn: Notify,
 ) -> Generator[Report, None, None]:
     """See `gpt_cli.train`."""
     flags = {"data.source": ("data", data if data is None or isinstance(data, str) else list(data))}
-    request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite)
+    request = read_request(config, out, settings, flags, resume=resume, overwrite=overwrite, begin=begin)
     with sharing() as shared, sole_trainer(request.directory, warn) as require_held:
         yield from start(request, shared, notice=notice, warn=warn, stop=require_held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
+from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.streams import stream_key
 from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches
-from gpt_cli.training.optimizer import Optimizer
+from gpt_cli.training.layout import Replicated
+from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resuming import environment
 
 
@@ -36,39 +39,68 @@ class TrainingState:
     optimizer: Optimizer
     batches: Batches
     progress: Progress
+    layout: Replicated
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped
 
     @classmethod
-    def at_the_start(cls, config: Config, ids: Ids, vocab_size: int, data_digest: str = "") -> TrainingState:
-        """A new model on training ids [tokens]; the config is resolved, and its seed decides the weights."""
+    def at_the_start(
+        cls,
+        config: Config,
+        ids: Ids,
+        vocab_size: int,
+        data_digest: str = "",
+        ranks: Ranks = ALONE,
+        *,
+        begin: Callable[[GPT], object] = lambda _: None,
+        began_from: str | None = None,
+        sharded: bool = False,
+    ) -> TrainingState:
+        """A new model on training ids [tokens]; the config is resolved.
+
+        Its seed decides the weights, which `begin` may replace by those of the model `began_from`; `sharded` says
+        whether ranks share them.
+        """
         generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
-        progress = Progress.at_the_start(len(ids), data_digest, environment(config))
-        return cls._of(config, ids, GPT(config.model, vocab_size, generator), progress)
+        progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
+        model = GPT(config.model, vocab_size, generator)
+        begin(model)
+        return cls._of(config, ids, model, progress, ranks, sharded)
 
     @classmethod
-    def continued(cls, config: Config, ids: Ids, checkpoint: Checkpoint) -> TrainingState:
+    def continued(
+        cls, config: Config, ids: Ids, checkpoint: Checkpoint, ranks: Ranks = ALONE, *, sharded: bool = False
+    ) -> TrainingState:
         """The model of a checkpoint, on the same ids; raises CheckpointError when its tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
         progress = replace(before, environment=environment(config), elapsed=elapsed)
-        state = cls._of(config, ids, checkpoint.build_model(), progress)
+        state = cls._of(config, ids, checkpoint.build_model(), progress, ranks, sharded)
         state.optimizer.restore(checkpoint.moments, before.step, checkpoint.where)
         return state
 
     @classmethod
-    def _of(cls, config: Config, ids: Ids, model: GPT, progress: Progress) -> TrainingState:
+    def _of(
+        cls, config: Config, ids: Ids, model: GPT, progress: Progress, ranks: Ranks, sharded: bool
+    ) -> TrainingState:
         device = torch.device(config.train.device)
-        model = model.to(device)
+        if device.type == "cuda" and ranks.size > 1:
+            device = torch.device("cuda", torch.cuda.current_device())  # which the command line has chosen
+        together = undivided(model, config.train)
+        layout = _sharded(model, ranks, together, device) if sharded else Replicated(model.to(device), ranks, together)
         if config.train.compile == "on":
             model.compile_blocks()
-        optimizer = Optimizer(model, config.train)
-        return cls(config, model.train(), optimizer, Batches.of(ids, config, device), progress)
+        optimizer = Optimizer(layout, config.train)
+        return cls(config, model.train(), optimizer, Batches.of(ids, config, device), progress, layout)
 
     @property
     def device(self) -> torch.device:
         return self.model.token_embedding.weight.device
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.layout.ranks
 
     @property
     def reads_at_once(self) -> bool:
@@ -89,5 +121,14 @@ class TrainingState:
         self.started = time.perf_counter() - self.progress.elapsed
 
     def elapsed(self) -> float:
-        """Seconds of training, evaluating, sampling and saving, those of earlier parts of the run included."""
-        return time.perf_counter() - self.started
+        """Seconds of training, evaluating, sampling and saving, those of earlier parts of the run included.
+
+        They are those of the first rank, so that all decide the same by the clock.
+        """
+        return self.ranks.of_first(time.perf_counter() - self.started)[0]
+
+
+def _sharded(model: GPT, ranks: Ranks, together: Sequence[Sequence[str]], device: torch.device) -> Replicated:
+    from gpt_cli.training.sharded import Sharded
+
+    return Sharded(model, ranks, together, device)

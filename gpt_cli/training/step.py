@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model.dropout import DropMasks
+from gpt_cli.ranks.sums import tree_sum
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.state import Outcome, TrainingState
@@ -41,18 +43,22 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step
     try:
-        loss = compute_gradient(state, step, watch)
+        losses = compute_gradient(state, step, watch)
+        loss, norm = _loss_and_norm(state, losses)
         limit = math.inf if settings.gradient_clip is None else settings.gradient_clip
-        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), limit)
+        torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), limit, norm)
         share = rate_share(step, settings, elapsed)
         state.unread.append(Outcome(step + 1, torch.stack((loss, norm)), settings.learning_rate * share))
         if state.reads_at_once:
             _read(state)
         state.optimizer.step(share)
+        state.layout.share_weights()
     finally:
         state.optimizer.zero_grad()
-    seconds = state.progress.seconds + time.perf_counter() - started
-    state.progress = replace(state.progress, step=step + 1, elapsed=state.elapsed(), seconds=seconds)
+    _take_time(state, started)
+    state.progress = replace(state.progress, step=step + 1)
+    if state.reads_at_once:
+        _require_equal_weights(state)
 
 
 def read_outcomes(state: TrainingState) -> None:
@@ -63,8 +69,8 @@ def read_outcomes(state: TrainingState) -> None:
     if state.unread:
         started = time.perf_counter()
         _read(state)
-        seconds = state.progress.seconds + time.perf_counter() - started
-        state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
+        _take_time(state, started)
+        _require_equal_weights(state)
 
 
 def _read(state: TrainingState) -> None:
@@ -75,21 +81,64 @@ def _read(state: TrainingState) -> None:
         state.progress = replace(state.progress, loss=loss, gradient_norm=norm, learning_rate=outcome.learning_rate)
 
 
+def _take_time(state: TrainingState, started: float) -> None:
+    """Count the seconds since then as those of steps."""
+    (seconds,) = state.ranks.of_first(state.progress.seconds + time.perf_counter() - started)
+    state.progress = replace(state.progress, elapsed=state.elapsed(), seconds=seconds)
+
+
+def _require_equal_weights(state: TrainingState) -> None:
+    """Raise EnvironmentFailure where ranks do not have the same weights, as far as their sums show."""
+    if state.ranks.size == 1:
+        return
+    if state.ranks.differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
+        sentence = "the processes have different weights, which means a fault of this machine or of gpt"
+        raise EnvironmentFailure(f"step {state.progress.step}", sentence)
+
+
 def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Add the gradient of a step's batch to the parameters, micro-batch by micro-batch; returns the mean loss."""
+    """Add the gradient of a step's batch to the owned parameters; returns the loss of each lane, zero on other ranks.
+
+    A lane is a micro-batch, and its loss is its share of the batch's mean. Lanes are added in the tree of
+    `ranks.sums.tree_sum`, within a rank here, and then between ranks.
+    """
     settings = state.config.train
-    inputs, targets = state.batches(step)
-    micro = settings.sequences_at_once
-    total = torch.zeros((), device=state.device)
-    for first in range(0, settings.batch_size, micro):
-        watch()
-        masks = DropMasks(state.config.model.dropout, settings.seed, step, first_sequence=first)
-        with autocast(state.device, settings.dtype):
-            logits = state.model(inputs[first : first + micro], masks)
-            loss = cross_entropy(logits, targets[first : first + micro]) * (micro / settings.batch_size)
-        loss.backward()
-        total += loss.detach()
-    return total
+    losses = torch.zeros(settings.num_lanes, device=state.device)
+
+    def add_up(lanes: Sequence[int]) -> None:
+        # autograd adds to what is there, in order, which is the tree of two or of an odd number
+        if len(lanes) % 2 or len(lanes) == 2:
+            for lane in lanes:
+                watch()
+                losses[lane] = _compute_lane(state, step, lane)
+            return
+        half = len(lanes) // 2
+        add_up(lanes[:half])
+        before = state.layout.take_gradients()
+        add_up(lanes[half:])
+        state.layout.add_gradients(before)
+
+    add_up(state.layout.lanes(settings.num_lanes))
+    state.layout.sum_gradients()
+    return losses
+
+
+def _compute_lane(state: TrainingState, step: int, lane: int) -> Tensor:
+    """Add the gradient of one lane to the parameters; returns its share of the loss."""
+    settings, micro = state.config.train, state.config.train.sequences_at_once
+    inputs, targets = state.batches(step, slice(lane * micro, (lane + 1) * micro))
+    masks = DropMasks(state.config.model.dropout, settings.seed, step, first_sequence=lane * micro)
+    with autocast(state.device, settings.dtype):
+        loss = cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
+    loss.backward()
+    return loss.detach()
+
+
+def _loss_and_norm(state: TrainingState, losses: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of a step and the norm of its whole gradient, both the same on all ranks."""
+    merged = state.ranks.merge(torch.cat((losses, state.layout.gradient_norms())))
+    of_lanes, of_parameters = merged.split((len(losses), len(merged) - len(losses)))
+    return tree_sum(of_lanes.unbind()), torch.linalg.vector_norm(of_parameters)
 
 
 def time_step(state: TrainingState) -> float:
@@ -98,7 +147,7 @@ def time_step(state: TrainingState) -> float:
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()
         try:
-            compute_gradient(state, state.progress.step).item()
+            compute_gradient(state, state.progress.step).sum().item()
         finally:
             state.optimizer.zero_grad()
         seconds = time.perf_counter() - started

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from gpt_cli.callbacks import Stop
+from gpt_cli.errors import GptError
+from gpt_cli.ranks.ranks import Ranks
 
 
 class StopAsked(Exception):  # noqa: N818 - no error
@@ -15,11 +15,33 @@ class StopAsked(Exception):  # noqa: N818 - no error
         self.signal = signal
 
 
-def watcher(stop: Stop) -> Callable[..., None]:
-    """A function to call between pieces of work, with any arguments: raises StopAsked once `stop` has a signal."""
+class Watch:
+    """What is called between pieces of work, with any arguments: raises StopAsked once a rank has a signal.
 
-    def watch(*_: object) -> None:
-        if (signal := stop()) is not None:
+    All ranks call it together, so all stop at the same place; `alone` is for what one rank does by itself.
+    """
+
+    def __init__(self, stop: Stop, ranks: Ranks):
+        self._stop, self._ranks = stop, ranks
+
+    def __call__(self, *_: object) -> None:
+        failure, own = None, None
+        try:
+            own = self._stop()
+        except GptError as error:
+            failure = error
+        signal, failed = self._ranks.agree(own or 0, failure is not None)
+        if failed:
+            self._ranks.on_first(lambda: _raise(failure))
+        if signal:
             raise StopAsked(signal)
 
-    return watch
+    def alone(self, *_: object) -> None:
+        """Look for a signal to this rank only."""
+        if (signal := self._stop()) is not None:
+            raise StopAsked(signal)
+
+
+def _raise(failure: GptError | None) -> None:
+    if failure is not None:
+        raise failure

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -186,13 +187,13 @@ def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
     """A hostile file: other metadata, with digests that match."""
     import gpt_cli.checkpoints.checkpoint as module
 
-    original = module._header
+    original = module.header_bytes
 
-    def header(tensors: object, given: dict[str, str]) -> bytes:
-        return original(tensors, given | metadata)  # type: ignore[arg-type]
+    def header(shapes: Mapping[str, Sequence[int]], given: Mapping[str, str]) -> bytes:
+        return original(shapes, {**given, **metadata})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_header", header)
+        patch.setattr(module, "header_bytes", header)
         save_checkpoint(path, checkpoint)
 
 

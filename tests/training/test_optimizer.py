@@ -9,6 +9,7 @@ from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
+from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import AdamW, Optimizer
 
 CONFIG = small_config()
@@ -18,7 +19,7 @@ MUON = small_config("train.optimizer=muon", "train.muon_learning_rate=0.5", "mod
 def stepped(config: object = CONFIG) -> tuple[GPT, Optimizer]:
     assert isinstance(config, type(CONFIG))
     model = GPT(config.model, 257, torch.Generator().manual_seed(0)).eval()
-    optimizer = Optimizer(model, config.train)
+    optimizer = Optimizer(Replicated(model), config.train)
     model(torch.tensor([[1, 2, 3]])).sum().backward()
     optimizer.step(1.0)
     return model, optimizer
@@ -68,7 +69,7 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
     model, optimizer = stepped(config)
     again = GPT(config.model, 257).eval()
     again.load_state_dict(model.state_dict())
-    restored = Optimizer(again, config.train)
+    restored = Optimizer(Replicated(again), config.train)
     restored.restore({name: tensor.clone() for name, tensor in optimizer.moments().items()}, 1, "a file")
     for one, optimizing in ((model, optimizer), (again, restored)):
         optimizing.zero_grad()
@@ -81,16 +82,17 @@ def test_what_is_stored_continues_the_same_way(config: object) -> None:
 def test_moments_that_do_not_fit_are_refused_with_the_name_of_their_file() -> None:
     model, optimizer = stepped()
     with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
-        Optimizer(model, CONFIG.train).restore({}, 1, "a file")
+        Optimizer(Replicated(model), CONFIG.train).restore({}, 1, "a file")
     with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
-        Optimizer(model, MUON.train).restore(optimizer.moments(), 1, "a file")
+        Optimizer(Replicated(model), MUON.train).restore(optimizer.moments(), 1, "a file")
 
 
 def test_making_one_does_not_load_the_compiler_of_torch() -> None:
     """Making one of torch.optim does, and takes a second of each start."""
     script = (
         "import sys, torch\nfrom gpt_cli.config import TrainConfig\nfrom gpt_cli.training.optimizer import Optimizer\n"
-        "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(layer, TrainConfig())\n"
+        "from gpt_cli.training.layout import Replicated\n"
+        "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(Replicated(layer), TrainConfig())\n"
         "layer(torch.ones(2)).sum().backward()\noptimizer.step(1.0)\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gpt_cli.errors import DivergedError
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
+from gpt_cli.training.layout import Replicated
 from gpt_cli.training.loop import train
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.reports import Saved, Stepped
@@ -26,8 +27,8 @@ from gpt_cli.training.step import read_outcomes, take_step
 def on_meta(folder: Path, *settings: str) -> Run:
     """A training on torch's meta device, which computes only shapes: reading a number from it fails."""
     run = start(folder, small_config("train.log_every=1000", *settings))
-    run.state.model.to("meta")
-    run.state.optimizer = Optimizer(run.state.model, run.config.train)
+    run.state.layout = Replicated(run.state.model.to("meta"))
+    run.state.optimizer = Optimizer(run.state.layout, run.config.train)
     assert isinstance(run.state.batches.ids, Tensor)
     run.state.batches = replace(run.state.batches, ids=run.state.batches.ids.to("meta"))
     return run

@@ -1,0 +1,26 @@
+"""The order in which the numbers of a step's micro-batches are added, which is the same for any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+
+def tree_sum(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of terms in a fixed tree: halves while their number is even, an odd number in its order.
+
+    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides their number,
+    hold one branch each, so they agree with a single process to the last bit.
+    """
+    if len(terms) % 2:
+        return reduce(torch.add, terms)
+    half = len(terms) // 2
+    return tree_sum(terms[:half]) + tree_sum(terms[half:])
+
+
+def fitting_sizes(num_terms: int) -> list[int]:
+    """The numbers of ranks that can share so many terms: powers of two that divide it."""
+    return [1 << bit for bit in range((num_terms & -num_terms).bit_length())]

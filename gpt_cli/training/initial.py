@@ -1,0 +1,95 @@
+"""What a training begins with where its weights are not random: `--init-from`. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.config import Config
+from gpt_cli.config.reading import differences
+from gpt_cli.config.yaml_subset import Document
+from gpt_cli.errors import CheckpointError, together
+from gpt_cli.text.tokenizer import Tokenizer
+
+FLAG = "--init-from"
+# settings of the model that its weights do not depend on
+_FREE = frozenset({"model.dropout", "model.context_length"})
+_HINT = "leave these settings out, so that they are as there, or train without --init-from"
+
+
+class Given(NamedTuple):
+    """A tokenizer, and the weights of a state dict by name, float32."""
+
+    tokenizer: Tokenizer
+    weight: Callable[[str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Initial:
+    """A model to begin with: its config now, its weights when they are needed.
+
+    They are in a checkpoint, or `given` by whoever can read another format.
+    """
+
+    where: str
+    config: Config
+    checkpoint: Path | None = None
+    given: Given | None = None
+    own_tokenizer: bool = False  # whether the training has a tokenizer of its own, and embeddings for it
+
+    @property
+    def name(self) -> str:
+        """The name that a run keeps of it: the last of its path, and of a checkpoint in a run the run's too."""
+        path = Path(self.where).resolve()
+        in_a_run = path.parent == RunFiles(path.parent.parent).checkpoints
+        return f"{path.parent.parent.name}/{path.name}" if in_a_run else path.name
+
+
+def initial_of_run(path: Path) -> Initial:
+    """The best checkpoint of a run, or a checkpoint; raises CheckpointError where there is none."""
+    header = find_header(path)
+    return Initial(str(path), header.config, checkpoint=header.path)
+
+
+def filled(document: Document, source: Config) -> Document:
+    """A config file with the settings of model and tokenizer that it leaves out, as they are in a source."""
+    known = source.model_dump(mode="json")
+    content = dict(document.content)
+    for section in ("model", "tokenizer"):
+        own = content.get(section)
+        if own is None or isinstance(own, dict):  # else validation reports that it is no section
+            content[section] = {**known[section], **(own or {})}
+    return Document(content, document.lines)
+
+
+def asks_for_tokenizer(settings: Sequence[str]) -> bool:
+    """Whether `--set` texts ask for a tokenizer."""
+    return any(setting.startswith("tokenizer.") for setting in settings)
+
+
+def require_fit(initial: Initial, asked: Config) -> None:
+    """Raises CheckpointError that lists every setting with which the weights do not fit."""
+    if wrong := [CheckpointError(FLAG, sentence) for sentence in _misfits(initial, asked)]:
+        wrong[0].hint = _HINT
+        raise together(wrong)
+
+
+def _misfits(initial: Initial, asked: Config) -> Iterator[str]:
+    there = initial.config.model
+    for key, old, new in differences(initial.config, asked):
+        section, _, _ = key.partition(".")
+        if section == "model" and key not in _FREE:
+            yield f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
+        elif section == "tokenizer" and not initial.own_tokenizer:
+            yield f"{key} is {old} in {initial.where} and {new} here; only --set {key}={new} asks for new embeddings"
+    if there.positions == "learned" and asked.model.context_length > there.context_length:
+        yield (
+            f"model.context_length is {asked.model.context_length}, but {initial.where} has learned "
+            f"{there.context_length} positions; use at most {there.context_length}"
+        )
