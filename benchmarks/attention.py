@@ -112,7 +112,7 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
         attention, feed_forward = block.attention, block.feed_forward
         assert isinstance(attention, MultiHeadAttention)
         for layer, weight, bias in (
-            (copy.attn.c_attn, attention.projection_weights(range(sizes.num_heads)), torch.zeros(3 * sizes.d_model)),
+            (copy.attn.c_attn, attention.projection_weights(range(sizes.num_heads))[0], torch.zeros(3 * sizes.d_model)),
             (copy.attn.c_proj, attention.projection_layer.weight, attention.projection_layer.bias),
             (copy.mlp.c_fc, feed_forward.expand.weight, feed_forward.expand.bias),
             (copy.mlp.c_proj, feed_forward.contract.weight, feed_forward.contract.bias),

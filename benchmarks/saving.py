@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
 from gpt_cli.text.encoding import encode_corpus
@@ -41,7 +42,7 @@ def main() -> None:
             stepped = time.perf_counter()
             run.save()
             saved = time.perf_counter()
-            run.save_best()
+            save_checkpoint(run.directory.best, run.checkpoint(with_moments=False))
             ended = time.perf_counter()
             for name, found in zip(seconds, (stepped - started, saved - stepped, ended - saved), strict=True):
                 seconds[name].append(found)

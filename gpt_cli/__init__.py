@@ -43,6 +43,7 @@ def train(
     settings: Sequence[str] = (),
     resume: bool = False,
     overwrite: bool = False,
+    init_from: str | Path | None = None,
     notice: Callable[[str], object] = lambda _: None,
     warn: Callable[[str], object] = _to_stderr,
 ) -> Generator[Report, None, None]:
@@ -56,13 +57,28 @@ def train(
 
     Nothing runs until the reports are taken. `config` is a YAML file, the name of a shipped config or a Config; None
     takes the run's own on `resume`. `data` is one SOURCE or several, `out` the run directory (default: runs/ and the
-    name of the config), `settings` are texts like those of `--set`. `notice` and `warn` receive lines for the user.
-    The reports are the classes of `gpt_cli.training.reports`; the first is Prepared, and files are written after it.
+    name of the config), `settings` are texts like those of `--set`. `init_from` is a run, a checkpoint or a directory
+    of transformers, with whose weights, sizes and tokenizer a new run begins. `notice` and `warn` receive lines for the
+    user. The reports are the classes of `gpt_cli.training.reports`; the first is Prepared, and files are written after
+    it.
     The run directory is locked as long as the generator lives. Ctrl-C raises KeyboardInterrupt and saves nothing;
     `resume=True` continues from the last checkpoint. Raises GptError, whose kinds are in `gpt_cli.errors`.
     """
+    from functools import partial
+    from pathlib import Path
+
+    from gpt_cli.exchange.beginning import read_initial
     from gpt_cli.training.starting import train as start
 
+    begin = None if init_from is None else partial(read_initial, Path(init_from), notice)
     yield from start(
-        config, data=data, out=out, settings=settings, resume=resume, overwrite=overwrite, notice=notice, warn=warn
+        config,
+        data=data,
+        out=out,
+        settings=settings,
+        resume=resume,
+        overwrite=overwrite,
+        begin=begin,
+        notice=notice,
+        warn=warn,
     )

@@ -12,18 +12,23 @@ EXIT_CODE_STOPPED = 130  # by INT
 def main() -> int:
     """Run the command of this process; returns its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
-        signal.signal(signal.SIGINT, interrupt)
+        # of many processes, the one that has started the others says that they were stopped
+        signal.signal(signal.SIGINT, signal.SIG_DFL if "GPT_MEETING" in os.environ else interrupt)
     code = run(sys.argv[1:])
     if code > 128:  # whoever stopped it may send the signal again while Python ends
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-    if code == EXIT_CODE_STOPPED:
+    if code:
         _leave(code)
     return code
 
 
 def _leave(code: int) -> None:
-    """End with this code: after a KeyboardInterrupt inside eval() Python itself would end by the signal instead."""
+    """End with this code, whatever is left to be closed.
+
+    After a KeyboardInterrupt inside eval() Python would end by the signal instead; beside other processes that wait
+    for this one, torch.distributed would end it by SIGABRT.
+    """
     import contextlib
 
     for stream in (sys.stdout, sys.stderr):

@@ -19,11 +19,13 @@ PACKAGE = Path(gpt_cli.__file__).parent
 ORDER = [
     "cli",
     "measuring",
+    "exchange",
     "training",
     "explaining",
     "inspecting",
     "sampling",
     "checkpoints",
+    "ranks",
     "model",
     "text",
     "config",
@@ -44,6 +46,7 @@ IMPORTS_INSIDE = {
     "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
+    "training/state.py": "torch's sharding takes seconds, and few trainings need it",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",
     "text/tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",
 }

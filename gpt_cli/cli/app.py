@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from gpt_cli.cli import attn_dump, bench, config, data, evaluate, explain, info, options, sample, train
+from gpt_cli.cli import attn_dump, bench, config, data, evaluate, explain, export, import_, info, options, sample, train
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import ClickUsageError, NoArgsIsHelpError, name_flags_as_typed, usage_error
-from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, is_lack_of_memory, shown
 from gpt_cli.files import reason
 from gpt_cli.version import __version__
 
@@ -77,6 +77,8 @@ app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt
 )
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
+app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
+app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("bench", epilog="Example: gpt bench --config tiny --json, gpt bench --attention")(bench.bench)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
@@ -86,7 +88,7 @@ app.command("help", epilog="Example: gpt help sample")(show_help)
 def main(words: Sequence[str]) -> int:
     """Run the command that the words name; returns its exit code."""
     prepare_streams()
-    state = {"debug": False}
+    state: dict[str, Any] = {"debug": False, "words": list(words)}
     try:
         return _run(words, state)
     except Exception as error:
@@ -98,7 +100,7 @@ def main(words: Sequence[str]) -> int:
         return failure.exit_code
 
 
-def _run(words: Sequence[str], state: dict[str, bool]) -> int:
+def _run(words: Sequence[str], state: dict[str, Any]) -> int:
     try:
         code = _invoke(words, state)
         sys.stdout.flush()
@@ -108,7 +110,7 @@ def _run(words: Sequence[str], state: dict[str, bool]) -> int:
     return code
 
 
-def _invoke(words: Sequence[str], state: dict[str, bool]) -> int:
+def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     """The exit code of the command that the words name."""
     try:
         command = get_command(app)
@@ -159,9 +161,7 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
         return error
     if isinstance(error, ClickUsageError):
         return usage_error(error, named(words), words)
-    # torch, which is not imported here, has a MemoryError of its own for GPUs and none for processors
-    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if memory or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error)):
+    if is_lack_of_memory(error):
         name = named(words)
         return EnvironmentFailure("memory", f"{name} ran out of memory", hint=MEMORY_HINTS.get(name))
     if isinstance(error, OSError):

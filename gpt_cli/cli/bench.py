@@ -30,6 +30,15 @@ def bench(
             help="Measure beside N programs that keep a core busy each.",
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            parser=options.whole_number(2, 1024),
+            help="Measure N processes that train together, beside one with the same cores.",
+        ),
+    ] = None,
     settings: options.SetFlags = None,
     rounds: Annotated[
         int, typer.Option(metavar="N", parser=options.whole_number(1, 1000), help="Timed rounds, after one to warm up.")

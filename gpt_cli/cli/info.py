@@ -19,6 +19,16 @@ def info(
         ),
     ] = None,
     checkpoint: options.WhichCheckpoint = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks",
+            metavar="N",
+            parser=options.whole_number(1, 1024),
+            help="Also what each of N processes that train together holds and sends.",
+        ),
+    ] = None,
+    settings: options.SetFlags = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:

@@ -23,12 +23,18 @@ class Signals:
     Until `saving` is set nothing has to be saved, and INT, TERM or HUP ends the process at once. From then on the
     first one is remembered, those within a second of it belong to the same request, and a later one ends the process at
     once; its files are whole at any moment. USR1 asks for a checkpoint. `before_leaving` runs before the process ends
-    at once, and `advice` is the end of the line that it prints then.
+    at once, and `advice` is the end of the line that it prints then, if `may_speak` allows it with its exit code.
     """
 
-    def __init__(self, before_leaving: Callable[[], object] = lambda: None, advice: str = "") -> None:
+    def __init__(
+        self,
+        before_leaving: Callable[[], object] = lambda: None,
+        advice: str = "",
+        may_speak: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self.before_leaving = before_leaving
         self.advice = advice
+        self.may_speak = may_speak
         self.saving = False
         self.received: int | None = None
         self._received_at = 0.0
@@ -57,8 +63,9 @@ class Signals:
 
     def _leave(self, number: int, line: str) -> None:
         try:
-            with contextlib.suppress(OSError):  # the terminal may have gone away
-                os.write(2, f"warning: {line}\n".encode())
+            if self.may_speak(128 + number):
+                with contextlib.suppress(OSError):  # the terminal may have gone away
+                    os.write(2, f"warning: {line}\n".encode())
             self.before_leaving()
         finally:
             os._exit(128 + number)

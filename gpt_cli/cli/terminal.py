@@ -109,6 +109,19 @@ class Console:
         tqdm.write(text, file=sys.stderr)  # keeps a progress bar in one piece
 
 
+class Mute(Console):
+    """The console of a process beside which another one speaks."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+
+    def result(self, text: str) -> None: ...
+
+    def json(self, content: dict[str, Any]) -> None: ...
+
+    def _line(self, text: str) -> None: ...
+
+
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows as aligned columns; wide characters count as two."""
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]

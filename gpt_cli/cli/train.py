@@ -11,6 +11,7 @@ from gpt_cli.cli import options
 
 
 def train(
+    context: typer.Context,
     config: options.ConfigFile = None,
     data: Annotated[
         list[str] | None,
@@ -52,10 +53,30 @@ def train(
             "the learning rate follows the clock.",
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            parser=options.whole_number(1, 1024),
+            help="Share each step among so many processes of this machine, such as one for each GPU, to the same "
+            "result. Under torchrun or srun leave it out.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
+    init_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--init-from",
+            metavar="PATH",
+            parser=options.path,
+            help="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
+            "transformers.",
+        ),
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:

@@ -18,10 +18,12 @@ from gpt_cli.machine.devices import choose_dtype
 from gpt_cli.measuring.roof import Roof, synchronize
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate
+from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.training.evaluation import cross_entropy
+from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
@@ -112,7 +114,7 @@ def training_variants(config: Config, device: torch.device) -> list[Variant]:
 def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: float) -> Callable[[], None]:
     sizes, settings = config.model.changed(dropout=dropout), config.train.changed(optimizer="adamw")
     model = GPT(sizes, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).train().use_fused(fused)
-    optimizer = Optimizer(model, settings)
+    optimizer = Optimizer(Replicated(model), settings)
     ids = torch.from_numpy(_noise(config, settings.batch_size * (sizes.context_length + 1))).to(device)
     ids = ids.view(settings.batch_size, -1)
 
@@ -128,10 +130,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
     """A step as `gpt train` takes it, on random tokens."""
-    unending = {"max_time": None, "max_steps": 2**31 - 1}
-    config = config.changed(train={"dtype": dtype, "device": str(device), "compile": "off", **unending})
-    ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
-    state = TrainingState.at_the_start(config, ids, vocab_size_of(config))
+    state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
 
     def step() -> None:
         take_step(state)
@@ -139,6 +138,13 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
         synchronize(device)
 
     return step
+
+
+def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
+    """A training on random tokens that no limit ends; the config is resolved."""
+    config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
+    ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
+    return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
 
 
 def _noise(config: Config, num_ids: int) -> np.ndarray:
@@ -206,6 +212,7 @@ def _transformers(
         n_layer=sizes.num_blocks,
         n_head=sizes.num_heads,
         n_inner=sizes.hidden_size,
+        tie_word_embeddings=sizes.tie_embeddings,
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=0,

@@ -52,7 +52,7 @@ def compare_products(config: Config, rounds: int, count: Callable[[int], object]
     for block in model.blocks:
         attention, feed_forward = block.attention, block.feed_forward
         assert isinstance(attention, MultiHeadAttention)
-        weights.append(attention.projection_weights(range(attention.num_heads)))
+        weights.append(attention.projection_weights(range(attention.num_heads))[0])
         weights += [layer.weight for layer in (attention.projection_layer, feed_forward.expand, feed_forward.contract)]
     weights.append((model.token_embedding if model.output_layer is None else model.output_layer).weight)
     found = []

@@ -124,3 +124,18 @@ def test_forms_of_attention_are_not_compared_beside_busy_programs(run: RunComman
     outcome = run("bench", "--attention", "--busy", "1")
     assert outcome.code == 2
     assert outcome.err == "error: --busy: it contradicts --attention, so use one of them\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (("--busy", "1"), "error: --processes: it contradicts --busy, so use one of them"),
+        (("--device", "cuda"), "error: --processes: it measures processes on the processor, not on cuda"),
+        (("--set", "train.batch_size=6"), "error: --processes: 4 processes cannot share a batch of 6 sequences evenly"),
+        (("--set", "train.micro_batch_size=4"), "error: --processes: 4 processes cannot share a batch of 8 sequences"),
+    ],
+)
+def test_processes_that_cannot_be_measured_are_refused(run: RunCommand, flags: tuple[str, ...], line: str) -> None:
+    outcome = run("bench", "--processes", "4", "--config", "smoke", *flags)
+    assert outcome.code == 2
+    assert outcome.err.startswith(line)

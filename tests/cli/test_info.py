@@ -83,3 +83,25 @@ def test_each_file_of_a_run_is_read_once(smoke_run: Path, run: RunCommand, monke
     monkeypatch.setattr(verified, "reading", lambda path, kind: (read.append(path.name), real(path, kind))[1])
     assert run("info", str(smoke_run)).code == 0
     assert sorted(read) == ["best.safetensors", "step-00000010.safetensors", "step-00000020.safetensors"]
+
+
+def test_processes_that_train_together_have_their_costs(smoke_run: Path, run: RunCommand) -> None:
+    """Of 59,072 parameters in float32 each of four sends three quarters, twice."""
+    flags = ["--ranks", "4", "--set", "train.micro_batch_size=1"]
+    found = json.loads(run("info", "smoke", *flags, "--json").out)
+    assert (found["ranks"], found["fitting_ranks"]) == (4, [1, 2, 4, 8])
+    assert found["bytes_sent_by_rank_per_step"]["replicate"] == 2 * 3 * 59_072
+    assert found["rank_training_bytes"].keys() == found["first_rank_saving_bytes"].keys() == {"replicate", "shard"}
+    assert "fitting ranks                1, 2, 4, 8" in run("info", "smoke", *flags).out.splitlines()
+    assert "ranks" not in json.loads(run("info", "smoke", "--json").out)
+    assert json.loads(run("info", smoke_run, "--ranks", "1", "--json").out)["fitting_ranks"] == [1]
+
+
+def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: RunCommand) -> None:
+    sentence = "error: --ranks: 2 processes cannot share a batch of 8 sequences evenly, 8 at once; 1 process can\n"
+    for path in ("smoke", smoke_run):
+        outcome = run("info", path, "--ranks", "2")
+        assert (outcome.code, outcome.err) == (2, f"{sentence}hint: --set train.micro_batch_size=4\n")
+    outcome = run("info", smoke_run, "--set", "train.batch_size=4")
+    assert outcome.code == 2
+    assert outcome.err.endswith("is no config, and a run keeps its settings\n")

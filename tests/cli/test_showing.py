@@ -26,6 +26,7 @@ def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
         step=step,
         elapsed=elapsed,
         costs=estimate(config.model, 257, micro_batch_size=4, dtype="float32"),
+        num_processes=1,
         num_documents=1,
         num_characters=1,
         num_training_tokens=1,

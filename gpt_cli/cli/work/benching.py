@@ -21,6 +21,7 @@ from gpt_cli.machine.sharing import cores
 from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
 from gpt_cli.measuring.bench import (
     Timing,
+    costs,
     sampling_roof,
     sampling_variants,
     take_turns,
@@ -30,6 +31,7 @@ from gpt_cli.measuring.bench import (
 from gpt_cli.measuring.beside import NUM_WAYS, Beside, compare_beside, share_left
 from gpt_cli.measuring.products import ProductTiming, compare_products, num_timed
 from gpt_cli.measuring.roof import measure_roof
+from gpt_cli.measuring.together import WORKS, Together, compare_together, threads_each
 from gpt_cli.text.reading import read_data
 
 Print = Callable[[str], object]
@@ -42,14 +44,17 @@ def bench_and_show(
     *,
     attention: bool,
     busy: int | None,
+    processes: int | None,
     rounds: int,
     tokens: int,
     device: str | None,
     json: bool,
 ) -> None:
     """Print the tables of a config of this name as they are ready, or with `json` all timings at the end."""
-    where, about = _machine(asked, name, device, rounds)
-    if busy is not None:
+    where, about = _machine(asked, name, device if processes is None else "cpu", rounds)
+    if processes is not None:
+        compare = partial(_compare_together, processes)
+    elif busy is not None:
         compare = partial(_compare_beside, busy)
     else:
         compare = _compare_attention if attention else _compare_with_roof
@@ -153,6 +158,33 @@ def _compare_beside(
     return {**about, "programs": num_programs, "share_left": left, "work": [asdict(each) for each in found]}
 
 
+def _compare_together(
+    num_processes: int,
+    asked: Config,
+    where: torch.device,
+    about: dict[str, Any],
+    tokens: int,
+    console: Console,
+    print_table: Print,
+) -> dict[str, Any]:
+    """Steps and exchanges of processes that train together, beside one process with their cores; prints the table."""
+    dtype = choose_dtype(asked.train.dtype, where, asked.model.d_model)
+    asked = asked.changed(train={"device": str(where), "dtype": dtype, "compile": "off"})
+    settings, about = asked.train, {**about, "threads": num_processes * threads_each(asked, num_processes)}
+    what = f"{num_processes} processes"
+    with _announcing(console)(what, len(WORKS) * (about["rounds"] + 1), "runs") as count:
+        found = compare_together(asked, num_processes, about["rounds"], count)
+    parameters = costs(asked, dtype).parameters
+    print_table(
+        f"{_heading(about)}\n"
+        f"a step of {about['config']} in {dtype}, {settings.num_lanes} micro-batches of "
+        f"{counted(settings.sequences_at_once, 'sequence')}; each process exchanges gradients and weights of "
+        f"{size(4 * parameters)}\n{_together(found)}"
+    )
+    about |= {"dtype": dtype, "processes": num_processes, "micro_batch_size": settings.sequences_at_once}
+    return {**about, "bytes_of_gradients": 4 * parameters, "work": [asdict(each) for each in found]}
+
+
 def _compare_attention(
     asked: Config, where: torch.device, about: dict[str, Any], tokens: int, console: Console, print_table: Print
 ) -> dict[str, Any]:
@@ -193,6 +225,21 @@ def _beside(found: list[Beside], left: float) -> str:
                 f"{each.sleeping / left:.0%}",
             )
         )
+    return table(rows)
+
+
+def _together(found: list[Together]) -> str:
+    alone = found[0].seconds
+    rows = [("work", "processes", "threads each", "seconds", "of all cores", "speed")]
+    for each in found:
+        is_step = each.work not in ("exchange", "all_reduce")
+        shape = str(each.num_processes), str(each.threads)
+        figures = (
+            f"{each.seconds:.3f}",
+            f"{each.processor_seconds:.3f}",
+            f"{alone / each.seconds:.2f}" if is_step else "-",
+        )
+        rows.append((each.work, *shape, *figures))
     return table(rows)
 
 

@@ -10,15 +10,20 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError
+from gpt_cli.errors import CheckpointError, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype
-from gpt_cli.model.costs import cache_bytes_by_attention, estimate
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
+from gpt_cli.ranks.launch import require_fitting
+from gpt_cli.ranks.sums import fitting_sizes
 from gpt_cli.text.encoding import encode, learn_tokenizer
 from gpt_cli.text.reading import read_data, split_of
 
 
-def facts_of_run(path: Path, chosen: Path, console: Console) -> dict[str, Any]:
-    """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact."""
+def facts_of_run(path: Path, chosen: Path, console: Console, num_ranks: int | None) -> dict[str, Any]:
+    """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
+
+    With `num_ranks`, also what each of so many processes needs to continue it; raises UsageError where they cannot.
+    """
     directory = RunDirectory(path)
     files = [chosen]
     if path.is_dir():
@@ -30,13 +35,17 @@ def facts_of_run(path: Path, chosen: Path, console: Console) -> dict[str, Any]:
         for file in files:
             states[file.name] = _state(file, stored if file == chosen else None)
             count(1)
+    if num_ranks is not None:
+        require_fitting(num_ranks, stored.config, "--ranks")
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
     if path.is_dir():
         facts["checkpoints"] = states
+    if stored.progress.began_from is not None:
+        facts["began_from"] = visible(stored.progress.began_from)
     facts["best_validation_loss"] = stored.progress.best_loss
     facts["training_seconds"] = round(stored.progress.seconds, 3)
     stored.build_model()
-    return facts | _costs(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens)
+    return facts | _costs(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens, num_ranks)
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
@@ -48,18 +57,21 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")
 
 
-def facts_of_config(config: Config, console: Console) -> dict[str, Any]:
-    """The facts of a config; its text is read for the vocabulary and the number of tokens."""
+def facts_of_config(config: Config, console: Console, num_ranks: int | None) -> dict[str, Any]:
+    """The facts of a config; its text is read for the vocabulary and the number of tokens.
+
+    With `num_ranks`, also what each of so many processes needs to train it together.
+    """
     training, validation = split_of(read_data(config.data, console.counting), config.data, console.counting)
     tokenizer = learn_tokenizer(
         config.tokenizer, training, validation, counting=console.counting, notice=console.notice
     )
     with console.counting("tokenizing", training.num_bytes, "B") as count:
         num_tokens = len(encode(training, tokenizer, count, console.notice))
-    return _costs(config, tokenizer.vocab_size, num_tokens)
+    return _costs(config, tokenizer.vocab_size, num_tokens, num_ranks)
 
 
-def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
+def _costs(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None) -> dict[str, Any]:
     settings = config.train
     dtype = choose_dtype(settings.dtype, choose_device("auto"), config.model.d_model)
     costs = estimate(
@@ -67,8 +79,9 @@ def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
         vocab_size,
         micro_batch_size=settings.sequences_at_once,
         dtype=dtype,
+        num_lanes=settings.num_lanes,
     )
-    return {
+    facts = {
         "vocab_size": vocab_size,
         "parameters": costs.parameters,
         "parameters_by_part": costs.parameters_by_part,
@@ -80,4 +93,25 @@ def _costs(config: Config, vocab_size: int, num_tokens: int) -> dict[str, Any]:
         "sampling_bytes": costs.sampling_bytes,
         "cache_bytes_per_token": costs.cache_bytes_per_token,
         "cache_bytes_by_attention": cache_bytes_by_attention(config.model),
+    }
+    return facts if num_ranks is None else facts | _costs_of_ranks(config, vocab_size, num_ranks, dtype)
+
+
+def _costs_of_ranks(config: Config, vocab_size: int, num_ranks: int, dtype: str) -> dict[str, Any]:
+    """What each of so many processes holds, and sends to the others, by the layouts of `train.parallel`."""
+    settings = config.train
+    found = rank_costs(
+        config.model,
+        vocab_size,
+        num_ranks,
+        micro_batch_size=settings.sequences_at_once,
+        dtype=dtype,
+        num_lanes=settings.num_lanes,
+    )
+    return {
+        "ranks": num_ranks,
+        "fitting_ranks": fitting_sizes(settings.num_lanes),
+        "rank_training_bytes": {layout: costs.bytes_held for layout, costs in found.items()},
+        "first_rank_saving_bytes": {layout: costs.bytes_to_save for layout, costs in found.items()},
+        "bytes_sent_by_rank_per_step": {layout: costs.bytes_sent_per_step for layout, costs in found.items()},
     }

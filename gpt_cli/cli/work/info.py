@@ -11,9 +11,18 @@ from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, table
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import UsageError
+from gpt_cli.ranks.launch import require_fitting
 
 
-def info(*, path: str | None, checkpoint: str | None, json: bool, quiet: bool) -> None:
+def info(
+    *,
+    path: str | None,
+    checkpoint: str | None,
+    ranks: int | None,
+    settings: list[str] | None,
+    json: bool,
+    quiet: bool,
+) -> None:
     """Print the facts of a config, a run or a checkpoint."""
     console = Console(quiet)
     if path is None:
@@ -24,13 +33,20 @@ def info(*, path: str | None, checkpoint: str | None, json: bool, quiet: bool) -
     names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
     if target.is_dir() or names_a_run:
         asked = find_checkpoint(target, checkpoint)
+        if settings:
+            raise UsageError("--set", f"{path} is no config, and a run keeps its settings")
     elif checkpoint is not None:
         raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
     else:
-        asked = read_config(path)
+        asked = read_config(path, settings or ())
+        if ranks is not None:
+            require_fitting(ranks, asked, "--ranks")
     with importing_torch():
         from gpt_cli.cli.work.facts import facts_of_config, facts_of_run
-    facts = facts_of_run(target, asked, console) if isinstance(asked, Path) else facts_of_config(asked, console)
+    if isinstance(asked, Path):
+        facts = facts_of_run(target, asked, console, ranks)
+    else:
+        facts = facts_of_config(asked, console, ranks)
     if json:
         console.json(facts)
     else:
@@ -44,6 +60,8 @@ def _as_table(facts: dict[str, Any]) -> str:
         if isinstance(value, dict):
             rows.append((name, ""))
             rows += [(f"  {part}", _written(key, number)) for part, number in value.items()]
+        elif isinstance(value, list):
+            rows.append((name, ", ".join(map(str, value))))
         elif value is None:
             rows.append((name, "none"))
         elif value is True:

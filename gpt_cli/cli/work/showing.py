@@ -25,6 +25,8 @@ def announce(prepared: Prepared, console: Console) -> None:
     """Print what is about to be trained, on what, and what it will take."""
     settings, costs = prepared.config.train, prepared.costs
     threads = counted(torch.get_num_threads(), "thread")
+    if prepared.num_processes > 1:
+        threads = f"{prepared.num_processes} processes with {threads} each"
     parts = ", ".join(f"{part} {number:,}" for part, number in costs.parameters_by_part.items() if number)
     console.notice(f"device      {settings.device}, {settings.dtype}, {threads}, torch {torch.__version__}")
     console.notice(f"parameters  {costs.parameters:,}: {parts}")

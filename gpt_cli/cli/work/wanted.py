@@ -93,3 +93,14 @@ class MeasurementWanted:
     quantize: str | None
     threads: int | None
     json: bool
+
+
+@dataclass(frozen=True)
+class ExportWanted:
+    """A model to write for others, as `form` hf or safetensors."""
+
+    out: Path
+    form: str
+    run: Path | None
+    checkpoint: str | None
+    json: bool

@@ -1,0 +1,33 @@
+"""What `gpt export` does once its flags are checked."""
+
+from __future__ import annotations
+
+from gpt_cli.checkpoints.checkpoint import parse_checkpoint
+from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.cli.amounts import size
+from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.wanted import ExportWanted
+from gpt_cli.exchange.writing import write_file, write_for_transformers
+
+
+def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) -> None:
+    """Write the export, and print its class, its parameters and its size."""
+    out = wanted.out
+    stored = first_usable(wanted.run, wanted.checkpoint, lambda path: parse_checkpoint(read(path)), console.warn)
+    if wanted.form == "hf":
+        found = write_for_transformers(out, stored)
+        class_name, num_parameters = found.class_name, found.num_parameters
+        for note in found.notes:
+            console.notice(note)
+        num_bytes = sum(path.stat().st_size for path in out.iterdir())
+    else:
+        num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
+        write_file(out, stored)
+        class_name, num_bytes = None, out.stat().st_size
+    if wanted.json:
+        facts = {"out": str(out), "format": wanted.form, "class": class_name}
+        console.json({**facts, "parameters": num_parameters, "bytes": num_bytes})
+        return
+    kind = f"{class_name} of transformers" if class_name else "a checkpoint of gpt"
+    console.result(f"{out}: {kind}, {num_parameters:,} parameters, {size(num_bytes)}")

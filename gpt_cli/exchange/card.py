@@ -1,0 +1,100 @@
+"""The model card of an export: what the model is, what it learned from, and how to load it. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpt_cli.config import Config
+from gpt_cli.config.reading import write_config
+from gpt_cli.errors import counted, visible
+from gpt_cli.exchange.hugging_face import Fit
+from gpt_cli.version import __version__
+
+_CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+# {title}
+
+{origin}
+{losses}
+In transformers its class is `{class_name}`, with {num_parameters:,} parameters:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({name})
+tokenizer = AutoTokenizer.from_pretrained({name})
+ids = tokenizer("The", return_tensors="pt")
+written = model.generate(**ids, max_new_tokens={num_new}, do_sample=True)
+print(tokenizer.decode(written[0], skip_special_tokens=True))
+```
+
+Its context is {context_length:,} tokens long, so prompt and continuation together should have no more.
+{notes}
+## Settings
+
+```yaml
+{settings}```
+"""
+
+
+def model_card(
+    name: str,
+    config: Config,
+    fit: Fit,
+    *,
+    num_steps: int,
+    num_tokens: int,
+    loss: float | None,
+    best: float | None,
+    began_from: str | None = None,
+) -> str:
+    """The text of README.md; `loss` of the last step and `best` of all evaluations are in nats per token.
+
+    `began_from` names the model whose weights the training began with.
+    """
+    losses = [f"Loss of the last step: {loss:.4f} nats/token.\n"] if loss is not None else []
+    losses += [f"Lowest validation loss until then: {best:.4f} nats/token.\n"] if best is not None else []
+    sources = ", ".join(f"`{visible(source)}`" for source in _listed(config.data.source))
+    origin = f"A GPT, trained with gpt-cli {__version__} on {sources} ({counted(num_tokens, 'token')}) for "
+    origin += f"{counted(num_steps, 'step')}."
+    if num_steps == 0:  # imported; its sources are a default
+        origin = f"A GPT, written by gpt-cli {__version__}, which did not train it."
+    if began_from is not None:
+        origin += f" It began with the weights of `{visible(began_from)}`."
+    lines = "".join(f"- {note}\n" for note in fit.notes)
+    return _CARD.format(
+        title=visible(name),
+        origin=origin,
+        losses="".join(losses),
+        class_name=fit.class_name,
+        num_parameters=fit.num_parameters,
+        name=json.dumps(name, ensure_ascii=False),
+        num_new=max(1, min(60, config.model.context_length // 2)),
+        context_length=config.model.context_length,
+        notes=f"\nIt computes what it computed in gpt, some of it in another way:\n\n{lines}" if lines else "",
+        settings=write_config(config),
+    )
+
+
+def shareable(config: Config) -> Config:
+    """A config without the folders of its texts, which are nobody else's business: their last names stay."""
+    data = config.data
+    names = {
+        key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)
+        for key, value in (("source", data.source), ("validation_source", data.validation_source))
+    }
+    return config.model_copy(update={"data": data.model_copy(update=names)})
+
+
+def _name(source: str) -> str:
+    return Path(source).name or source
+
+
+def _listed(source: str | Sequence[str]) -> Sequence[str]:
+    return [source] if isinstance(source, str) else source

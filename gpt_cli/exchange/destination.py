@@ -1,0 +1,54 @@
+"""Where an export may be written. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.errors import UsageError, shown
+
+# of a directory for transformers
+FILES = (
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+
+
+def require_directory(out: Path) -> None:
+    """Raises UsageError where `out` is neither new, nor empty, nor an earlier export, which a new one replaces,
+    or where a new name is that of a file."""
+    if out.is_dir():
+        names = sorted(path.name for path in out.iterdir())
+        if names and not _is_export(out, names):
+            foreign = next((name for name in names if name not in FILES), None)
+            contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
+            raise UsageError("--out", f"{shown(out)} {contains}; name a new directory, an empty one or an export")
+    elif out.exists():
+        raise UsageError("--out", f"{shown(out)} is not a directory, as --format hf writes")
+    elif out.suffix == ".safetensors":
+        sentence = f"{shown(out)} is the name of a file, and --format hf writes a directory"
+        raise UsageError("--out", sentence, hint="--format safetensors writes one file")
+
+
+def require_file(out: Path) -> None:
+    """Raises UsageError where `out` does not end in .safetensors, is a directory, or belongs to a run."""
+    if out.suffix != ".safetensors":
+        raise UsageError("--out", f"{shown(out.name)} does not end in .safetensors, as --format safetensors writes")
+    if out.is_dir():
+        raise UsageError("--out", f"{shown(out)} is a directory, and --format safetensors writes a file")
+    require_foreign(out)
+
+
+def _is_export(directory: Path, names: list[str]) -> bool:
+    """Whether we wrote all of a directory; transformers names its version in a config.json that it writes again."""
+    try:
+        config = json.loads((directory / "config.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    known = isinstance(config, dict) and "gpt_cli" in config and "transformers_version" not in config
+    return known and set(names) <= set(FILES)

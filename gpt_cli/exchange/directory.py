@@ -1,0 +1,199 @@
+"""Reads a directory of transformers: config.json, and tensors of safetensors files. Needs no torch.
+
+Everything that a file says about itself is checked against its size before memory is taken for it; nothing is ever
+unpickled, and nothing outside the directory is named.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.checkpoints.header import strict_json
+from gpt_cli.errors import CheckpointError, shown, visible
+from gpt_cli.files import read_bytes, reading
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+# bytes; headers and indexes of the largest GPT-2 take 100,000, those of 1,024 blocks 2 million
+MAX_HEADER = 2**22
+MAX_CONFIG = 2**20
+_MAX_SHARDS = 1000
+# the types of numbers that become float32, as numpy reads them; masks, which no one reads, have others
+READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor lies, `start` bytes from the beginning of a file, and in what form."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * _SIZES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A model directory whose files are as long as they say; no tensor is read yet."""
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Stored]
+
+    @property
+    def where(self) -> str:
+        """The directory, as errors name it."""
+        return shown(self.path)
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor in float32, from float32, float16 or bfloat16; raises CheckpointError where it is not finite."""
+        stored = self.tensors[name]
+        with reading(stored.path, CheckpointError) as file:
+            file.seek(stored.start)
+            numbers = np.fromfile(file, READABLE[stored.dtype], math.prod(stored.shape))
+        if numbers.size != math.prod(stored.shape):
+            raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
+        if stored.dtype == "BF16":  # the upper half of a float32
+            numbers = np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
+        numbers = numbers.astype(np.float32, copy=False)
+        # one pass each, and NaN passes through
+        if numbers.size and not (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):
+            raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
+        return numbers.reshape(stored.shape)
+
+
+def read_directory(path: Path) -> Directory:
+    """What a directory contains, judged by its config, its index and the headers of its files.
+
+    Raises CheckpointError for one that is missing, damaged, or has its weights in another format.
+    """
+    if not os.path.isdir(path):  # false, not an error, for a name that is too long
+        sentence = "this is a file, but a model of transformers is a directory" if os.path.isfile(path) else ""
+        raise CheckpointError(shown(path), sentence or "there is no such directory")
+    if not (path / "config.json").exists():
+        raise CheckpointError(shown(path), "it has no config.json, so it is not a model of transformers")
+    config = read_json(path / "config.json", "the config of a model", MAX_CONFIG)
+    if (path / WEIGHTS).exists():
+        tensors = dict(_tensors(path / WEIGHTS))
+    elif (path / INDEX).exists():
+        tensors = dict(_of_shards(path))
+    else:
+        raise _no_weights(path)
+    return Directory(path, config, tensors)
+
+
+def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
+    """The object in a JSON file of at most `most` bytes; raises CheckpointError for anything else."""
+    content = read_bytes(path, CheckpointError, most=(what, most))
+    try:
+        found = strict_json(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(shown(path), f"this is not valid JSON: {plainly(error)}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(shown(path), "this is not an object of JSON")
+    return found
+
+
+def plainly(error: Exception) -> str:
+    """What is wrong with a file of JSON, without the words in which Python tells it; a ValueError has its own."""
+    if isinstance(error, KeyError):
+        return f"it has no key {shown(error.args[0])}"
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "its lists and objects are nested too deeply"
+    return visible(error) if isinstance(error, ValueError) else "a part of it is of another type than it must be"
+
+
+def as_json(value: Any) -> str:
+    """A value as a message contains it, written as in the file that it is from."""
+    return visible(json.dumps(value, ensure_ascii=False))
+
+
+def _no_weights(path: Path) -> CheckpointError:
+    """Why a directory without safetensors is refused."""
+    pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in path.glob(pattern))
+    if not pickles:
+        hint = f"gpt reads {WEIGHTS}, alone or in parts with {INDEX}"
+        return CheckpointError(shown(path), "it has no weights in safetensors format", hint=hint)
+    sentence = f"its weights are in {shown(pickles[0])}, a pickle, which gpt never loads because a pickle can run code"
+    hint = (
+        "where transformers and torch are installed, this reads only numbers of the pickle and writes safetensors: "
+        'python -c "from transformers import AutoModelForCausalLM as M; '
+        "M.from_pretrained('DIR', weights_only=True).save_pretrained('NEW')\""
+    )
+    return CheckpointError(shown(path), sentence, hint=hint)
+
+
+def _of_shards(path: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of all files that an index names."""
+    where = shown(path / INDEX)
+    names = read_json(path / INDEX, "an index of weights", MAX_HEADER).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
+        raise CheckpointError(where, "this is not an index of weights: weight_map does not name a file for each tensor")
+    files = sorted(set(names.values()))
+    for file in files:
+        if file != Path(file).name or not file.endswith(".safetensors") or "\0" in file or "\\" in file:
+            sentence = f"it names {shown(file)}, but weights are .safetensors files of the same directory"
+            raise CheckpointError(where, sentence)
+    if len(files) > _MAX_SHARDS:
+        raise CheckpointError(where, f"it names {len(files):,} files, and gpt reads at most {_MAX_SHARDS:,}")
+    of_files = {file: dict(_tensors(path / file)) for file in files}
+    for tensor, file in names.items():
+        if tensor not in of_files[file]:
+            raise CheckpointError(where, f"it names {shown(tensor)} in {shown(file)}, which has no such tensor")
+        yield tensor, of_files[file][tensor]
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of a file, from its header; each lies within the file, and no two share a byte."""
+    where = shown(path)
+    with reading(path, CheckpointError) as file:
+        size = os.fstat(file.fileno()).st_size
+        (length,) = struct.unpack("<Q", file.read(8)) if size >= 8 else (0,)
+        if not 2 <= length <= min(MAX_HEADER, size - 8):
+            sentence = f"this is not a safetensors file: its header would take {length:,} of its {size:,} bytes"
+            if length <= size - 8:
+                sentence = f"its header takes {length:,} bytes, and gpt reads at most {MAX_HEADER:,}"
+            raise CheckpointError(where, sentence)
+        text = file.read(length)
+    try:
+        header = strict_json(text.decode("utf-8"))
+        header.pop("__metadata__", None)
+        entries = [(name, *_entry(entry)) for name, entry in header.items()]
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(where, f"this is not a safetensors file: {plainly(error)}") from error
+    end = 0
+    for name, dtype, shape, start, stop in sorted(entries, key=lambda entry: entry[3:]):
+        stored = Stored(path, dtype, shape, 8 + length + start)
+        if start != end or stop - start != stored.num_bytes:
+            raise CheckpointError(where, f"the file is damaged: {shown(name)} does not lie where its shape says")
+        end = stop
+        yield name, stored
+    if 8 + length + end != size:
+        expected = f"the file is truncated or damaged: it has {size:,} of {8 + length + end:,} bytes"
+        raise CheckpointError(where, expected)
+
+
+def _entry(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
+    """Number type, shape, first byte and byte after the last of a tensor; raises what a wrong type of JSON raises."""
+    dtype, shape, offsets = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
+    if dtype not in _SIZES:
+        raise ValueError(f"a tensor has numbers of type {as_json(dtype)}, which gpt does not know")
+    if len(offsets) != 2 or not all(isinstance(n, int) and 0 <= n < 2**48 for n in (*shape, *offsets)):
+        raise ValueError("a tensor has a shape or a place that is not of whole numbers")
+    return dtype, shape, *offsets

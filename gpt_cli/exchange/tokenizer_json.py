@@ -1,0 +1,140 @@
+"""Our tokenizers as tokenizer.json and tokenizer_config.json, which the libraries tokenizers and transformers read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer
+
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+
+
+def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of tokenizer.json: it encodes every text to the ids that ours gives, cut into pieces as ours is.
+
+    End-of-text is no token of the model but an added one, which gets the next id, the last: in the vocabulary, the
+    text of that name would be found whole.
+    """
+    if isinstance(tokenizer, CharTokenizer):
+        model = _characters(tokenizer.characters)
+        cut, decoder = _split(r"[\s\S]"), {"type": "Fuse"}
+    else:
+        ours = tokenizer if isinstance(tokenizer, BytePairTokenizer) else None
+        model = _byte_pairs(tokenizer.token_bytes)
+        cut, decoder = _BYTE_LEVEL, _BYTE_LEVEL
+        if ours:
+            cut = {"type": "Sequence", "pretokenizers": [_split(as_oniguruma(ours.pattern)), _BYTE_LEVEL]}
+    end_of_text = {"id": tokenizer.end_of_text, "content": END_OF_TEXT, "special": True, "normalized": False}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end_of_text | {"single_word": False, "lstrip": False, "rstrip": False}],
+        "normalizer": None,
+        "pre_tokenizer": cut,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def tokenizer_config(context_length: int) -> dict[str, Any]:
+    """The content of tokenizer_config.json.
+
+    Without this class, AutoTokenizer would put GPT-2's pattern in the place of ours. With `split_special_tokens`, the
+    text <|endoftext|> is encoded as plain text, as with us.
+    """
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context_length,
+        # by default there are token_type_ids too, for which GPT-2 would add an embedding
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+
+
+def byte_letters() -> list[str]:
+    """The character that stands for each byte in vocabularies of byte pairs, as GPT-2 chose it: printable ones alone.
+
+    A byte that is a visible character of Latin-1 is that character; the others follow from U+0100 in their order.
+    """
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in visible else next(others)) for byte in range(256)]
+
+
+def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """The pairs that byte pair encoding merges, in the order of their ranks.
+
+    A token that was learned from text is the merge of two earlier ones. In a published vocabulary a token may be more
+    than two parts; then all pairs that give it are listed, since the library tiktoken takes any (its issue 60).
+    """
+    ranks = {token: rank for rank, token in enumerate(token_bytes)}
+    found: list[tuple[bytes, bytes]] = []
+    for rank, token in enumerate(token_bytes):
+        if len(token) == 1:
+            continue
+        parts = _parts(token, ranks, rank)
+        if len(parts) == 2:
+            found.append((parts[0], parts[1]))
+        else:
+            splits = ((token[:i], token[i:]) for i in range(1, len(token)))
+            known = [(one, two) for one, two in splits if one in ranks and two in ranks]
+            found += sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+    return found
+
+
+def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
+    """What byte pair encoding makes of a token with the ranks below its own."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 1:
+        pairs = [ranks.get(one + two, below) for one, two in pairwise(parts)]
+        rank = min(pairs)
+        if rank >= below:
+            break
+        at = pairs.index(rank)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+def _byte_pairs(token_bytes: Sequence[bytes]) -> dict[str, Any]:
+    letters = byte_letters()
+
+    def written(token: bytes) -> str:
+        return "".join(letters[byte] for byte in token)
+
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": True,  # as tiktoken does: a piece that is a token is that token
+        "vocab": {written(token): rank for rank, token in enumerate(token_bytes)},
+        "merges": [[written(one), written(two)] for one, two in merges(token_bytes)],
+    }
+
+
+def _characters(characters: Sequence[str]) -> dict[str, Any]:
+    """A token for each character; the unknown one is in no vocabulary, so that an unknown character is an error."""
+    vocabulary = {character: i for i, character in enumerate(characters)}
+    return {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def as_oniguruma(pattern: str) -> str:
+    """A pattern of tiktoken for the other library, whose {1,3}+ repeats {1,3} and is not possessive.
+
+    In published patterns nothing follows the digits, so both forms match the same.
+    """
+    return pattern.replace("{1,3}+", "{1,3}")

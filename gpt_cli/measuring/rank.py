@@ -1,0 +1,118 @@
+"""One process of `gpt bench --processes`: it does each work that `together.py` names, and answers what that took."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gpt_cli.config.reading import validate
+from gpt_cli.config.schema import Config
+from gpt_cli.machine.devices import autocast, use_threads
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.machine.sharing import sharing
+from gpt_cli.measuring.bench import endless_state
+from gpt_cli.model.dropout import DropMasks
+from gpt_cli.ranks.group import Group
+from gpt_cli.ranks.meeting import Meeting
+from gpt_cli.ranks.place import place_of
+from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.training.evaluation import cross_entropy
+from gpt_cli.training.layout import Replicated
+from gpt_cli.training.optimizer import Optimizer
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import take_step
+
+Works = dict[str, Callable[[], object]]
+
+
+def main() -> None:
+    """Read a config, then names of works until stdin ends; answer each with its seconds and processor seconds."""
+    config = validate(json.loads(sys.stdin.readline()), "stdin")
+    use_threads(config.train.threads)
+    reuse_memory()
+    with _joined(config) as ranks, sharing():
+        works = _works(config, ranks)
+        for line in sys.stdin:
+            sys.stdout.write(json.dumps(_time(works[line.strip()], ranks)) + "\n")
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _joined(config: Config) -> Iterator[Ranks]:
+    """This process among the others, as `gpt train` joins them."""
+    if (place := place_of(os.environ)) is None:
+        yield ALONE
+        return
+    with Meeting(place, None, lambda: ("nothing is trained", None)) as meeting:
+        group = Group(place.rank, place.size, place.local_rank, meeting, place.local_size)
+        group.meet({"config": config.model_dump_json()})
+        yield group
+
+
+def _works(config: Config, ranks: Ranks) -> Works:
+    """Each work that can be asked for, once it is built."""
+    state = endless_state(config, ranks)
+    if ranks.size == 1:
+        return {"gpt train": lambda: take_step(state)}
+    numbers = torch.zeros(state.num_parameters)
+    parts = [torch.zeros(length) for length in _lengths(state.layout)]
+
+    def exchange() -> None:
+        ranks.share_parts(ranks.sum_parts(parts), [len(part) for part in parts])
+
+    return {
+        "gpt train": lambda: take_step(state),
+        "DistributedDataParallel": _ddp_step(endless_state(config), ranks),
+        "exchange": exchange,
+        "all_reduce": lambda: dist.all_reduce(numbers),
+    }
+
+
+def _lengths(layout: Replicated) -> list[int]:
+    return [sum(layout.parameters[name].numel() for name in names) for names in layout.names_of_owner]
+
+
+def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
+    """The same step with torch's own data parallelism: every process has all gradients and moments."""
+    settings, micro = state.config.train, state.config.train.sequences_at_once
+    lanes = Replicated(state.model, ranks).lanes(settings.num_lanes)
+    model, optimizer = DistributedDataParallel(state.model), Optimizer(Replicated(state.model), settings)
+
+    def add_gradient(lane: int) -> None:
+        inputs, targets = state.batches(0, slice(lane * micro, (lane + 1) * micro))
+        masks = DropMasks(state.config.model.dropout, settings.seed, 0, first_sequence=lane * micro)
+        with autocast(state.device, settings.dtype):
+            loss = cross_entropy(model(inputs, masks), targets)
+        # it averages over processes
+        (loss * (micro * ranks.size / settings.batch_size)).backward()
+
+    def step() -> None:
+        with model.no_sync():
+            for lane in lanes[:-1]:
+                add_gradient(lane)
+        add_gradient(lanes[-1])
+        torch.nn.utils.clip_grad_norm_(state.model.parameters(), settings.gradient_clip or float("inf"))
+        optimizer.step(1.0)
+        optimizer.zero_grad()
+
+    return step
+
+
+def _time(work: Callable[[], object], ranks: Ranks) -> tuple[float, float]:
+    """Seconds of a work, and of all cores in this process, once all are ready for it."""
+    ranks.agree(0)
+    started, used = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - started, time.process_time() - used
+
+
+if __name__ == "__main__":
+    main()

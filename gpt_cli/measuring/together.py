@@ -1,0 +1,127 @@
+"""The speed of many processes that train together, beside one with the same cores and beside torch's own means."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpt_cli.config import Config
+from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.machine.sharing import cores
+from gpt_cli.ranks.launch import environment
+from gpt_cli.ranks.place import process_name
+
+COMMAND = (sys.executable, "-m", "gpt_cli.measuring.rank")
+# what is timed in turns: the work, and whether one process does it or all do together
+WORKS = (
+    ("gpt train", False),
+    ("gpt train", True),
+    ("DistributedDataParallel", True),
+    ("exchange", True),
+    ("all_reduce", True),
+)
+
+
+@dataclass(frozen=True)
+class Together:
+    """A work of some processes: medians over rounds; the seconds of all their cores are added."""
+
+    work: str
+    num_processes: int
+    threads: int  # of each process
+    seconds: float
+    processor_seconds: float
+
+
+def threads_each(config: Config, num_processes: int) -> int:
+    """Threads of each of so many processes: those of the config, or a fair part of the cores."""
+    return config.train.threads or max(1, cores() // num_processes)
+
+
+def compare_together(config: Config, num_processes: int, rounds: int, count: Callable[[int], object]) -> list[Together]:
+    """Time all works in turns, after a round to warm up; `count` receives 1 for each.
+
+    The config is resolved. Raises EnvironmentFailure where a process ends.
+    """
+    threads = threads_each(config, num_processes)
+    shapes = {False: (1, num_processes * threads), True: (num_processes, threads)}
+    found: list[list[tuple[float, float]]] = [[] for _ in WORKS]
+    with contextlib.ExitStack() as stack:
+        teams = {
+            together: stack.enter_context(_team(config.changed(train={"threads": each}), number))
+            for together, (number, each) in shapes.items()
+        }
+        for turn in range(rounds + 1):
+            for (work, together), timings in zip(WORKS, found, strict=True):
+                took = teams[together].run(work)
+                if turn:
+                    timings.append(took)
+                count(1)
+    return [
+        Together(work, *shapes[together], *(statistics.median(kind) for kind in zip(*timings, strict=True)))
+        for (work, together), timings in zip(WORKS, found, strict=True)
+    ]
+
+
+class _Team:
+    """Processes that wait for work."""
+
+    def __init__(self, processes: list[subprocess.Popen[str]]):
+        self.processes = processes
+
+    def tell(self, line: str) -> None:
+        for process in self.processes:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # its missing answer will tell
+                process.stdin.write(f"{line}\n")
+                process.stdin.flush()
+
+    def run(self, work: str) -> tuple[float, float]:
+        """Let all do a work: seconds of the slowest, and of all cores."""
+        self.tell(work)
+        answers = []
+        for rank, process in enumerate(self.processes):
+            assert process.stdout is not None
+            if not (line := process.stdout.readline()):
+                where = process_name(rank, len(self.processes))
+                raise EnvironmentFailure(where, f"it ended with {process.wait()} while it was to do: {work}")
+            answers.append(json.loads(line))
+        seconds, processor_seconds = zip(*answers, strict=True)
+        return max(seconds), sum(processor_seconds)
+
+
+@contextlib.contextmanager
+def _team(config: Config, size: int) -> Iterator[_Team]:
+    """So many processes with this config, joined on this machine alone; they end with the context or this process."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True))
+        shared = environment(size, folder, config) if size > 1 else {**os.environ, "WORLD_SIZE": "1"}
+        team = _Team([_start({**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stack) for rank in range(size)])
+        team.tell(config.model_dump_json())
+        yield team
+
+
+def _start(variables: Mapping[str, str], stack: contextlib.ExitStack) -> subprocess.Popen[str]:
+    """A process in a group that Ctrl-C does not reach, since this one ends it."""
+    process = subprocess.Popen(
+        COMMAND,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=variables,
+        process_group=0,
+    )
+    stack.callback(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(BrokenPipeError), process:  # which waits, and closes the pipes
+        process.kill()

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand, damage, without_torch
+
+import gpt_cli
+
+FIGURES = {"out", "format", "class", "parameters", "bytes"}
+
+
+def test_a_run_becomes_a_directory_for_transformers(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    out = tmp_path / "hf"
+    outcome = run("export", "--run", smoke_run, "--out", out, "--json")
+    assert outcome.code == 0, outcome.err
+    figures = json.loads(outcome.out)
+    assert figures.keys() == FIGURES
+    assert (figures["out"], figures["format"], figures["class"]) == (str(out), "hf", "GPT2LMHeadModel")
+    # GPT-2 has biases of queries, keys and values, zeros here, of which a line says that
+    own = sum(parameter.numel() for parameter in gpt_cli.load(smoke_run).model.parameters())
+    assert figures["parameters"] == own + 2 * 3 * 32
+    assert figures["bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    assert outcome.err == (
+        "this model has none of attn.c_attn.bias: they are zeros, which further training there may change\n"
+    )
+    # an earlier export is replaced
+    again = run("export", "--run", smoke_run, "--out", out, "--checkpoint", "last", "--quiet")
+    assert (again.code, again.err) == (0, "")
+    assert again.out.startswith(f"{out}: GPT2LMHeadModel of transformers, ")
+
+
+def test_a_run_becomes_one_file_that_every_command_reads(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    out = tmp_path / "shared.safetensors"
+    outcome = run("export", "--run", smoke_run, "--out", out, "--format", "safetensors", "--json")
+    figures = json.loads(outcome.out)
+    assert figures.keys() == FIGURES
+    assert (figures["class"], figures["bytes"]) == (None, out.stat().st_size)
+    sampled = ["--prompt", "The", "--greedy", "--max-new-tokens", "8", "--quiet"]
+    assert run("sample", "--run", out, *sampled).out == run("sample", "--run", smoke_run, *sampled).out
+    for command in (["eval", "--run", out, "--json"], ["info", out], ["attn-dump", "--run", out, "--prompt", "The"]):
+        assert run(*command).code == 0
+    assert run("export", "--run", out, "--out", tmp_path / "hf").code == 0
+
+
+@pytest.fixture
+def taken(tmp_path: Path) -> Path:
+    """A folder with things that are not ours to replace."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.txt").write_text("a year of work")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "file").write_text("a file")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("out", "words", "line"),
+    [
+        (
+            "notes",
+            "",
+            'error: --out: "{0}/notes" contains "thesis.txt"; name a new directory, an empty one or an export',
+        ),
+        ("foreign", "", 'error: --out: "{0}/foreign" has files that gpt export did not write; name a new directory'),
+        ("file", "", 'error: --out: "{0}/file" is not a directory, as --format hf writes'),
+        ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
+        ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
+        ("new", "--format gguf", 'error: --format: "gguf" is not allowed; use hf | safetensors'),
+        ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),
+    ],
+)
+def test_what_cannot_be_is_refused_before_torch_is_loaded(
+    out: str, words: str, line: str, taken: Path, smoke_run: Path
+) -> None:
+    before = sorted(taken.rglob("*"))
+    done = without_torch("export", "--out", taken / out, *words.split())
+    assert done.returncode == (4 if "nothere" in words else 2)
+    assert done.stderr.startswith(line.format(taken))
+    assert sorted(taken.rglob("*")) == before
+
+
+def test_a_checkpoint_of_a_run_is_never_overwritten(copied: Path, run: RunCommand) -> None:
+    best = copied / "checkpoints" / "best.safetensors"
+    before = best.read_bytes()
+    outcome = run("export", "--run", copied, "--out", best, "--format", "safetensors")
+    assert outcome.code == 2
+    assert "is a checkpoint, which gpt never overwrites" in outcome.err
+    assert best.read_bytes() == before
+
+
+def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand) -> None:
+    settings = ["model.norm_position=post", "model.ngram_embedding=2", "model.ngram_rows=16"]
+    trained = run("train", "--config", "smoke", "--max-steps", "1", "--quiet", *(f"--set={s}" for s in settings))
+    assert trained.code == 0, trained.err
+    done = without_torch("export", "--out", "hf")
+    assert done.returncode == 2
+    assert [line.split(":")[:2] for line in done.stderr.splitlines()] == [
+        ["error", " model.norm_position"],
+        ["error", " model.ngram_embedding"],
+        ["hint", " --format safetensors exports every model for use with gpt"],
+    ]
+    assert run("export", "--out", "shared.safetensors", "--format", "safetensors").code == 0
+    assert not os.path.exists("hf")
+
+
+def test_a_damaged_best_checkpoint_is_passed_over(copied: Path, run: RunCommand) -> None:
+    damage(copied / "checkpoints" / "best.safetensors")
+    outcome = run("export", "--out", "hf", "--quiet")
+    assert outcome.code == 0
+    assert "trying another checkpoint of the run" in outcome.err
+    assert run("export", "--out", "hf", "--checkpoint", "best").code == 4

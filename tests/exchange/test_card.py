@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.exchange import sharp_checkpoint
+from support.helpers import small_config
+
+from gpt_cli.exchange.card import model_card, shareable
+from gpt_cli.exchange.hugging_face import fit
+from gpt_cli.exchange.writing import write_for_transformers
+
+
+def test_the_card_says_what_the_model_is_and_how_to_load_it() -> None:
+    config = small_config("model.positions=sinusoidal", "data.source=[a.txt, b.txt]")
+    text = model_card("mine", config, fit(config.model, 257), num_steps=8, num_tokens=1234, loss=2.5, best=2.25)
+    for part in (
+        "on `a.txt`, `b.txt` (1,234 tokens) for 8 steps.",
+        "Loss of the last step: 2.5000 nats/token.",
+        "Lowest validation loss until then: 2.2500 nats/token.",
+        "its class is `GPT2LMHeadModel`, with ",
+        'model = AutoModelForCausalLM.from_pretrained("mine")',
+        "- the table of sinusoidal positions is a weight",
+        "  positions: sinusoidal\n",
+    ):
+        assert part in text
+
+
+def test_the_python_of_the_card_runs(transformers: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_for_transformers(here / "mine", sharp_checkpoint("model.num_blocks=1"))
+    (code,) = re.findall(r"```python\n(.*?)```", (here / "mine" / "README.md").read_text(), re.DOTALL)
+    exec(code, {})  # what a reader of the card types
+    assert capsys.readouterr().out.startswith("The")
+
+
+def test_a_model_that_never_took_a_step_has_no_losses() -> None:
+    config = small_config()
+    text = model_card("mine", config, fit(config.model, 257), num_steps=0, num_tokens=1, loss=None, best=None)
+    assert "nats/token" not in text
+    assert "which did not train it" in text
+    assert "python-docs" not in text.partition("## Settings")[0], "a default, which says nothing of an imported model"
+
+
+def test_folders_of_texts_are_left_out() -> None:
+    one = shareable(small_config("data.source=/home/ann/diary.txt", "data.validation_source=[x/*.txt, python-docs]"))
+    assert (one.data.source, one.data.validation_source) == ("diary.txt", ["*.txt", "python-docs"])
+    assert shareable(small_config("data.source=-")).data.source == "-"

@@ -1,0 +1,94 @@
+"""`gpt import`, and what all commands do with its run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from exchange.test_directory import with_config
+from support.exchange import sharp_checkpoint
+from support.helpers import CORPUS_TEXT, RunCommand, without_torch
+
+from gpt_cli import load
+from gpt_cli.exchange.writing import write_for_transformers
+
+
+@pytest.fixture
+def directory(here: Path) -> Path:
+    """A GPT-2 in hf/, and a text in my.txt."""
+    write_for_transformers(Path("hf"), sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh"))
+    with_config(gpt_cli=None)(Path("hf"))
+    Path("my.txt").write_text(CORPUS_TEXT)
+    return Path("hf")
+
+
+def test_every_command_works_with_an_imported_run(directory: Path, run: RunCommand) -> None:
+    outcome = run("import", directory, "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    sizes = {"context_length": 80, "d_model": 48, "num_heads": 4, "num_blocks": 3}
+    facts = json.loads(outcome.out)
+    model = load("runs/hf").model
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert facts == {"run": "runs/hf", "parameters": num_parameters, "vocab_size": 257, **sizes}
+    for command in (
+        ["sample", "--prompt", "the", "--max-new-tokens", "5", "--seed", "1"],
+        ["sample", "--prompt", "the", "--max-new-tokens", "5", "--seed", "1", "--quantize", "int8"],
+        ["attn-dump", "--prompt", "the", "--out", "a.json"],
+        ["explain", "--prompt", "the", "--layer", "1", "--head", "2", "--query", "2", "--json"],
+        ["eval", "--data", "my.txt", "--json"],
+        ["info", "runs/hf", "--json"],
+    ):
+        where = [] if command[0] == "info" else ["--run", "runs/hf"]
+        outcome = run(*command, *where)
+        assert outcome.code == 0, outcome.err
+        if command[0] == "explain":
+            formulas = [step["formula"] for step in json.loads(outcome.out)["steps"]]
+            assert {"q = Wq a + bq", "k = Wk a + bk", "v = Wv a + bv"} <= set(formulas)
+
+
+def test_a_run_that_is_there_is_replaced_only_when_that_is_asked_for(directory: Path, run: RunCommand) -> None:
+    assert run("import", directory, "--out", "a").out.startswith("a: ")
+    before = Path("a/checkpoints/best.safetensors").read_bytes()
+    outcome = run("import", directory, "--out", "a")
+    assert (outcome.code, "there is a run already" in outcome.err) == (2, True)
+    assert run("import", directory, "--out", "a", "--overwrite").code == 0
+    assert Path("a/checkpoints/best.safetensors").read_bytes() == before
+    assert run("import", directory, "--out", "my.txt").code == 2
+    (Path("hf") / "metrics.jsonl").write_text("")
+    outcome = run("import", directory, "--out", directory)
+    assert (outcome.code, "it contains metrics.jsonl" in outcome.err) == (2, True)
+
+
+def test_a_failed_import_leaves_the_old_run(directory: Path, run: RunCommand) -> None:
+    assert run("import", directory, "--out", "a").code == 0
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\xff\xff")
+    outcome = run("import", directory, "--out", "a", "--overwrite")
+    assert (outcome.code, "not finite" in outcome.err) == (4, True)
+    assert load("a").model.config.d_model == 48
+
+
+def test_there_is_nothing_to_resume_in_an_imported_run(directory: Path, run: RunCommand) -> None:
+    assert run("import", directory, "--out", "a").code == 0
+    outcome = run("train", "--out", "a", "--resume", "--data", "my.txt")
+    assert outcome.code == 4
+    assert "it was" not in outcome.out
+    assert "imported and never trained" in outcome.err
+    assert "hint: gpt train --init-from a --out a-tuned --data my.txt" in outcome.err
+    assert load("a").step == 0, "its weights are still there"
+
+
+def test_a_directory_of_transformers_as_a_run_leads_to_import(directory: Path, run: RunCommand) -> None:
+    for command in (["sample", "--prompt", "a", "--run", directory], ["info", directory]):
+        outcome = run(*command)
+        assert (outcome.code, "this is not a run but a model of transformers" in outcome.err) == (4, True)
+        assert "hint: gpt import hf --out runs/hf" in outcome.err
+
+
+def test_a_refusal_needs_no_torch(directory: Path) -> None:
+    with_config(model_type="llama")(directory)
+    outcome = without_torch("import", directory, "--out", "a")
+    assert (outcome.returncode, 'a model of type "llama"' in outcome.stderr) == (4, True)
+    outcome = without_torch("import", "nowhere", "--out", "a")
+    assert (outcome.returncode, "there is no such directory" in outcome.stderr) == (4, True)

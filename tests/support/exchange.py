@@ -1,0 +1,25 @@
+"""Models as large as those that tests of exchange need, with weights as sharp as trained ones."""
+
+from __future__ import annotations
+
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
+from gpt_cli.model import GPT
+from gpt_cli.text.tokenizer import ByteTokenizer, Tokenizer
+from support.helpers import small_config
+
+_SIZES = ["model.context_length=80", "model.d_model=48", "model.num_heads=4", "model.num_blocks=3"]
+
+
+def sharp_checkpoint(*settings: str, tokenizer: Tokenizer | None = None) -> Checkpoint:
+    """A model 48 wide with 3 blocks, whose weights are as large as trained ones; `settings` are of a config."""
+    tokenizer = tokenizer or ByteTokenizer()
+    config = small_config(*_SIZES, *settings)
+    generator = torch.Generator().manual_seed(1)
+    model = GPT(config.model, tokenizer.vocab_size, generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.12 * torch.randn(parameter.shape, generator=generator))
+    progress = Progress.at_the_start(1000, "", {"torch": "of this machine"})
+    return Checkpoint(config, tokenizer, progress, dict(model.state_dict()), {})
