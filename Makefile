@@ -1,6 +1,8 @@
 # `make` lists the targets. Everything happens in .venv, which is made when it is missing.
 PYTHON ?= python3
 GPT := .venv/bin/gpt
+# a process for each core; more than four would take more memory than a laptop has
+PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 
 help:  ## list the targets
@@ -30,16 +32,16 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 	@echo "  gpt sample --run runs/mine --prompt 'The value of'"
 
 test: .venv/developing  ## run the tests (minutes)
-	.venv/bin/python -m pytest
+	$(PYTEST)
 
 test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults (25 minutes)
-	GPT_TEST_SCALE=1 .venv/bin/python -m pytest
+	GPT_TEST_SCALE=1 $(PYTEST)
 
 check: .venv/developing smoke  ## check format, style and types, run the tests, and run gpt without the development tools
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/pyright --pythonpath .venv/bin/python
-	.venv/bin/python -m pytest
+	$(PYTEST)
 
 smoke: .venv-smoke/installed  ## train, sample and dump in an environment with the runtime dependencies alone
 	.venv-smoke/bin/gpt train --config smoke --out runs/smoke --overwrite --quiet
@@ -52,9 +54,10 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time training (also beside a busy program), saving, sampling, attention and its forms, learning Shakespeare, large texts
+bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, sampling, attention and its forms, learning Shakespeare, large texts
 	$(GPT) bench
 	$(GPT) bench --busy 1
+	$(GPT) bench --processes 2
 	$(GPT) bench --attention
 	.venv/bin/python -m benchmarks.saving
 	.venv/bin/python -m benchmarks.attention

@@ -1,18 +1,24 @@
-"""What many tests share: an own cache, an empty folder, a small trained run."""
+"""What many tests share: an own cache, an empty folder, a small trained run, a table of how many cases held."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 import torch
+from support.faults import SCALE
+from support.forks import Servers
 from support.helpers import RunCommand, run_command
 
 from gpt_cli.machine.sharing import sharing
+
+Tally = Callable[[str, int], None]
+_COUNTS = pytest.StashKey[dict[str, int]]()
 
 torch.set_num_threads(2)
 # a slow machine is no failure
@@ -68,3 +74,51 @@ def copied(smoke_run: Path, here: Path, trained: Path) -> Path:
     """A copy of the trained run that may be damaged, in runs/ of the working folder."""
     shutil.copytree(trained / "runs", here / "runs")
     return Path("runs/smoke")
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Processes that fork one that runs `gpt`, for each case."""
+    servers = Servers()
+    yield servers
+    servers.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the tests that cannot be shortened at full scale only."""
+    if SCALE < 1:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """Call it at the end of a test, with what held and the number of cases to add."""
+
+    def count(what: str, cases: int) -> None:
+        counts = request.config.stash.setdefault(_COUNTS, {})
+        counts[what] = counts.get(what, 0) + cases
+
+    return count
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of many that run tests hands its counts to the one that reports."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["counts"] = session.config.stash.get(_COUNTS, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    counts = node.config.stash.setdefault(_COUNTS, {})
+    for what, cases in getattr(node, "workeroutput", {}).get("counts", {}).items():
+        counts[what] = counts.get(what, 0) + cases
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if counts := config.stash.get(_COUNTS, {}):
+        terminalreporter.write_line(f"cases tried, all of which held (GPT_TEST_SCALE={SCALE:g}):")
+        for what, cases in counts.items():
+            terminalreporter.write_line(f"  {cases:>7,}  {what}")

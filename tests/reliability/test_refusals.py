@@ -63,7 +63,7 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
         shutil.rmtree(folder)
         return ended.code == 5
 
-    numbers = some_of(range(1, num_operations + 1), 5)
+    numbers = some_of(range(1, num_operations + 1), 3)
     found = in_parallel(refused, numbers)
     assert sum(found) > len(found) / 2
     tally(

@@ -77,7 +77,7 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
             "train.micro_batch_size=8192",
             "train.eval_every=100000",
             "train.save_every=1",
-            "model.num_blocks=8",
+            "model.num_blocks=6",
         )
         directory = RunDirectory(folder / "run")
         in_second_step = [(directory.step_file(1).exists, 0), (0.3, signal.SIGINT)]

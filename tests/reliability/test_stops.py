@@ -84,7 +84,7 @@ def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
         expected, asked = whole(tmp_path / f"{seed}", config)
         anywhere = [StopAt(number=number) for number in range(1, asked + 1)]
         after_a_step = [StopAt(step=step) for step in range(1, 41)]
-        for number, stop in enumerate(some_of(after_a_step if seed else anywhere, 5)):
+        for number, stop in enumerate(some_of(after_a_step if seed else anywhere, 3)):
             path = tmp_path / f"{seed}-{number}"
             run(path, config, stop)
             run(path, config, StopAt())
@@ -149,7 +149,7 @@ def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> No
         assert ("saved as asked" in ended.err) == (name == "asked to save")
         return weights(directory.step_file(100))
 
-    names = list(OBSERVERS)
+    names = some_of(list(OBSERVERS), 8)
     found = dict(zip(names, in_parallel(watched, names), strict=True))
     assert len(set(found.values())) == 1, found
     tally("ways to watch a run: same weights", len(names))

@@ -12,9 +12,11 @@ import json
 import os
 import queue
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +34,7 @@ from support.faults import Fault, Operations
 PRELOADED = (
     "torch._dynamo",
     "gpt_cli.cli.work.train",
+    "gpt_cli.cli.work.together",
     "gpt_cli.cli.work.training",
     "gpt_cli.cli.work.sampling",
 )
@@ -111,12 +114,14 @@ class Servers:
         largest_file: int | None = None,
         constants: dict[str, int] | None = None,
         stdout: str = "stdout",
+        processes: int = 1,
     ) -> Ended:
         """Run `gpt` in a forked process in `folder`; sends each signal after its seconds, or when its condition holds.
 
         `unprivileged` means that permission bits bind root too, `largest_file` limits what may be written, in bytes;
         `constants` replaces some of the program's by their full names, and the cache is then in the folder; `stdout` is
-        a file.
+        a file. Where there are to be many processes of one training, they are as `gpt train --processes` starts them;
+        the exit code is the largest, and a fault happens in the first.
         """
         try:
             server = self.idle.get_nowait()
@@ -132,6 +137,7 @@ class Servers:
             "largest_file": largest_file,
             "constants": constants,
             "stdout": stdout,
+            "processes": processes,
         }
         code, seconds, since = server.run(request, signals)
         self.idle.put(server)
@@ -184,14 +190,37 @@ def _child(request: dict[str, Any], started: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os._exit(128 + number))
     signal.signal(signal.SIGUSR1, lambda *_: None)
-    operations = Operations(Fault(**request["fault"]) if request["fault"] else lambda *_: None)
-    operations.install()
     os.write(started, b"!")
     os.close(started)
+    if request["processes"] > 1:
+        _become_one_of(request["processes"])
+    fault = request["fault"] if os.environ.get("RANK", "0") == "0" else None
+    operations = Operations(Fault(**fault) if fault else lambda *_: None)
+    operations.install()
     code = main(list(request["arguments"]))
     sys.stdout.flush()
     Path("operations").write_text(str(operations.count))
     os._exit(code)
+
+
+def _become_one_of(size: int) -> None:
+    """Fork so many processes of one training, and return in each; this one ends with the largest of their codes."""
+    shared = {
+        "GPT_MEETING": tempfile.mkdtemp(),
+        "GPT_LAUNCHER": str(os.getpid()),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+    }
+    pids = []
+    for rank in range(size):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            os.environ |= shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            return
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    shutil.rmtree(shared["GPT_MEETING"], ignore_errors=True)
+    os._exit(max(code if code >= 0 else 128 - code for code in codes))
 
 
 def _drop_capabilities() -> None:

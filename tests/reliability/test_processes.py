@@ -1,0 +1,246 @@
+"""Trainings by two processes that are signalled, killed or stopped: all end together, and nothing is left but the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.faults import new_folder, some_of, strays
+
+from gpt_cli.checkpoints.run_directory import RunDirectory
+
+LONG = ("train", "--config", "c.yaml", "--out", "run", "--set", "train.max_steps=1000000", "--max-time", "10m")
+WAIT = 100.0  # seconds, on a machine that is busy with other tests
+
+
+def wait_until(what: str, holds: object) -> None:
+    assert callable(holds)
+    deadline = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@dataclass
+class Training:
+    """A launcher and its two ranks, somewhere in a training."""
+
+    folder: Path
+    launcher: subprocess.Popen[str]
+    ranks: list[int]
+
+    def send(self, where: str, number: int) -> None:
+        os.kill(self.launcher.pid if where == "launcher" else self.ranks[int(where)], number)
+
+    def ended(self) -> tuple[int, list[str]]:
+        """The exit code of the launcher and the lines of all; nothing may outlive it but for a moment."""
+        _, err = self.launcher.communicate(timeout=WAIT)
+        wait_until("a rank outlives its launcher", lambda: not any(map(lives, self.ranks)))
+        assert list((self.folder / "tmp").iterdir()) == []
+        return self.launcher.returncode, err.splitlines()
+
+    def newest(self) -> int:
+        """The step of the newest checkpoint, which is whole, as is all else."""
+        assert strays(self.folder / "run") == []
+        checkpoint = RunDirectory(self.folder / "run").newest(pytest.fail)
+        assert checkpoint is not None
+        return checkpoint.progress.step
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def training(folder: Path, *flags: str) -> Iterator[Training]:
+    """A training that has saved its first checkpoint."""
+    new_folder(folder)
+    (folder / "tmp").mkdir()
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "gpt_cli", *LONG, "--quiet", "--processes", "2", *flags],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ranks: list[int] = []
+    try:
+        run = RunDirectory(folder / "run")
+        wait_until("it does not save", lambda: launcher.poll() is not None or run.steps())
+        assert launcher.poll() is None, launcher.communicate()
+        ranks += [int(pid) for pid in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()]
+        assert len(ranks) == 2
+        yield Training(folder, launcher, ranks)
+    finally:
+        for pid in (launcher.pid, *ranks):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        launcher.communicate()
+
+
+def listening_addresses(pid: int) -> set[str]:
+    """The local addresses of a process's TCP sockets, in hexadecimal as in /proc/net/tcp."""
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {row[1].partition(":")[0] for row in rows if row[9] in inodes}
+
+
+def tasks_of_srun(folder: Path, *words: tuple[str, ...]) -> list[tuple[int, str]]:
+    """The exit code and stderr of processes that srun would start, each with words of its own."""
+    variables = {"JOB_ID": os.getpid(), "STEP_NUM_TASKS": len(words), "STEP_TASKS_PER_NODE": len(words)}
+    tasks = []
+    for rank, own in enumerate(words):
+        slurm = {f"SLURM_{name}": str(value) for name, value in {**variables, "PROCID": rank, "LOCALID": rank}.items()}
+        tasks.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--quiet", *own],
+                cwd=folder,
+                env=os.environ | slurm | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [task.communicate(timeout=WAIT)[1] for task in tasks]
+    return [(task.returncode, err) for task, err in zip(tasks, said, strict=True)]
+
+
+STOPS = [(where, number) for number in (15, 2, 1) for where in ("1", "0", "launcher")]
+
+
+@pytest.mark.parametrize(("where", "number"), some_of(STOPS, least=1))
+def test_a_signal_to_any_process_stops_all_at_one_saved_step(tmp_path: Path, where: str, number: int) -> None:
+    with training(tmp_path / "a") as running:
+        addresses = [listening_addresses(pid) for pid in running.ranks]
+        assert addresses == 2 * [{"0100007F"}]  # 127.0.0.1
+        running.send(where, number)
+        code, lines = running.ended()
+    step = running.newest()
+    assert code == 128 + number
+    assert lines == [
+        f"warning: stopped by {signal.Signals(number).name} at step {step}, which is saved; "
+        "resume: gpt train --out run --resume"
+    ]
+
+
+@pytest.mark.parametrize("rank", some_of([1, 0], least=1))
+def test_the_death_of_a_rank_ends_all_with_what_is_intact(tmp_path: Path, rank: int) -> None:
+    with training(tmp_path / "a") as running:
+        running.send(str(rank), signal.SIGKILL)
+        code, lines = running.ended()
+    # a killed first rank leaves what a killed process leaves; the next start removes it
+    step = max(RunDirectory(running.folder / "run").steps())
+    assert code == 5
+    assert lines == [
+        f"error: process {rank} of 2: SIGKILL ended it, as the system does where memory runs out; "
+        f"the checkpoint of step {step} is intact",
+        "hint: continue with gpt train --out run --resume",
+    ]
+
+
+def test_the_death_of_the_launcher_stops_all_with_a_last_save(tmp_path: Path) -> None:
+    with training(tmp_path / "a") as running:
+        running.send("launcher", signal.SIGKILL)
+        code, lines = running.ended()
+    assert code == -signal.SIGKILL
+    assert lines == [
+        f"warning: stopped by SIGTERM at step {running.newest()}, which is saved; resume: gpt train --out run --resume"
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_hangs_ends_all_within_a_minute(tmp_path: Path, rank: int) -> None:
+    with training(tmp_path / "a") as running:
+        running.send(str(rank), signal.SIGSTOP)
+        began = time.monotonic()
+        code, lines = running.ended()
+        assert time.monotonic() - began < 60
+    assert code == 5
+    assert len(lines) == 2
+    assert lines[0].startswith(f"error: process {rank} of 2: it has not answered for 30 s")
+    assert lines[1] == "hint: continue with gpt train --out run --resume"
+
+
+@pytest.mark.long
+def test_a_training_that_is_suspended_as_a_whole_goes_on(tmp_path: Path) -> None:
+    """As by Ctrl-Z and fg, an eternity later."""
+    with training(tmp_path / "a") as running:
+        everyone = (running.launcher.pid, *running.ranks)
+        for pid in everyone:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(40)
+        for pid in everyone:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(5)
+        running.send("launcher", signal.SIGTERM)
+        assert running.ended()[0] == 143
+
+
+def test_what_only_one_process_is_told_is_one_error_and_the_exit_code_of_all(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "a")
+    (first, said), (second, also_said) = tasks_of_srun(folder, ("--out", "run"), ("--out", "run", "--seed", "7"))
+    assert (first, second) == (2, 2)
+    (line,) = (said + also_said).splitlines()
+    assert line.startswith("error: process 1 of 2 (host ")
+    assert line.endswith('): its train.seed is "7", but that of process 0 is "1337"')
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.long
+def test_run_directories_that_are_not_shared_are_one_error(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "a")
+    (first, said), (second, also_said) = tasks_of_srun(folder, ("--out", "here"), ("--out", "there"))
+    assert (first, second) == (5, 5)
+    assert (said + also_said).count("error: process 1 of 2 ") == 1
+    assert (said + also_said).count("\n") == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["c.yaml", "corpus.txt"]
+
+
+@pytest.mark.long
+def test_a_file_that_the_first_rank_cannot_write_ends_all_with_one_error(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "a")
+    words = [sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--out", "run", "--processes", "2"]
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 5
+    error, hint = [line for line in done.stderr.splitlines() if line.startswith(("error", "hint"))]
+    assert error.startswith('error: writing "run/checkpoints/')
+    assert error.endswith("the file would be larger than this process may write; nothing was saved yet")
+    assert hint == "hint: continue with gpt train --out run --resume"
+
+
+@pytest.mark.long
+def test_a_host_name_that_does_not_resolve_disturbs_nobody(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "a")
+    own_name = ["unshare", "--uts", "sh", "-c", 'hostname nowhere-at-all && exec "$@"', "sh"]
+    if subprocess.run([*own_name, "true"], capture_output=True).returncode:
+        pytest.skip("this system gives no host name of its own")
+    command = [*own_name, sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--processes", "2", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
