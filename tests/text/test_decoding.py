@@ -51,6 +51,7 @@ def zipped() -> bytes:
         (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
         (gzip.compress(b"text"), "gzip data", "end in .gz"),
     ],
+    ids=["png", "pdf", "zip", "parquet", "zst", "gz"],
 )
 def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advice: str, here: Path) -> None:
     error, hint = refusal(content)
