@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from support.faults import RESUME, START, fingerprint, new_folder, some_of, stra
 from support.forks import Servers
 
 # eight lanes of one sequence, or six
-EIGHT = ("train.batch_size=8", "train.micro_batch_size=1")
+EIGHT = ("train.batch_size=8", "train.micro_batch_size=1", "train.eval_tokens=640")
 CASES = {
     "adamw": EIGHT,
     "latent, muon": (*EIGHT, "model.attention=latent", "model.positions=rope", "train.optimizer=muon"),
@@ -36,10 +37,11 @@ CASES = {
 def trained(servers: Servers, folder: Path, processes: int, *settings: str) -> str:
     """What a run of twelve steps leaves, when so many processes train it."""
     new_folder(folder, *settings)
-    ended = servers.gpt(folder, *START, processes=processes)
+    ended = servers.gpt(folder, *START, "--json", processes=processes)
     assert (ended.code, ended.err.count("error")) == (0, 0), ended.err
     assert strays(folder / "run") == []
-    return fingerprint(folder / "run")
+    closing = json.loads((folder / "stdout").read_text().splitlines()[-1])
+    return f"{fingerprint(folder / 'run')}, closing loss {closing['validation_loss']}"
 
 
 @pytest.mark.parametrize("case", some_of(list(CASES)))
@@ -58,7 +60,7 @@ def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_pa
                 path.unlink()
         ended = servers.gpt(tmp_path / "run", *RESUME, processes=processes)
         assert ended.code == 0, ended.err
-        assert fingerprint(tmp_path / "run/run") == alone, processes
+        assert alone.startswith(fingerprint(tmp_path / "run/run")), processes
 
 
 def test_processes_that_end_by_the_clock_end_together(servers: Servers, tmp_path: Path) -> None:
