@@ -104,7 +104,7 @@ def test_sampling_with_a_latent_cache_looks_at_latents() -> None:
 def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
     num_lanes: int, waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as a step holds at most, which is told here as it takes and adds them."""
+    """As many as a step holds at most: the test counts them while the step takes and adds them."""
     held = [0]
 
     def take(layout: Replicated) -> list[Tensor]:
