@@ -1,5 +1,6 @@
 """Settings: what they are (schema) and how they are read (reading)."""
 
-from gpt_cli.config.schema import Config, DataConfig, ModelConfig, TokenizerConfig, TrainConfig
+from gpt_cli.config.model import ModelConfig
+from gpt_cli.config.schema import Config, DataConfig, TokenizerConfig, TrainConfig
 
 __all__ = ["Config", "DataConfig", "ModelConfig", "TokenizerConfig", "TrainConfig"]

@@ -141,3 +141,9 @@ class Section(BaseModel):
 
     def _idle(self, key: str, used: object) -> bool:
         return not used and getattr(self, key) != type(self).model_fields[key].default
+
+
+def divisors(number: int) -> str:
+    """The first 20 divisors of a number, in words."""
+    *others, last = [str(n) for n in range(1, number + 1) if number % n == 0][:20]
+    return f"{', '.join(others)} or {last}" if others else last

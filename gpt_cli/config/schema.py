@@ -1,4 +1,4 @@
-"""Every setting, declared once: name, type, default, range, unit and meaning."""
+"""Every setting, declared once: name, type, default, range, unit and meaning; those of the model are in `model`."""
 
 from __future__ import annotations
 
@@ -19,170 +19,10 @@ from gpt_cli.config.fields import (
     Source,
     Switch,
     Whole,
+    divisors,
     read_number,
 )
-
-
-class ModelConfig(Section):
-    """The shape of the model; the vocabulary size comes from the tokenizer."""
-
-    context_length: Size = Field(default=128, description="tokens that the model sees at once")
-    d_model: Size = Field(default=512, description="width of the residual stream, a multiple of num_heads")
-    num_heads: Few = Field(default=8, description="attention heads in each block")
-    num_blocks: Few = Field(default=12, description="number of transformer blocks")
-    dropout: Number = Field(
-        default=0.1,
-        ge=0,
-        lt=1,
-        description="share of attention weights and of each residual branch that training sets to zero",
-    )
-    attention: Literal["multi_head", "grouped_query", "latent"] = Field(
-        default="multi_head",
-        description="form of attention; grouped_query shares keys and values between heads, "
-        "latent computes them from one small vector per token",
-    )
-    num_key_value_heads: Few | None = Field(
-        default=None,
-        description="heads of keys and values in grouped_query, a divisor of num_heads; "
-        "null means at most a quarter of num_heads",
-    )
-    latent_size: Size | None = Field(
-        default=None,
-        description="width of the vector from which latent computes keys and values; null means d_model / 4",
-    )
-    query_latent_size: Size | None = Field(
-        default=None,
-        description="width of the vector from which latent computes queries; "
-        "null computes them from the residual stream",
-    )
-    rotary_size: Size | None = Field(
-        default=None,
-        description="width of the part of latent's queries and keys that rope rotates, an even number; "
-        "null means half a head",
-    )
-    scale: Literal["head", "none"] = Field(
-        default="head",
-        description="head divides attention scores by the square root of the width of queries and keys, none does not",
-    )
-    positions: Literal["learned", "sinusoidal", "rope", "none"] = Field(
-        default="learned",
-        description="how the model learns the order of tokens; rope rotates queries and keys, "
-        "none leaves it to the causal mask",
-    )
-    norm: Literal["layernorm", "rmsnorm"] = Field(default="layernorm", description="kind of normalisation")
-    norm_position: Literal["pre", "post"] = Field(
-        default="pre", description="pre normalises the input of each residual branch, post the sum after it"
-    )
-    activation: Literal["gelu", "gelu_tanh", "relu", "relu2"] = Field(
-        default="gelu",
-        description="function between the two layers of the feed-forward part; gelu_tanh is gelu as GPT-2 computes it, "
-        "relu2 is relu squared",
-    )
-    feed_forward_size: Size | None = Field(
-        default=None, description="width between the two layers of the feed-forward part; null means 4 x d_model"
-    )
-    bias: Switch = Field(default=True, description="whether projection_layer, feed-forward and layernorm have a bias")
-    qkv_bias: Switch = Field(
-        default=False, description="whether Wq, Wk and Wv have a bias, as in GPT-2; latent has none"
-    )
-    ngram_embedding: Annotated[int, Field(ge=2, le=8), Whole] | None = Field(
-        default=None,
-        description="longest n-gram, in tokens, that gets a learned embedding beside the token's own; null means none",
-    )
-    ngram_rows: Count = Field(
-        default=16384, description="rows of each table of n-gram embeddings; n-grams share rows by a hash"
-    )
-    tie_embeddings: Switch = Field(default=False, description="whether the output layer reuses the token embedding")
-
-    def unused_keys(self) -> list[tuple[str, str]]:
-        """Changed keys that have no effect, each with the setting that makes it so."""
-        form, latent = f"model.attention {self.attention}", self.attention == "latent"
-        turned = latent and self.positions == "rope"
-        used = [
-            ("num_key_value_heads", self.attention == "grouped_query", form),
-            ("latent_size", latent, form),
-            ("query_latent_size", latent, form),
-            ("rotary_size", turned, f"model.positions {self.positions}" if latent else form),
-            ("ngram_rows", self.ngram_embedding, "model.ngram_embedding null"),
-        ]
-        return [(key, cause) for key, use, cause in used if self._idle(key, use)]
-
-    @property
-    def head_size(self) -> int:
-        """Width of one head's values, and of its queries and keys except in latent attention with rope."""
-        return self.d_model // self.num_heads
-
-    @property
-    def turned_size(self) -> int:
-        """Width of the part of a head's queries and keys that rope rotates; 0 with other positions."""
-        if self.positions != "rope":
-            return 0
-        if self.attention == "latent":
-            return self.rotary_size or 2 * max(1, self.head_size // 4)
-        return self.head_size
-
-    @property
-    def query_size(self) -> int:
-        """Width of one head's queries and keys."""
-        return self.head_size + (self.turned_size if self.attention == "latent" else 0)
-
-    @property
-    def key_value_heads(self) -> int:
-        """Number of heads of keys and values; grouped_query has at most a quarter of num_heads by default."""
-        if self.attention != "grouped_query":
-            return self.num_heads
-        quarter = max(1, self.num_heads // 4)
-        return self.num_key_value_heads or max(n for n in range(1, quarter + 1) if self.num_heads % n == 0)
-
-    @property
-    def key_value_latent(self) -> int:
-        """Width of the vector from which latent attention computes keys and values."""
-        return self.latent_size or max(1, self.d_model // 4)
-
-    @property
-    def cached_size(self) -> int:
-        """Numbers that a cache keeps per token and block."""
-        if self.attention == "latent":
-            return self.key_value_latent + self.turned_size
-        return 2 * self.key_value_heads * self.head_size
-
-    @property
-    def hidden_size(self) -> int:
-        """Width between the two layers of the feed-forward part."""
-        return self.feed_forward_size or 4 * self.d_model
-
-    def misfits(self) -> Iterator[Misfit]:
-        """Sizes that are valid by themselves but do not fit together."""
-        if self.qkv_bias and self.attention == "latent":
-            sentence = "latent attention makes queries, keys and values without a bias, so qkv_bias must be false"
-            yield Misfit(("qkv_bias", "attention"), sentence)
-        if self.num_heads % self.key_value_heads:
-            wrong = f"num_key_value_heads {self.num_key_value_heads} does not divide num_heads {self.num_heads}"
-            yield Misfit(("num_key_value_heads", "num_heads"), f"{wrong}, as {_divisors(self.num_heads)} would")
-        if self.d_model % self.num_heads:
-            below = self.d_model - self.d_model % self.num_heads
-            wrong = f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}"
-            yield Misfit(("d_model", "num_heads"), f"{wrong}, as {_nearest(below, below + self.num_heads)} would be")
-        elif self.attention == "latent" and self.turned_size % 2:
-            nearest = _nearest(self.turned_size - 1, self.turned_size + 1)
-            yield Misfit(("rotary_size",), f"rope rotates pairs, so {self.rotary_size} must be even; use {nearest}")
-        elif self.attention != "latent" and self.turned_size % 2:
-            head = f"d_model {self.d_model} / num_heads {self.num_heads} is {self.head_size}"
-            yield Misfit(
-                ("positions", "d_model", "num_heads"),
-                f"rope needs an even head size, but {head}",
-                "change model.d_model or model.num_heads, or use model.positions=learned",
-            )
-
-
-def _nearest(below: int, above: int) -> str:
-    return f"{below} or {above}" if below else str(above)
-
-
-def _divisors(number: int) -> str:
-    """The first 20 divisors of a number, in words."""
-    *others, last = [str(n) for n in range(1, number + 1) if number % n == 0][:20]
-    return f"{', '.join(others)} or {last}" if others else last
+from gpt_cli.config.model import ModelConfig
 
 
 class DataConfig(Section):
@@ -323,7 +163,7 @@ class TrainConfig(Section):
         """Sizes that are valid by themselves but do not fit together."""
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
-            yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {_divisors(self.batch_size)} would")
+            yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")
 
     def unused_keys(self) -> list[tuple[str, str]]:
         """Changed keys that have no effect, each with the setting that makes it so."""
