@@ -57,6 +57,7 @@ def evaluate(
             help=f"Seed of --memorised, from 0 to {options.MAX_SEED}.",
         ),
     ] = 0,
+    without: options.Without = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     quantize: options.Quantize = None,

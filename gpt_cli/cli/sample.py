@@ -79,6 +79,7 @@ def sample(
     stream: Annotated[
         bool, typer.Option("--stream/--no-stream", help="Print a single sample token by token as the model writes it.")
     ] = True,
+    without: options.Without = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     quantize: options.Quantize = None,

@@ -72,7 +72,7 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
     axes.set_title("attention weights: rows look at columns", fontsize=8)
     if dump.origin:
-        _write_origin(figure, dump.origin, fonts, missing)
+        write_origin(figure, dump.origin, fonts, missing)
     return as_file(figure, kind)
 
 
@@ -84,7 +84,7 @@ def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
             axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
 
 
-def _write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str]) -> None:
+def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str]) -> None:
     """Two lines at the foot: the checkpoint with its step, and the prompt."""
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)

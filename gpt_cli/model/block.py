@@ -10,7 +10,7 @@ from gpt_cli.model.dropout import Dropout, Keep
 from gpt_cli.model.forms import make_attention
 
 
-def make_norm(config: ModelConfig) -> nn.Module:
+def make_norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
     """The normalisation that a config names: [B, T, D] -> [B, T, D]."""
     if config.norm == "rmsnorm":
         return nn.RMSNorm(config.d_model, eps=1e-6)

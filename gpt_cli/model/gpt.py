@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -50,6 +51,11 @@ class GPT(nn.Module):
     def vocab_size(self) -> int:
         return self.token_embedding.num_embeddings
 
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix of the output layer [V, D]; with tie_embeddings, that of the token embedding."""
+        return (self.token_embedding if self.output_layer is None else self.output_layer).weight
+
     def forward(self, ids: Tensor, masks: DropMasks | None = None) -> Tensor:
         """Logits [B, T, V]; T is at most context_length. In training, `masks` say what dropout drops."""
         x, rotation = self.embed(ids)
@@ -59,37 +65,40 @@ class GPT(nn.Module):
             if masks is not None and dropping:
                 keep = masks.of_block(number).draw(x.shape, self.config.num_heads, x.device)
             x = block(x, rotation, keep)
-        return self._logits(x)
+        return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
         """Logits of the token after the last: [B, T] -> [B, V]; the output layer runs on one position only."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
-        return self._logits(x[:, -1])
+        return self.logits(x[:, -1])
 
     @torch.no_grad()
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Iterator[Stages]:
-        """Yields the stages of the given heads in each of the given layers, without dropout; None means all.
+        """Yields the stages of the given heads in each of the given layers; None means all.
 
-        The model runs no further than the heads of the last of these layers.
+        Nothing is dropped, in training mode neither. The model runs no further than the heads of the last layer given.
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
         x, rotation = self.embed(ids)
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
             if number not in layers:
-                x = block(x, rotation)
+                with _without_dropout(block):
+                    x = block(x, rotation)
                 continue
             attention, seen = block.attention, block.attention_input(x)
             stages = attention.stages(seen, rotation, heads)
             yield stages
             if number < max(layers):
                 whole = list(heads) == list(range(self.config.num_heads))  # then their outputs are known
-                attended = attention.projection_layer(join_heads(stages.heads)) if whole else attention(seen, rotation)
-                x = block.after_attention(x, attended)
+                with _without_dropout(block):
+                    outputs = join_heads(stages.heads)
+                    attended = attention.projection_layer(outputs) if whole else attention(seen, rotation)
+                    x = block.after_attention(x, attended)
 
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
@@ -119,9 +128,9 @@ class GPT(nn.Module):
             x = x + self.position_embedding(torch.arange(num_tokens, device=ids.device))
         return x, None if self.rotary is None else self.rotary(num_tokens)
 
-    def _logits(self, x: Tensor) -> Tensor:
-        output = self.token_embedding if self.output_layer is None else self.output_layer
-        return F.linear(self.final_norm(x), output.weight)
+    def logits(self, x: Tensor) -> Tensor:
+        """The final norm and the output layer: the residual stream after all blocks [..., D] -> [..., V]."""
+        return F.linear(self.final_norm(x), self.output_weight)
 
     @torch.no_grad()
     def _initialise(self, generator: torch.Generator | None) -> None:
@@ -138,6 +147,17 @@ class GPT(nn.Module):
                 parameter.normal_(0, deviation, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()
+
+
+@contextmanager
+def _without_dropout(block: Block) -> Iterator[None]:
+    """A block drops nothing in here, whatever its mode."""
+    training = block.training
+    block.eval()
+    try:
+        yield
+    finally:
+        block.train(training)
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:

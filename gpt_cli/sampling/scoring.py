@@ -90,6 +90,22 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
 
 
+def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
+    """The standard error of sum(nats) / sum(num_tokens), windows being drawn, not tokens: nats [N], num_tokens [N].
+
+    Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows
+    differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
+    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section
+    2.11, for a sample from a text without end). None where there are fewer than two windows.
+    """
+    N = len(nats)
+    if N < 2:
+        return None
+    ratio = nats.sum() / num_tokens.sum()
+    deviations = nats - ratio * num_tokens
+    return float(np.sqrt(N / (N - 1) * (deviations**2).sum()) / num_tokens.sum())
+
+
 def score(nats: Iterable[np.ndarray], ids: Ids, tokenizer: Tokenizer, where: str = "checkpoint") -> Score:
     """The means of the surprisals, arrays that are together [N - 1], of ids [N]; no more of them is kept in memory.
 

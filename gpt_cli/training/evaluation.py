@@ -15,7 +15,7 @@ from torch import Tensor
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
-from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of, standard_error
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.token_files import windows as token_windows
 from gpt_cli.text.tokenizer import Tokenizer
@@ -48,22 +48,6 @@ class WindowLosses:
     def standard_error(self) -> float | None:
         """The standard error of the loss over these windows, in nats per token; None for fewer than two."""
         return standard_error(self.nats, self.num_tokens)
-
-
-def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
-    """The standard error of sum(nats) / sum(num_tokens), windows being drawn, not tokens: nats [N], num_tokens [N].
-
-    Tokens of a window share its text, so they vary together, and a window counts as one observation. As windows
-    differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
-    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section
-    2.11, for a sample from a text without end). None where there are fewer than two windows.
-    """
-    N = len(nats)
-    if N < 2:
-        return None
-    ratio = nats.sum() / num_tokens.sum()
-    deviations = nats - ratio * num_tokens
-    return float(np.sqrt(N / (N - 1) * (deviations**2).sum()) / num_tokens.sum())
 
 
 def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:

@@ -5,11 +5,15 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.helpers import RunCommand, overflow, without_torch
 
+from gpt_cli.checkpoints.discovery import load
 from gpt_cli.cli.work.evaluating import coloured_text
+from gpt_cli.inspecting.heads.removing import remove_heads
+from gpt_cli.sampling.scoring import surprisals
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 
@@ -162,6 +166,11 @@ def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> 
     [
         ("--stride 33", "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
         ("--stride 0", '--stride: "0" is not allowed; use a whole number from 1'),
+        (
+            "--without 0.2",
+            "--without: runs/smoke/checkpoints/best.safetensors has layers 0 to 1 with heads 0 to 1, "
+            'so "0.2" is out of range',
+        ),
         ("--per-token --run runs/smoke --run runs/smoke", "--per-token: it shows one run, and --run names 2; name one"),
     ],
 )
@@ -195,3 +204,19 @@ def test_a_run_is_measured_as_it_reads_text(here: Path, run: RunCommand) -> None
     again = [*flags[:1], "--set=data.validation_source=-", *small[:-1], "--overwrite"]
     assert run("train", "--config", "smoke", "--data", "train.jsonl", *again, stdin=b"from a pipe, " * 9).code == 0
     assert "text from stdin" in run("eval", stdin=b"never read").err
+
+
+def test_a_loss_without_heads_is_that_of_a_model_that_lacks_them(smoke_run: Path, run: RunCommand) -> None:
+    loaded = load(smoke_run)
+    text = "The value of the expression is the value of its operands.\n" * 5
+    remove_heads(loaded.model, [(0, 1), (1, 0)])
+    ids = np.array(loaded.tokenizer.encode(text))
+    nats = np.concatenate([*surprisals(loaded.model, ids, stride=loaded.config.model.context_length)])
+    outcome = run("eval", "--data", "-", "--without", "0.1,1.0", "--json", stdin=text.encode())
+    found = json.loads(outcome.out)
+    assert found["without"] == ["0.1", "1.0"]
+    assert found["runs"][0]["loss"] == pytest.approx(nats.mean(), abs=1e-6)
+    assert "heads switched off: 0.1, 1.0\n" in outcome.err
+    whole = json.loads(run("eval", "--data", "-", "--json", stdin=text.encode()).out)
+    assert "without" not in whole
+    assert whole["runs"][0]["loss"] != pytest.approx(nats.mean(), abs=1e-4)

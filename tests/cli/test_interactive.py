@@ -44,7 +44,8 @@ class Terminal:
 
 
 def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smoke_run: Path) -> None:
-    terminal = Terminal("--max-new-tokens", "8")
+    terminal = Terminal("--max-new-tokens", "8", "--without", "0.0")
+    terminal.until("heads switched off: 0.0")
     terminal.until("Ctrl-D leaves, /help lists")
     answers = []
     for choice in ("/seed 3", "/temperature 0", "/seed 4"):

@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.helpers import RunCommand, overflow, without_torch
 
 import gpt_cli
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 
 
 def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path, run: RunCommand) -> None:
@@ -240,3 +243,33 @@ def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
     assert refused.err.splitlines()[0].startswith("error: --num-samples: 8 sequences of 5 tokens take about ")
     assert refused.err.splitlines()[1] == "hint: --num-samples 7"
     assert run(*options, "--num-samples", "7").code == 0
+
+
+def test_a_head_that_is_switched_off_writes_nothing(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    stored = read_checkpoint(smoke_run / "checkpoints" / "step-00000020.safetensors")
+    name = "blocks.1.attention.projection_layer.weight"
+    cut = stored.weights[name].clone()
+    size = cut.shape[1] // stored.config.model.num_heads
+    cut[:, :size] = 0
+    save_checkpoint(tmp_path / "cut.safetensors", replace(stored, weights={**stored.weights, name: cut}))
+    options = ["--prompt", "The value", "--seed", "1", "--max-new-tokens", "20", "--temperature", "2"]
+    for more in ([], ["--quantize", "int8"], ["--dtype", "bfloat16"]):
+        off = run("sample", "--checkpoint", "20", *options, "--without", "1.0", *more)
+        assert off.err == "heads switched off: 1.0\n"
+        assert off.out == run("sample", "--run", tmp_path / "cut.safetensors", *options, *more).out
+        assert off.out != run("sample", "--checkpoint", "20", *options, *more).out
+
+
+def test_switched_off_heads_are_in_the_json_where_there_are_any(smoke_run: Path, run: RunCommand) -> None:
+    options = ["--prompt", "The", "--max-new-tokens", "2", "--json"]
+    found = json.loads(run("sample", *options, "--without", "1.1,0.1", "--without", "0.0").out)
+    assert found["without"] == ["0.0", "0.1", "1.1"]
+    assert "without" not in json.loads(run("sample", *options).out)
+
+
+def test_a_wrong_head_is_refused_before_torch_is_loaded(smoke_run: Path) -> None:
+    for command in (["sample", "--prompt", "The"], ["eval"]):
+        outcome = without_torch(*command, "--without", "0.0,9.1")
+        assert outcome.returncode == 2
+        assert re.match(r"error: --without: \S+ has layers 0 to \d", outcome.stderr)
+        assert outcome.stderr.endswith('so "9.1" is out of range\n')

@@ -127,6 +127,17 @@ def test_attention_weights_have_a_row_for_each_token_and_follow_the_selection() 
     assert not weights.requires_grad
 
 
+def test_attention_weights_are_those_without_dropout_in_training_too() -> None:
+    model = make(dropout=0.5, num_blocks=3).train()
+    seen, chosen = (model.attention_weights(ids(), heads=heads) for heads in (None, [2, 0]))
+    last = model.attention_weights(ids(), layers=[2])
+    assert all(part.training for part in model.modules()), "the mode stays"
+    expected = model.eval().attention_weights(ids())
+    assert torch.equal(seen, expected)
+    torch.testing.assert_close(chosen, expected[:, :, [2, 0]])
+    torch.testing.assert_close(last, expected[2:])
+
+
 def test_the_model_runs_no_further_than_the_last_chosen_layer() -> None:
     model = make().eval()
     ran: list[int] = []

@@ -58,7 +58,7 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         else:
             x = block.norm_1(x)
             x = block.norm_2(x + block.feed_forward(x))
-    return model._logits(x[:, -1])[0]
+    return model.logits(x[:, -1])[0]
 
 
 @pytest.mark.parametrize(

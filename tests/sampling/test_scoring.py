@@ -10,7 +10,7 @@ from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import byte_lengths, score, score_of, surprisals
+from gpt_cli.sampling.scoring import byte_lengths, score, score_of, standard_error, surprisals
 from gpt_cli.text import token_writer
 from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.text.tokenizer import CharTokenizer
@@ -90,3 +90,28 @@ def test_ids_on_disk_give_the_numbers_of_those_in_memory(tmp_path: Path, monkeyp
         evaluate(MODEL, TOKENIZER, ids, windows, batch_size=2, dtype="float32") for ids in (IDS, on_disk)
     )
     assert in_memory == from_disk
+
+
+def test_the_error_of_windows_of_equal_length_is_that_of_a_mean() -> None:
+    """Losses of 2.5 and 3.5: their standard deviation is sqrt(0.5), that of their mean sqrt(0.5 / 2)."""
+    assert standard_error(np.array([10.0, 14.0]), np.array([4, 4])) == pytest.approx(0.5)
+
+
+def test_windows_of_different_lengths_weigh_as_much_as_their_tokens() -> None:
+    """24 nats on 8 tokens are 3 a token; 6 tokens cost 3 less than 18, and 2 cost 3 more than 6: sqrt(2 * 18) / 8."""
+    assert standard_error(np.array([15.0, 9.0]), np.array([6, 2])) == pytest.approx(0.75)
+    assert standard_error(np.array([18.0, 6.0]), np.array([6, 2])) == 0
+
+
+def test_one_window_has_no_error() -> None:
+    assert standard_error(np.array([10.0]), np.array([4])) is None
+
+
+def test_the_error_is_the_spread_of_losses_on_other_texts_of_the_kind() -> None:
+    """2,000 texts of 100 windows of 1 to 64 tokens, each window of a difficulty of its own."""
+    draw = np.random.default_rng(0)
+    num_tokens = draw.integers(1, 65, (2000, 100))
+    nats = draw.gamma(num_tokens) * draw.gamma(9.0, 1 / 3, num_tokens.shape)  # 3 a token, as 9 / 3
+    losses = nats.sum(1) / num_tokens.sum(1)
+    errors = np.array([standard_error(*text) for text in zip(nats, num_tokens, strict=True)], dtype=float)
+    assert errors.mean() == pytest.approx(losses.std(), rel=0.05)

@@ -10,6 +10,7 @@ from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import UsageError
+from gpt_cli.inspecting.heads.removing import parse_heads
 from gpt_cli.machine.sharing import sharing
 
 
@@ -24,6 +25,7 @@ def evaluate(
     num_samples: int,
     max_new_tokens: int,
     seed: int,
+    without: list[str] | None,
     device: str | None,
     dtype: str | None,
     quantize: str | None,
@@ -36,10 +38,13 @@ def evaluate(
     if per_token and len(runs) > 1:
         raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
     headers = [find_header(path, checkpoint) for path in runs]
+    off: tuple[tuple[int, int], ...] = ()
     for header in headers:
         length = header.config.model.context_length
         if stride and stride > length:
             raise UsageError("--stride", f"{header.path} sees {length} tokens; use 1 to {length}")
+        if without:
+            off = parse_heads(",".join(without), header.config.model, str(header.path))
     wanted = MeasurementWanted(
         data=data,
         runs=runs,
@@ -50,6 +55,7 @@ def evaluate(
         num_samples=num_samples,
         max_new_tokens=max_new_tokens,
         seed=seed,
+        without=off,
         device=device or "auto",
         dtype=dtype or "float32",
         quantize=quantize,

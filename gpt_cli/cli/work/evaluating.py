@@ -13,8 +13,10 @@ import numpy as np
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.cli.work.texts import is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import DataError, shown
+from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
@@ -24,10 +26,9 @@ from gpt_cli.sampling.quantise import round_weights
 from gpt_cli.sampling.scoring import score, surprisals
 from gpt_cli.sampling.streaming import TextStream, printable
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encoding import digest_of, encode
+from gpt_cli.text.encoding import encode
 from gpt_cli.text.packed import Reading
-from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split
-from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.reading import SourceCorpus, read_corpus
 from gpt_cli.text.token_files import chunks
 from gpt_cli.text.tokenizer import Tokenizer
 
@@ -43,15 +44,16 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     results: list[dict[str, Any]] = []
     texts: set[str] = set()
     given = dict[Reading, SourceCorpus]()  # --data, as the runs read text
+    if wanted.without:
+        console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
     for path in wanted.runs:
         loaded = load(path, wanted.checkpoint, console.warn, read)
+        remove_heads(loaded.model, wanted.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = _own_text(name, loaded, console) if not wanted.data or wanted.memorised else None
-        same = own is None or _is_text_of(loaded, *own, console)
-        if not same:
-            console.warn(f"{name}: {_joined(_texts(loaded))} has changed since this run was trained on it")
+        own = own_text(name, loaded, console) if not wanted.data or wanted.memorised else None
+        same = own is None or is_own_text(name, loaded, *own, console)
         data = loaded.config.data
         if wanted.data:
             how = Reading(data.text_field, data.max_expansion)
@@ -92,43 +94,12 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     if len(texts) > 1:
         console.warn("these runs are measured on different texts; --data SOURCE measures all on one")
     if wanted.json:
-        console.json({"data": wanted.data, "runs": results})
+        off = {"without": head_names(wanted.without)} if wanted.without else {}
+        console.json({"data": wanted.data, **off, "runs": results})
         return
     console.result(_summary(results))
     for found in results if wanted.memorised else []:
         console.result(_about_copies(found["run"], found["memorised"]))
-
-
-def _own_text(name: str, loaded: Loaded, console: Console) -> tuple[Corpus, Corpus]:
-    """The training and the validation part of the text that a run's config names; raises DataError."""
-    data = loaded.config.data
-    if any(STDIN in names_of(named) for named in (data.source, data.validation_source)):
-        raise DataError(name, "this run was trained on text from stdin, which it does not keep", hint="--data FILE")
-    try:
-        return read_split(data, console.counting)
-    except DataError as error:
-        hint = f"{name} was trained on it; measure another text with --data SOURCE"
-        raise DataError(error.where, error.sentence, hint=hint) from error
-
-
-def _is_text_of(loaded: Loaded, training: Corpus, validation: Corpus, console: Console) -> bool:
-    """Whether a text gives the ids that the run was trained and evaluated on."""
-    try:
-        with console.counting("comparing with the training", training.num_bytes + validation.num_bytes, "B") as count:
-            parts = [encode(part, loaded.tokenizer, count, console.notice) for part in (training, validation)]
-            return digest_of(*parts) == loaded.data_digest
-    except DataError:  # it has characters that the run's vocabulary lacks
-        return False
-
-
-def _texts(loaded: Loaded) -> list[str]:
-    """All SOURCEs of a run's config."""
-    return [*names_of(loaded.config.data.source), *names_of(loaded.config.data.validation_source)]
-
-
-def _joined(source: str | list[str]) -> str:
-    """One source as it is, several with commas between them."""
-    return source if isinstance(source, str) else ", ".join(source)
 
 
 def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> dict[str, Any]:
@@ -182,7 +153,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
 
 
 def _text_of(found: dict[str, Any]) -> str:
-    source = _joined(found["text"])
+    source = joined(found["text"])
     return source if found["same_text"] else f"{source} (changed)"
 
 

@@ -11,6 +11,7 @@ from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import PICTURES
@@ -46,11 +47,11 @@ def explain(
     }
     of_model = {"--run": run, "--checkpoint": checkpoint}
     if example:
-        _refuse({"--study": study, **of_head, **of_model}, "--example")
+        refuse_beside("--example", {"--study": study, **of_head, **of_model})
     elif study:
-        _refuse(of_head | ({} if study == "scaling" else of_model), f"--study {study}")
+        refuse_beside(f"--study {study}", of_head | ({} if study == "scaling" else of_model))
     if json:
-        _refuse({"--format": form}, "--json")
+        refuse_beside("--json", {"--format": form})
     if out is not None:
         _check_picture(out, study)
     wanted: HeadWanted | StudyWanted | None = None  # None: the example
@@ -64,13 +65,6 @@ def explain(
         from gpt_cli.cli.work.explanations import explain_and_show  # only now torch
     form = None if json else form or "terminal"
     explain_and_show(wanted, Console(quiet), out=out, form=form, language=language, read=read)
-
-
-def _refuse(given: dict[str, object], beside: str) -> None:
-    """Raises UsageError for the first flag that has a value although it does nothing here."""
-    for flag, value in given.items():
-        if value is not None:
-            raise UsageError(flag, f"it does not go with {beside}; leave one of them out")
 
 
 def _check_picture(out: Path, study: str | None) -> None:

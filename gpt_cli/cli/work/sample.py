@@ -14,6 +14,7 @@ from gpt_cli.cli.prompts import prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import UsageError
+from gpt_cli.inspecting.heads.removing import parse_heads
 from gpt_cli.machine.sharing import sharing
 
 
@@ -34,6 +35,7 @@ def sample(
     seed: int | None,
     greedy: bool,
     stream: bool,
+    without: list[str] | None,
     device: str | None,
     dtype: str | None,
     quantize: str | None,
@@ -47,6 +49,7 @@ def sample(
     if greedy and temperature:
         raise UsageError("--temperature", "--greedy always takes the likeliest token; leave one of them out")
     header = find_header(run, checkpoint)
+    off = parse_heads(",".join(without), header.config.model) if without else ()
     unasked = prompt is None and prompt_file is None and not json
     interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
     prompts = [] if interactive else read_prompts(prompt, prompt_file)
@@ -70,6 +73,7 @@ def sample(
         stops=tuple(stop or ()),
         num_samples=num_samples,
         stream=stream,
+        without=off,
         device=device or "auto",
         dtype=dtype or "float32",
         quantize=quantize,

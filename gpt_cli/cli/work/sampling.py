@@ -15,6 +15,7 @@ from gpt_cli.cli.prompts import encode_text
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
+from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.sampling.decoder import Decoder
@@ -32,6 +33,9 @@ def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified)
         wrong = f"{wanted.quantize} works on processors only, not on {where}"
         raise UsageError("--quantize", wrong, hint="--device cpu")
     loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
+    remove_heads(loaded.model, wanted.without)
+    if wanted.without:
+        console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
     prompts, choices, seed = wanted.prompts, wanted.choices, wanted.choices.values["seed"]
     if wanted.seed_is_ours:
         console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
@@ -60,6 +64,8 @@ def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified)
             for number, found in enumerate(samples if len(prompts) > 1 else []):
                 found["prompt"] = prompts[number // wanted.num_samples]
             about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
+            if wanted.without:
+                about["without"] = head_names(wanted.without)
             console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
         else:
             console.result(_together(rows))

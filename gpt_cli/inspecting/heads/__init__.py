@@ -1,0 +1,1 @@
+"""What heads do, what each is worth, and what it writes."""

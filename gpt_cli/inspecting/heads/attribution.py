@@ -1,0 +1,176 @@
+"""Direct logit attribution: what each part of a model adds to its logits, and which tokens a head raises and lowers.
+
+The residual stream is a sum of what the parts of a model write to it. A norm of the stream is linear once its scale
+is held at the value that it has, so that each logit is a sum over the parts as well. Elhage et al. 2021, "A
+Mathematical Framework for Transformer Circuits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gpt_cli.inspecting.heads.outputs import head_columns, head_outputs, written
+from gpt_cli.model import GPT
+from gpt_cli.model.attention import join_heads
+from gpt_cli.model.finite import require_finite
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
+
+Norm = nn.LayerNorm | nn.RMSNorm
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What the parts of a model add to the logits at one position: `logits` [terms, V], a name for each term."""
+
+    names: tuple[str, ...]
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Writes:
+    """The tokens that each head raises and lowers most at each position, strongest first: [layers, heads, T, top].
+
+    The numbers are logits above the mean over the vocabulary, because a shift of all logits changes no chance.
+    """
+
+    raised: np.ndarray  # ids
+    raised_by: np.ndarray
+    lowered: np.ndarray
+    lowered_by: np.ndarray
+
+
+@torch.no_grad()
+def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
+    """What each part adds to the logits of the token after position `query` of ids; their sum is these logits."""
+    assert 0 <= query < len(ids)
+    assert not model.training
+    batch = torch.tensor([list(ids)[: query + 1]], device=model.token_embedding.weight.device)
+    x, rotation = model.embed(batch)  # later tokens change nothing
+    stream = _Stream(["embedding"], x[:, -1])
+    for layer, block in enumerate(model.blocks):
+        outputs, projection = head_outputs(block, x, rotation), block.attention.projection_layer
+        heads = range(block.attention.num_heads)
+        stream.add([f"L{layer} H{head}" for head in heads], written(block, outputs[:, :, -1:], heads)[:, 0, 0])
+        if projection.bias is not None:
+            stream.add([f"L{layer} projection bias"], projection.bias[None])
+        if not block.pre_norm:
+            stream.normalise(block.norm_1, f"L{layer} norm 1 bias")
+        branch = block.norm_2(stream.sum()) if block.pre_norm else stream.sum()
+        stream.add([f"L{layer} feed-forward"], block.feed_forward(branch)[None])
+        if not block.pre_norm:
+            stream.normalise(block.norm_2, f"L{layer} norm 2 bias")
+        x = block.after_attention(x, projection(join_heads(outputs)))
+    stream.normalise(model.final_norm, "final norm bias")
+    return Attribution(tuple(stream.names), stream.terms @ model.output_weight.T)
+
+
+class _Stream:
+    """The residual stream at one position, as a sum of terms [terms, D]."""
+
+    def __init__(self, names: list[str], terms: Tensor):
+        self.names, self.terms = names, terms
+
+    def add(self, names: list[str], terms: Tensor) -> None:
+        self.names += names
+        self.terms = torch.cat((self.terms, terms))
+
+    def sum(self) -> Tensor:
+        return self.terms.sum(0)
+
+    def normalise(self, norm: Norm, bias_name: str) -> None:
+        """Put each term through a norm; the bias becomes a term of its own."""
+        self.terms = _centred(norm, self.terms) * norm.weight * _scale(norm, self.sum())
+        if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
+            self.add([bias_name], norm.bias[None])
+
+
+def _centred(norm: Norm, x: Tensor) -> Tensor:
+    """What a norm does before it divides: LayerNorm subtracts the mean of each vector, RMSNorm does nothing."""
+    return x - x.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
+
+
+def _scale(norm: Norm, x: Tensor) -> Tensor:
+    """The number by which a norm multiplies each vector: [..., D] -> [..., 1]."""
+    return (_centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
+
+
+@torch.no_grad()
+def head_writes(
+    model: GPT,
+    ids: Sequence[int],
+    *,
+    queries: Sequence[int] | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    top: int = 5,
+) -> Writes:
+    """The `top` tokens that each of the given heads raises and lowers most at the given positions (None: all).
+
+    All tokens where the vocabulary has fewer. At most LOGITS_AT_ONCE logits are in memory at a time, of one head.
+    """
+    assert not model.training
+    queries = range(len(ids)) if queries is None else queries
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    outputs, scales = _outputs_and_scales(model, ids, queries)
+    top, at_once = min(top, model.vocab_size), max(1, LOGITS_AT_ONCE // model.vocab_size)
+    # what reads the stream: the output layer behind the final norm, and in front of that more norms where they follow
+    reader = _through(model.final_norm, model.output_weight - model.output_weight.mean(0))
+    found = {}
+    for layer in reversed(range(min(layers), len(model.blocks))):
+        block = model.blocks[layer]
+        if not block.pre_norm:
+            reader = _through(block.norm_1, _through(block.norm_2, reader))
+        for head in heads if layer in layers else ():
+            factors = head_columns(block)[head].T, reader.T  # [K, D], [D, V]
+            mixed = outputs[layer][head] * scales[layer]  # [queries, K]
+            # in the cheaper order: many positions share a product of the factors, a few do without
+            parts = [_extremes(torch.linalg.multi_dot((some, *factors)), top) for some in mixed.split(at_once)]
+            found[layer, head] = [torch.cat(of_parts) for of_parts in zip(*parts, strict=True)]
+    columns = zip(*(found[layer, head] for layer in layers for head in heads), strict=True)
+    shape = (len(layers), len(heads), len(queries), -1)
+    return Writes(*(torch.stack(column).view(shape).cpu().numpy() for column in columns))
+
+
+def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
+    """For each layer, the outputs of its heads [H, queries, K] and the scale of what they write [queries, 1].
+
+    That scale is the product of those of all norms on the way to the output layer. Raises CheckpointError where it is
+    not finite.
+    """
+    batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
+    x, rotation = model.embed(batch)
+    chosen = torch.tensor(list(queries), device=batch.device)
+    outputs, own_scales = [], []
+    for block in model.blocks:
+        of_heads = head_outputs(block, x, rotation)
+        outputs.append(of_heads[0, :, chosen])
+        attended = block.attention.projection_layer(join_heads(of_heads))
+        x, before = block.after_attention(x, attended), x
+        if block.pre_norm:
+            own_scales.append(torch.ones_like(x[0, chosen, :1]))
+        else:
+            summed = (before + attended)[0, chosen]
+            middle = block.norm_1(summed)
+            own_scales.append(_scale(block.norm_1, summed) * _scale(block.norm_2, middle + block.feed_forward(middle)))
+    scales = [_scale(model.final_norm, x[0, chosen])]
+    for own in reversed(own_scales):
+        scales.insert(0, own * scales[0])
+    require_finite(scales[0], "norms")
+    return outputs, scales[:-1]
+
+
+def _through(norm: Norm, reader: Tensor) -> Tensor:
+    """A reader [V, D] of what a norm gives, as a reader of what it receives, but for the scale and the bias."""
+    return _centred(norm, reader * norm.weight)
+
+
+def _extremes(logits: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ids and values of the largest logits, then of the smallest: [T, V] -> [T, top] each."""
+    highest, lowest = logits.topk(top), logits.topk(top, largest=False)
+    return highest.indices, highest.values, lowest.indices, lowest.values

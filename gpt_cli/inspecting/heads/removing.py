@@ -1,0 +1,45 @@
+"""Models without some of their heads. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpt_cli.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from gpt_cli.config import ModelConfig
+    from gpt_cli.model import GPT
+
+
+def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tuple[tuple[int, int], ...]:
+    """The heads that `--without 2.3,4.0` means, (layer, head), sorted and each once.
+
+    Raises UsageError, which calls the model of these sizes `model`.
+    """
+    chosen: set[tuple[int, int]] = set()
+    for part in text.split(","):
+        layer, _, head = part.strip().partition(".")
+        if not (layer.isdecimal() and head.isdecimal()) or len(part) > 20:
+            wrong = f"{shown(part)} is no head; give its layer and its number there, with a dot between them"
+            raise UsageError("--without", wrong, hint="--without 0.1,1.0")
+        if int(layer) >= sizes.num_blocks or int(head) >= sizes.num_heads:
+            has = f"{model} has layers 0 to {sizes.num_blocks - 1} with heads 0 to {sizes.num_heads - 1}"
+            raise UsageError("--without", f"{has}, so {shown(part)} is out of range")
+        chosen.add((int(layer), int(head)))
+    return tuple(sorted(chosen))
+
+
+def head_names(heads: Sequence[tuple[int, int]]) -> list[str]:
+    """Heads as `parse_heads` reads them."""
+    return [f"{layer}.{head}" for layer, head in heads]
+
+
+def remove_heads(model: GPT, heads: Sequence[tuple[int, int]]) -> None:
+    """Zero the columns of projection_layer that read these heads, (layer, head), in place: they add nothing any more.
+
+    The bias of projection_layer stays, because no head writes it.
+    """
+    for layer, head in heads:
+        weight = model.blocks[layer].attention.projection_layer.weight.detach()
+        weight.unflatten(1, (model.config.num_heads, -1))[:, head] = 0

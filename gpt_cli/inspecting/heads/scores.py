@@ -1,0 +1,128 @@
+"""What heads do, as numbers: a few means over the weights of each head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
+from gpt_cli.model import GPT
+from gpt_cli.streams import permutation, stream_key
+
+NUM_REPEATS = 8  # sequences of random tokens on which induction is measured
+WEIGHTS_AT_ONCE = 2**20  # of a layer, at most, unless one sequence has more
+BYTES_PER_WEIGHT = 24  # the scores keep about six such arrays
+
+
+def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of PATTERNS over queries, and how many queries each counts: [B, H, T, T], [B, T] -> float64 [6, H], [6].
+
+    The first token looks at itself alone, whatever a head does, so no query counts it.
+    """
+    T = ids.shape[1]
+    rows = weights[:, :, 1:]  # [B, H, T - 1, T]
+    places = torch.arange(T, device=ids.device, dtype=weights.dtype)
+    equal = (ids[:, 1:, None] == ids[:, None, :]).tril()  # of query t + 1 and a key up to t, so never itself
+    found = torch.stack(
+        (
+            torch.special.entr(rows).sum(-1),
+            places[1:] - rows @ places,
+            rows[..., 0],
+            rows.diagonal(0, 2, 3),
+            rows.diagonal(1, 2, 3),
+            (rows * equal[:, None]).sum(-1),
+        )
+    )  # [6, B, H, T - 1]
+    every = float(ids.shape[0] * (T - 1))
+    counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
+    return found.sum((1, 3), dtype=torch.float64).cpu(), counts
+
+
+@torch.no_grad()
+def score_heads(
+    model: GPT,
+    batches: Iterable[Tensor],
+    *,
+    end_of_text: int,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> HeadScores:
+    """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own."""
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
+    counts = torch.zeros(len(PATTERNS), dtype=torch.float64)
+    for ids in batches:
+        of_batch = torch.zeros_like(counts)
+        for row, stages in enumerate(model.attention_stages(ids, layers, heads)):
+            found, of_batch = pattern_sums(stages.weights, ids)
+            sums[row] += found
+        counts += of_batch
+    induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads)
+    return as_scores(sums, counts, induction, layers, heads)
+
+
+def as_scores(
+    sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
+) -> HeadScores:
+    """Scores from what `pattern_sums` finds, [layers, 6, heads] and [6], and from `induction_scores`."""
+    means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
+    columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
+    return HeadScores(tuple(layers), tuple(heads), columns)
+
+
+def sequences_at_once(num_heads: int, num_tokens: int) -> int:
+    """How many sequences of num_tokens have WEIGHTS_AT_ONCE together; at least one."""
+    return max(1, WEIGHTS_AT_ONCE // (num_heads * num_tokens**2))
+
+
+def repeated_length(vocab_size: int, context_length: int) -> int:
+    """The length of the sequences of `repeated_tokens`."""
+    return 2 * min(context_length // 2, vocab_size - 1)
+
+
+def repeated_tokens(vocab_size: int, context_length: int, end_of_text: int, num_repeats: int = NUM_REPEATS) -> Tensor:
+    """Sequences of n different random tokens that come again once: ids [num_repeats, 2 n], always the same ones.
+
+    n is half of context_length, or fewer where the vocabulary is smaller. Without `end_of_text`.
+    """
+    others = np.delete(np.arange(vocab_size), end_of_text)
+    n = repeated_length(vocab_size, context_length) // 2
+    keys = [stream_key(0, "induction", number) for number in range(num_repeats)]
+    first = np.stack([others[permutation(key, len(others))[:n]] for key in keys])
+    return torch.from_numpy(np.concatenate((first, first), axis=1))
+
+
+def induction_of(weights: Tensor) -> Tensor:
+    """The mean weight from a token to the one after its first occurrence: [B, H, 2 n, 2 n] -> float64 [H].
+
+    Tokens n..2n-1 are tokens 0..n-1 again. Olsson et al. 2022, "prefix matching".
+    """
+    n = weights.shape[-1] // 2
+    return weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3).mean((0, 2), dtype=torch.float64)
+
+
+@torch.no_grad()
+def induction_scores(
+    model: GPT,
+    *,
+    end_of_text: int,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    num_repeats: int = NUM_REPEATS,
+) -> np.ndarray:
+    """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit."""
+    layers = range(len(model.blocks)) if layers is None else layers
+    heads = range(model.config.num_heads) if heads is None else heads
+    ids = repeated_tokens(model.vocab_size, model.config.context_length, end_of_text, num_repeats)
+    if ids.shape[1] < 4:
+        return np.full((len(layers), len(heads)), np.nan)
+    sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
+    device, at_once = model.token_embedding.weight.device, sequences_at_once(model.config.num_heads, ids.shape[1])
+    for batch in ids.to(device).split(at_once):
+        for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
+            sums[row] += len(batch) * induction_of(stages.weights).cpu()
+    return (sums / num_repeats).numpy()

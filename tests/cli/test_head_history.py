@@ -1,0 +1,176 @@
+"""`gpt train --watch`, and `gpt heads --over-training` on what it leaves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.helpers import RunCommand, run_command, without_torch
+
+PROMPT = "a b a b a b"
+SETTINGS = ("train.max_steps=60", "inspect.every=2", "train.eval_every=30", "train.log_every=20")
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of 60 steps and 31 snapshots in runs/smoke."""
+    folder, before = tmp_path_factory.mktemp("watched"), Path.cwd()
+    os.chdir(folder)
+    try:
+        sets = [word for setting in SETTINGS for word in ("--set", setting)]
+        outcome = run_command("train", "--config", "smoke", "--watch", PROMPT, *sets)
+    finally:
+        os.chdir(before)
+    assert outcome.code == 0, outcome.err
+    assert "the heads over time: gpt heads --run runs/smoke --over-training\n" in outcome.err
+    return folder
+
+
+@pytest.fixture
+def a_run(watched: Path, here: Path) -> Path:
+    shutil.copytree(watched / "runs", here / "runs")
+    return Path("runs/smoke")
+
+
+def history(run: RunCommand, *words: str) -> dict[str, Any]:
+    outcome = run("heads", "--over-training", "--json", *words)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_json_has_every_step_with_its_loss_and_a_row_for_each_head(run: RunCommand, a_run: Path) -> None:
+    found = history(run, "--run", str(a_run))
+    assert list(found) == ["run", "prompt", "tokens", "steps"]
+    assert (found["run"], found["prompt"], "".join(found["tokens"])) == (str(a_run), PROMPT, PROMPT)
+    assert [at["step"] for at in found["steps"]] == [1, *range(2, 61, 2)]
+    assert [at["step"] for at in found["steps"] if "validation_loss" in at] == [30, 60]
+    lines = {line["step"]: line for line in map(json.loads, (a_run / "metrics.jsonl").read_text().splitlines())}
+    for at in found["steps"]:
+        if at["step"] in lines:
+            assert at["loss"] == lines[at["step"]]["loss"]
+    last = found["steps"][-1]
+    assert last["validation_loss"] == lines[60]["validation_loss"]
+    assert [(row["layer"], row["head"]) for row in last["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    # the prompt repeats two words, so the scores of duplicates and of the first token are of some size
+    assert all(0 <= row["duplicate_token"] <= 1 for row in last["heads"])
+
+
+def test_the_last_step_scores_what_a_report_on_the_last_checkpoint_does(run: RunCommand, a_run: Path) -> None:
+    outcome = run("heads", "--run", str(a_run), "--checkpoint", "last", "--prompt", PROMPT, "--json")
+    assert outcome.code == 0, outcome.err
+    report = json.loads(outcome.out)["heads"]
+    for row, other in zip(history(run)["steps"][-1]["heads"], report, strict=True):
+        for name in ("entropy", "mean_distance", "first_token", "previous_token", "self", "duplicate_token"):
+            assert row[name] == pytest.approx(other[name], abs=1e-6)
+        assert row["induction"] == pytest.approx(other["induction"], abs=0.05)  # on fewer sequences
+
+
+def test_the_table_has_at_most_twenty_steps_and_names_the_strongest_head(run: RunCommand, a_run: Path) -> None:
+    outcome = run("heads", "--over-training")
+    assert outcome.code == 0, outcome.err
+    heading, *rows = outcome.out.splitlines()
+    assert heading.split() == ["step", "loss", "induction", "previous", "duplicate", "first", "token", "self"]
+    assert len(rows) == 20
+    assert [rows[0].split()[0], rows[-1].split()[0]] == ["1", "60"]
+    assert max(map(len, (heading, *rows))) <= 80
+    last = history(run)["steps"][-1]
+    best = max(last["heads"], key=lambda row: row["induction"])
+    assert rows[-1].startswith(f"60    {last['loss']:.3f}  L{best['layer']} H{best['head']} {best['induction']:.2f}")
+    assert "20 of 31 snapshots are shown; --json and --out have all" in outcome.err
+
+
+def test_sorting_shows_the_heads_that_end_highest_in_a_column(run: RunCommand, a_run: Path) -> None:
+    outcome = run("heads", "--over-training", "--sort", "entropy", "--layers", "1")
+    last = history(run, "--sort", "entropy", "--layers", "1")["steps"][-1]
+    first, second = last["heads"]
+    assert first["layer"] == second["layer"] == 1
+    assert first["entropy"] >= second["entropy"]
+    heading, *_, end = outcome.out.splitlines()
+    assert heading.split() == ["step", "loss", "L1", f"H{first['head']}", "L1", f"H{second['head']}"]
+    assert end.split() == ["60", f"{last['loss']:.3f}", f"{first['entropy']:.2f}", f"{second['entropy']:.2f}"]
+
+
+def test_files_contain_all_steps(run: RunCommand, a_run: Path) -> None:
+    for name in ("h.json", "h.csv", "h.png"):
+        outcome = run("heads", "--over-training", "--heads", "1", "--out", name)
+        assert (outcome.code, outcome.out) == (0, ""), outcome.err
+        assert outcome.err == f"wrote {name}: 31 snapshots, 2 layers, 1 head\n"
+    content = json.loads(Path("h.json").read_text())
+    assert content == history(run, "--heads", "1")
+    with open("h.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["step"], row["layer"], row["head"]) for row in rows[:3]] == [
+        ("1", "0", "1"),
+        ("1", "1", "1"),
+        ("2", "0", "1"),
+    ]
+    assert len(rows) == 62
+    assert [rows[0]["validation_loss"], rows[-1]["validation_loss"]] == [
+        "",
+        str(content["steps"][-1]["validation_loss"]),
+    ]
+    assert float(rows[-1]["previous_token"]) == content["steps"][-1]["heads"][-1]["previous_token"]
+    assert Path("h.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_needs_no_torch(a_run: Path) -> None:
+    done = without_torch("heads", "--over-training", "--run", a_run)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_without_snapshots_is_told_how_to_keep_them(run: RunCommand, smoke_run: Path) -> None:
+    outcome = run("heads", "--over-training", "--run", smoke_run)
+    assert outcome.code == 4
+    assert outcome.err.splitlines() == [
+        'error: "runs/smoke": this run has kept no snapshots of its attention while it trained',
+        "hint: gpt train --config tiny --watch 'one two one two' --out runs/watched",
+    ]
+
+
+def test_a_damaged_snapshot_is_named(run: RunCommand, a_run: Path) -> None:
+    path = a_run / "attention" / "step-00000030.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    outcome = run("heads", "--over-training")
+    assert outcome.code == 4
+    assert 'error: "runs/smoke/attention/step-00000030.safetensors": the file is damaged' in outcome.err
+
+
+def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_run: Path) -> None:
+    continued = ("train", "--out", a_run, "--resume", "--watch", "x y x", "--max-steps", "64", "--quiet")
+    assert run(*continued).code == 0
+    outcome = run("heads", "--over-training")
+    assert "left out: 31 snapshots of another text, which the run watched before\n" in outcome.err
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["step", "62", "64"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["--watch", ""], 2, "error: --watch: an empty value is not text"),
+        (["--watch", "a " * 40], 3, "error: inspect.prompt: it has "),
+        (["--watch", "a"], 3, "error: inspect.prompt: it is a single token"),
+        (["--watch", "a~ü", "--set", "tokenizer.kind=char"], 3, "error: inspect.prompt: "),
+        (["--watch", "a b", "--set", "inspect.every=0"], 2, "error: --set: inspect.every: 0 is not a whole number"),
+    ],
+)
+def test_a_text_that_cannot_be_watched_is_refused_before_a_file_is_written(
+    run: RunCommand, here: Path, words: list[str], code: int, line: str
+) -> None:
+    outcome = run("train", "--config", "smoke", *words)
+    assert outcome.code == code
+    errors = [found for found in outcome.err.splitlines() if found.startswith("error: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(line)
+    assert not Path("runs").exists()
+
+
+def test_the_text_is_a_setting_that_config_and_info_show(run: RunCommand, a_run: Path) -> None:
+    outcome = run("config", "show", a_run / "config.yaml")
+    assert f"inspect:\n  prompt: {PROMPT}\n  every: 2\n" in outcome.out
+    assert run("info", a_run).code == 0
+    assert run("config", "check", a_run / "config.yaml").code == 0

@@ -1,0 +1,378 @@
+"""`gpt heads`: what each head does, what it is worth, and what it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.helpers import RunCommand, overflow, without_torch
+
+import gpt_cli
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.cli.work.head_tables import in_tables
+from gpt_cli.inspecting.heads.attribution import attribute
+from gpt_cli.inspecting.heads.columns import COLUMNS
+from gpt_cli.inspecting.heads.removing import remove_heads
+from gpt_cli.sampling.scoring import surprisals
+
+PROMPT = "The value of the expression is the value"
+
+
+def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
+    outcome = run("heads", *flags, "--json", "--quiet")
+    assert (outcome.code, outcome.err) == (0, ""), outcome.err
+    return json.loads(outcome.out)
+
+
+def test_scores_of_a_prompt_are_means_over_its_weights(smoke_run: Path, run: RunCommand) -> None:
+    found = reported(run, "--prompt", PROMPT)
+    loaded = gpt_cli.load(smoke_run)
+    ids = np.array(loaded.tokenizer.encode(PROMPT))
+    weights = loaded.model.attention_weights(torch.from_numpy(ids)[None])[:, 0].double().detach().numpy()
+    T = len(ids)
+    assert (found["text"], found["tokens"], found["step"]) == (PROMPT, T, 20)
+    assert found["checkpoint"] == str(loaded.path)
+    assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    earlier = [[key for key in range(query) if ids[key] == ids[query]] for query in range(T)]
+    for row in found["heads"]:
+        of_head = weights[row["layer"], row["head"]]
+        queries = range(1, T)
+        assert row["first_token"] == pytest.approx(np.mean([of_head[q, 0] for q in queries]))
+        assert row["previous_token"] == pytest.approx(np.mean([of_head[q, q - 1] for q in queries]))
+        assert row["self"] == pytest.approx(np.mean([of_head[q, q] for q in queries]))
+        distances = [sum(of_head[q, k] * (q - k) for k in range(q + 1)) for q in queries]
+        assert row["mean_distance"] == pytest.approx(np.mean(distances))
+        entropies = [-sum(w * np.log(w) for w in of_head[q, : q + 1]) for q in queries]
+        assert row["entropy"] == pytest.approx(np.mean(entropies))
+        duplicates = [of_head[q, keys].sum() for q, keys in enumerate(earlier) if keys]
+        assert len(duplicates) >= 2
+        assert row["duplicate_token"] == pytest.approx(np.mean(duplicates))
+        assert 0 < row["induction"] < 0.4
+        assert row["label"] is None
+
+
+def test_without_a_text_it_reads_the_validation_text_of_the_run(smoke_run: Path, run: RunCommand) -> None:
+    """And never stdin, although that is no terminal here."""
+    outcome = run("heads", "--json", stdin=b"never read")
+    found = json.loads(outcome.out)
+    (measured,) = json.loads(run("eval", "--json").out)["runs"]
+    assert (found["text"], found["tokens"]) == ("python-docs", min(measured["num_tokens"], 16_384))
+    fewer = reported(run, "--max-tokens", "320")
+    assert (fewer["text"], fewer["tokens"]) == ("python-docs", 320)
+    assert reported(run, "--max-tokens", "5")["tokens"] == 5  # one window, shorter than the context
+    assert fewer["heads"][0]["self"] != found["heads"][0]["self"]
+
+
+def test_another_text_is_read_in_windows(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The value of 今天 is fine. " * 40)
+    found = reported(run, "--data", tmp_path / "a.txt", "--data", tmp_path / "a.txt")
+    assert found["text"] == [str(tmp_path / "a.txt")] * 2
+    assert found["tokens"] > 500
+    assert reported(run, "--data", tmp_path / "a.txt", "--layers", "1", "--heads", "0")["heads"][0]["layer"] == 1
+
+
+@pytest.fixture(params=["grouped_query", "latent", "imported"])
+def other_form(request: pytest.FixtureRequest, smoke_run: Path, run: RunCommand, tmp_path: Path) -> Path:
+    """A run with another form of attention, or of a model that was imported."""
+    path = tmp_path / request.param
+    if request.param == "imported":
+        assert run("export", "--run", smoke_run, "--out", tmp_path / "hf", "--quiet").code == 0
+        assert run("import", tmp_path / "hf", "--out", path, "--quiet").code == 0
+    else:
+        flags = ["--set", f"model.attention={request.param}", "--max-steps", "1", "--out", path, "--quiet"]
+        assert run("train", "--config", "smoke", *flags).code == 0
+    return path
+
+
+def test_every_form_of_attention_has_a_report(other_form: Path, run: RunCommand) -> None:
+    flags = ["--run", other_form, "--prompt", PROMPT, "--ablate", "zero", "--query", "-1", "--dtype", "float32"]
+    found = reported(run, *flags)
+    assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    loaded = gpt_cli.load(other_form)
+    ids = loaded.tokenizer.encode(PROMPT)
+    weights = loaded.model.attention_weights(torch.tensor([ids]))[:, 0]
+    for row in found["heads"]:
+        own = weights[row["layer"], row["head"]].diagonal()[1:].mean()
+        assert row["self"] == pytest.approx(float(own), abs=1e-6)
+        model = gpt_cli.load(other_form).model
+        remove_heads(model, [(row["layer"], row["head"])])
+        without = np.concatenate([*surprisals(model, np.array(ids), stride=model.config.context_length)]).mean()
+        assert row["loss_change"] == pytest.approx(without - found["loss"], abs=1e-5)
+        assert len(row["raises"]) == 5
+
+
+def test_a_removed_head_changes_the_loss_by_what_eval_measures(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    """Of a checkpoint without the head, on the whole validation text."""
+    stored = read_checkpoint(smoke_run / "checkpoints" / "best.safetensors")
+    model = stored.build_model()
+    remove_heads(model, [(1, 0)])
+    save_checkpoint(tmp_path / "without.safetensors", replace(stored, weights=model.state_dict()))
+    runs = ("--run", smoke_run, "--run", tmp_path / "without.safetensors")
+    whole, without = json.loads(run("eval", *runs, "--json", "--dtype", "float32").out)["runs"]
+    found = reported(run, "--max-tokens", "1000000", "--dtype", "float32", "--ablate", "zero")
+    assert found["tokens"] == whole["num_tokens"]
+    assert found["loss"] == pytest.approx(whole["loss"], abs=1e-5)
+    assert found["heads"][2]["loss_change"] == pytest.approx(without["loss"] - whole["loss"], abs=1e-5)
+    assert 0 < found["heads"][2]["loss_change_error"] < 0.01
+
+
+def test_the_three_ways_of_removing_differ(smoke_run: Path, run: RunCommand) -> None:
+    zero, mean, layer = (reported(run, "--max-tokens", "640", "--ablate", how) for how in ("zero", "mean", "layer"))
+    for row, of_mean in zip(zero["heads"], mean["heads"], strict=True):
+        assert row["loss_change"] != of_mean["loss_change"]
+    assert [[*row] for row in layer["layers"]] == [["layer", "loss_change", "loss_change_error"]] * 2
+    assert [row["layer"] for row in layer["layers"]] == [0, 1]
+    assert "loss_change" not in layer["heads"][0]
+    assert "layers" not in zero
+
+
+def test_a_prompt_is_one_window_so_its_changes_have_no_error(smoke_run: Path, run: RunCommand) -> None:
+    for row in reported(run, "--prompt", PROMPT, "--ablate", "mean")["heads"]:
+        assert isinstance(row["loss_change"], float)
+        assert row["loss_change_error"] is None
+
+
+@pytest.mark.parametrize("query", [3, -1])
+def test_at_a_token_each_head_names_what_it_raises_and_lowers_most(
+    smoke_run: Path, run: RunCommand, query: int
+) -> None:
+    found = reported(run, "--prompt", PROMPT, "--query", str(query), "--sort", "entropy")
+    loaded = gpt_cli.load(smoke_run)
+    ids, tokenizer = loaded.tokenizer.encode(PROMPT), loaded.tokenizer
+    position = query % len(ids)
+    assert found["query"] == {"position": position, "token": tokenizer.token_text(ids[position])}
+    terms = attribute(loaded.model, ids, position)
+    for row in found["heads"]:
+        logits = terms.logits[terms.names.index(f"L{row['layer']} H{row['head']}")]
+        logits = (logits - logits.mean()).detach()
+        for key, expected in (("raises", logits.topk(5)), ("lowers", logits.topk(5, largest=False))):
+            assert [entry["logit"] for entry in row[key]] == pytest.approx(expected.values.tolist(), abs=1e-5)
+            assert row[key][0]["id"] == int(expected.indices[0])
+            assert [entry["token"] for entry in row[key]] == [tokenizer.token_text(e["id"]) for e in row[key]]
+
+
+def test_rows_are_in_the_order_that_sort_names(smoke_run: Path, run: RunCommand) -> None:
+    for column in COLUMNS:
+        numbers = [row[column] for row in reported(run, "--prompt", PROMPT, "--sort", column)["heads"]]
+        assert numbers == sorted(numbers, reverse=True)
+    changes = reported(run, "--prompt", PROMPT, "--ablate", "zero", "--sort", "loss_change")["heads"]
+    assert [row["loss_change"] for row in changes] == sorted((row["loss_change"] for row in changes), reverse=True)
+
+
+def test_the_terminal_shows_the_table_and_says_what_was_read(smoke_run: Path, run: RunCommand) -> None:
+    flags = ["--prompt", PROMPT, "--ablate", "layer", "--query", "-1", "--sort", "self"]
+    found, outcome = reported(run, *flags), run("heads", *flags)
+    assert outcome.out == f"{in_tables(found, 80)}\n"
+    lines = outcome.err.splitlines()
+    assert lines[0] == f"{found['tokens']} tokens of the prompt, step 20"
+    assert lines[3].startswith(f"loss change: rise above {found['loss']:.4f} nats/token without it")
+
+
+def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    flags = ["--prompt", PROMPT, "--query", "2"]
+    found = reported(run, *flags)
+    outcome = run("heads", *flags, "--out", tmp_path / "a.JSON")
+    assert (outcome.out, outcome.err.splitlines()[-1]) == ("", f"wrote {tmp_path / 'a.JSON'}: 4 heads")
+    assert json.loads((tmp_path / "a.JSON").read_text()) == found
+    assert reported(run, *flags, "--out", tmp_path / "a.csv") == found
+    with open(tmp_path / "a.csv", encoding="utf-8", newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert [*lines[0]][:10] == ["layer", "head", *COLUMNS, "label"]
+    for line, row in zip(lines, found["heads"], strict=True):
+        assert float(line["entropy"]) == row["entropy"]
+        assert line["raises_1_token"].removeprefix("'") == row["raises"][0]["token"]
+        assert int(line["lowers_5_id"]) == row["lowers"][4]["id"]
+
+
+def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "今天.txt").write_text("The value of it. " * 30)
+    outcome = run("heads", "--data", tmp_path / "今天.txt", "--ablate", "zero", "--out", tmp_path / "a.png")
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("heads", "--prompt", "a b c d " * 20)
+    assert outcome.code == 3
+    assert outcome.err.endswith("but this model sees 32\nhint: --truncate keeps the last ones\n")
+    assert reported(run, "--prompt", "a b c d " * 20, "--truncate")["tokens"] == 32
+
+
+@pytest.mark.parametrize(("prompt", "query"), [("The value", 2), ("The value", -3)])
+def test_a_query_beyond_the_prompt_is_refused(smoke_run: Path, run: RunCommand, prompt: str, query: int) -> None:
+    outcome = run("heads", "--prompt", prompt, "--query", str(query))
+    sentence = f"--query: this prompt has tokens 0 to 1, so {query} is out of range"
+    assert (outcome.code, outcome.err) == (2, f"error: {sentence}\nhint: --query -1 is the last token\n")
+
+
+def test_too_little_text_is_refused(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    for prompt in ("", "a"):
+        outcome = run("heads", "--prompt", prompt)
+        sentence = "prompt: it has 1 token, which can only look at itself; use at least 2"
+        assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
+    (tmp_path / "two.txt").write_text("The value")
+    outcome = run("heads", "--data", tmp_path / "two.txt")
+    assert (outcome.code, outcome.err) == (3, "error: --data: the text has 2 tokens; use at least 3\n")
+
+
+def test_a_text_without_repeats_has_no_score_for_them(smoke_run: Path, run: RunCommand) -> None:
+    (first, *_) = reported(run, "--prompt", "The value of")["heads"]
+    assert first["duplicate_token"] is None
+    assert " - " in run("heads", "--prompt", "The value of").out.splitlines()[1]
+
+
+def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 24 * 32**2)
+    outcome = run("heads")
+    assert outcome.code == 5
+    assert outcome.err.splitlines()[-2:] == [
+        "error: heads: 2 heads on 32 tokens take about 49.2 kB of memory, and 24.6 kB are free",
+        "hint: --heads 0",
+    ]
+    assert run("heads", "--heads", "0").code == 0
+    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 1)
+    assert run("heads").err.endswith("hint: use a shorter --prompt, or fewer --max-tokens\n")
+
+
+def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 24 * 32**2)
+    lines = run("heads", "--heads", "0", "--ablate", "zero").err.splitlines()
+    assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "the losses need all heads of a layer"
+    assert lines[-1] == "hint: use a shorter --prompt, or fewer --max-tokens"
+    lines = run("heads", "--prompt", "ab").err.splitlines()
+    assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "induction has a text of its own"
+
+
+def test_weights_that_are_not_finite_are_refused(copied: Path, run: RunCommand) -> None:
+    overflow(copied / "checkpoints" / "best.safetensors")
+    outcome = run("heads")
+    assert (outcome.code, outcome.out) == (4, "")
+    assert "its weights give attention weights that are not finite" in outcome.err
+
+
+def test_a_changed_text_is_reported_in_a_warning(here: Path, run: RunCommand) -> None:
+    Path("a.txt").write_text("a is a and no other letter.\n" * 60)
+    flags = ["--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/a", "--quiet"]
+    assert run("train", "--config", "smoke", "--data", "a.txt", *flags).code == 0
+    Path("a.txt").write_text("All of it is new.\n" * 60)
+    outcome = run("heads", "--quiet")
+    assert (outcome.code, outcome.err) == (
+        0,
+        "warning: runs/a: a.txt has changed since this run was trained on it\n",
+    )
+
+
+def test_long_work_off_a_terminal_prints_lines(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
+    lines = run("heads", "--ablate", "mean").err.splitlines()
+    for work in ("scoring heads", "removing heads"):
+        assert any(line.startswith(f"{work}: ") and " tokens" in line for line in lines)
+
+
+PROMPT_FLAGS = ["--prompt", "The value"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "hint"),
+    [
+        (
+            [*PROMPT_FLAGS, "--data", "a.txt"],
+            "--data: it does not go with a prompt, which is the whole text; leave one of them out",
+            None,
+        ),
+        (
+            [*PROMPT_FLAGS, "--max-tokens", "9"],
+            "--max-tokens: it does not go with a prompt, which is the whole text; leave one of them out",
+            None,
+        ),
+        (["--max-tokens", "0"], '--max-tokens: "0" is not allowed; use a whole number from 2', None),
+        (["--query", "0"], "--query: it is about a prompt, so it needs one", "--prompt 'The value of'"),
+        (["--truncate"], "--truncate: it is about a prompt, so it needs one", "--prompt 'The value of'"),
+        (
+            [*PROMPT_FLAGS, "--query", "last"],
+            '--query: "last" is not allowed; use a whole number from -65536 to 65,535',
+            None,
+        ),
+        (["--ablate", "heads"], '--ablate: "heads" is not allowed; use zero | mean | layer', None),
+        (["--dtype", "bfloat16"], "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
+        (
+            ["--sort", "loss_change"],
+            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
+            "--ablate zero",
+        ),
+        (
+            ["--sort", "loss_change", "--ablate", "layer"],
+            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
+            "--ablate zero",
+        ),
+        (
+            ["--sort", "name"],
+            '--sort: "name" is not allowed; use entropy | mean_distance | first_token | previous_token | self | '
+            "duplicate_token | induction | loss_change",
+            None,
+        ),
+        (
+            ["--out", "heads.html"],
+            '--out: "heads.html" ends in none of .json, .csv, .png',
+            "gpt attn-dump --out attention.html",
+        ),
+        (["--out", "heads.svg"], '--out: "heads.svg" ends in none of .json, .csv, .png', None),
+        (["--out", "-"], '--out: "-" ends in none of .json, .csv, .png', "--json prints JSON to stdout"),
+        (
+            [*PROMPT_FLAGS, "--query", "0", "--out", "heads.png"],
+            "--query: a .png file shows no tokens; use .json or .csv",
+            "--out heads.csv",
+        ),
+        (["--layers", "2"], '--layers: this model has layers 0 to 1, so "2" is out of range', None),
+        (["--heads", "0-2"], '--heads: this model has heads 0 to 1, so "0-2" is out of range', None),
+        (
+            ["--over-training", "--ablate", "zero"],
+            "--ablate: it does not go with --over-training, which reads what a training has kept; "
+            "leave one of them out",
+            None,
+        ),
+        (
+            ["--over-training", *PROMPT_FLAGS],
+            "--prompt: it does not go with --over-training, which reads what a training has kept; "
+            "leave one of them out",
+            None,
+        ),
+        (
+            ["--over-training", "--sort", "loss_change"],
+            "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
+            None,
+        ),
+        (
+            ["--over-training", "--out", "heads.html"],
+            '--out: "heads.html" ends in none of .json, .csv, .png',
+            "gpt attn-dump --over-training --out film.html",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused_before_torch_is_loaded(
+    smoke_run: Path, flags: list[str], error: str, hint: str | None
+) -> None:
+    done = without_torch("heads", *flags)
+    expected = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_the_files_of_a_run_are_never_written_over(copied: Path) -> None:
+    Path("heads.csv").symlink_to(copied / "checkpoints" / "best.safetensors")
+    done = without_torch("heads", "--out", "heads.csv")
+    sentence = '"heads.csv" is a checkpoint, which gpt never overwrites'
+    assert (done.returncode, done.stderr) == (2, f"error: --out: {sentence}\nhint: name another file\n")

@@ -1,0 +1,80 @@
+"""Scores of heads whose pattern is built by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.helpers import sharp_model
+
+from gpt_cli.inspecting.heads import scores
+from gpt_cli.inspecting.heads.scores import PATTERNS, induction_of, induction_scores, pattern_sums, repeated_tokens
+
+
+def scores_of(weights: torch.Tensor, ids: list[int]) -> dict[str, float]:
+    """The means of one head [T, T] on one text."""
+    sums, counts = pattern_sums(weights[None, None].float(), torch.tensor([ids]))
+    return dict(zip(PATTERNS, (sums[:, 0] / counts).tolist(), strict=True))
+
+
+def test_a_head_that_looks_at_the_token_before() -> None:
+    weights = torch.eye(4).roll(-1, 1).tril()
+    weights[1:] = torch.eye(4)[:3]
+    weights[0, 0] = 1
+    found = scores_of(weights, [7, 8, 9, 7])
+    # of the queries 1, 2 and 3, the token before the first one is also the first token
+    assert found == pytest.approx(
+        {
+            "entropy": 0,
+            "mean_distance": 1,
+            "first_token": 1 / 3,
+            "previous_token": 1,
+            "self": 0,
+            "duplicate_token": 0,
+        }
+    )
+
+
+def test_a_head_that_looks_everywhere_evenly() -> None:
+    weights = torch.ones(3, 3).tril() / torch.arange(1, 4)[:, None]
+    found = scores_of(weights, [5, 5, 5])
+    assert found["entropy"] == pytest.approx((math.log(2) + math.log(3)) / 2)
+    assert found["mean_distance"] == pytest.approx((1 / 2 + 3 / 3) / 2)
+    assert found["first_token"] == found["self"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert found["duplicate_token"] == pytest.approx((1 / 2 + 2 / 3) / 2)  # keys 0; keys 0 and 1
+
+
+def test_only_queries_with_an_earlier_equal_token_count_for_duplicates() -> None:
+    weights = torch.eye(4)
+    weights[3] = torch.tensor([0.75, 0, 0, 0.25])
+    assert scores_of(weights, [1, 2, 3, 1])["duplicate_token"] == pytest.approx(0.75)
+    assert math.isnan(scores_of(weights, [1, 2, 3, 4])["duplicate_token"])
+
+
+def test_an_induction_head_looks_at_the_token_after_the_same_one() -> None:
+    weights = torch.eye(6)
+    for query in (3, 4, 5):  # a b c a b c: the second a looks at the first b
+        weights[query] = torch.eye(6)[query - 2]
+    assert induction_of(weights[None, None]).tolist() == [1]
+    assert induction_of(torch.eye(6)[None, None]).tolist() == [0]
+
+
+def test_induction_is_measured_on_as_many_sequences_at_once_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = sharp_model(31)  # of 2 heads and context_length 16
+    sizes: list[int] = []
+    model.blocks[0].norm_1.register_forward_hook(lambda *call: sizes.append(len(call[1][0])))
+    expected = induction_scores(model, end_of_text=30)
+    monkeypatch.setattr(scores, "WEIGHTS_AT_ONCE", 3 * 2 * 16**2)
+    np.testing.assert_allclose(induction_scores(model, end_of_text=30), expected, rtol=1e-12)
+    assert sizes == [8, 3, 3, 2]
+
+
+def test_repeated_tokens_are_different_within_each_half_and_never_end_a_text() -> None:
+    ids = repeated_tokens(vocab_size=50, context_length=33, end_of_text=7).numpy()
+    assert ids.shape == (8, 32)
+    assert np.array_equal(ids[:, :16], ids[:, 16:])
+    assert all(len(set(row)) == 16 for row in ids)
+    assert 7 not in ids
+    assert repeated_tokens(vocab_size=5, context_length=64, end_of_text=4).shape == (8, 8)
