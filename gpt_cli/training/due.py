@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpt_cli.checkpoints.checkpoint import Progress
-from gpt_cli.config import TrainConfig
+from gpt_cli.config import Config, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,14 @@ def due(progress: Progress, settings: TrainConfig) -> Due:
         save=last or every(settings.save_every),
         last=last,
     )
+
+
+def snapshot_due(progress: Progress, config: Config) -> bool:
+    """Whether to keep a snapshot of attention: after the first step, each period, and the last step."""
+    step, inspect = progress.step, config.inspect
+    if inspect.prompt is None or not step:
+        return False
+    return step == 1 or step % inspect.every == 0 or due(progress, config.train).last
 
 
 def is_finished(progress: Progress, settings: TrainConfig) -> bool:

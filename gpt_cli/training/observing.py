@@ -1,4 +1,4 @@
-"""What is due after a step besides saving: evaluation, a line of metrics, a sample.
+"""What is due after a step besides saving: evaluation, a line of metrics, a sample, a snapshot.
 
 Everything is computed first and written afterwards, so that a stop in between leaves nothing half done.
 """
@@ -14,16 +14,18 @@ from typing import Any
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import CheckpointError
 from gpt_cli.files import append
+from gpt_cli.inspecting.snapshots import snapshot_bytes
 from gpt_cli.machine.devices import product_dtype
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.scoring import Score
-from gpt_cli.training.due import due
+from gpt_cli.training.due import due, snapshot_due
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
 from gpt_cli.training.run import Run
+from gpt_cli.training.snapshots import take_snapshot
 from gpt_cli.training.step import Diverged, read_outcomes
 from gpt_cli.training.stopping import Watch
 
@@ -61,8 +63,9 @@ def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
     settings, step = run.config.train, run.progress.step
     found: Score | None = None
     sampled: list[Sampled] = []
+    snapshots: list[bytes] = []
     at_first = due(run.progress, settings)
-    if at_first.log or at_first.sample:
+    if at_first.log or at_first.sample or snapshot_due(run.progress, run.config):
         read_outcomes(run.state)
     progress = replace(run.progress, observed_step=step)
     if due(progress, settings).evaluate:  # asked again: the wait may have taken the rest of max_time
@@ -75,9 +78,18 @@ def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
             evaluated_step=step,
         )
     now = due(progress, settings)
-    if now.sample:
+    keeps_snapshot = snapshot_due(progress, run.config)
+    if now.sample or keeps_snapshot:
         whole = run.state.layout.whole_model()
-        run.ranks.on_first(lambda: sampled.append(_sample(run, whole, watch.alone)))
+
+        def look() -> None:
+            assert whole is not None, "the first rank has it"
+            if now.sample:
+                sampled.append(_sample(run, whole, watch.alone))
+            if keeps_snapshot:
+                snapshots.append(snapshot_bytes(take_snapshot(run, whole)))
+
+        run.ranks.on_first(look)
 
     run.state.progress = progress
     stepped = _stepped(run, pace, now.log)
@@ -89,6 +101,8 @@ def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
             append(run.directory.metrics, _metrics_line(run, stepped, found))
         for sample in sampled:
             run.directory.add_sample(step, sample.prompt + sample.text)
+        for snapshot in snapshots:
+            run.directory.add_snapshot(step, snapshot)
         if best is not None:
             save_checkpoint(run.directory.best, best)
 
@@ -128,9 +142,8 @@ def _evaluate(run: Run, watch: Watch) -> Score:
     return found
 
 
-def _sample(run: Run, model: GPT | None, watch: Callable[..., object]) -> Sampled:
+def _sample(run: Run, model: GPT, watch: Callable[..., object]) -> Sampled:
     """Continue the beginning of the validation text."""
-    assert model is not None, "the first rank has it"
     tokenizer, settings = run.tokenizer, run.config.train
     prompt = run.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
     try:

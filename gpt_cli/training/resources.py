@@ -8,7 +8,9 @@ from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted
 from gpt_cli.model.costs import RankCosts, rank_costs
 from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.training.advising.before import narrower
 from gpt_cli.training.run import Run
+from gpt_cli.training.snapshots import snapshot_size
 
 
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
@@ -47,8 +49,8 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> No
     if settings.device != "cpu" or free is None:
         return
 
-    def needs(num_sequences: int) -> int:
-        costs = _costs(config, 1, num_sequences, ranks)
+    def needs(num_sequences: int, width: int = config.model.d_model) -> int:
+        costs = _costs(config.changed(model={"d_model": width}), 1, num_sequences, ranks)
         asked = "replicate" if ranks.size == 1 else settings.parallel
         least = min(found.bytes_held for layout, found in costs.items() if asked in (layout, "auto"))
         # the estimate is a tenth above what was measured
@@ -57,15 +59,20 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> No
     at_once = settings.sequences_at_once
     if (needed := needs(at_once)) <= free:
         return
-    shared = [n for n in range(1, at_once) if settings.batch_size % (n * ranks.size) == 0]
-    fitting = [n for n in shared if needs(n) <= free]
-    fits = f"--set train.micro_batch_size={fitting[-1]}" if fitting else ""
+    shared = [n for n in range(1, at_once + 1) if settings.batch_size % (n * ranks.size) == 0]
+    hint = "lower model.d_model, model.num_blocks or model.context_length"
+    for width in (config.model.d_model, *narrower(config.model)):
+        if fitting := [n for n in shared if needs(n, width) <= free]:
+            flags = [] if width == config.model.d_model else [f"--set model.d_model={width}"]
+            flags += [] if fitting[-1] == at_once else [f"--set train.micro_batch_size={fitting[-1]}"]
+            hint = " ".join(flags)
+            break
     raise EnvironmentFailure(
         "memory",
         f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB"
         f"{f' in {ranks.local_size} processes' if ranks.local_size > 1 else ''}, "
         f"and {free / 1e6:,.0f} MB are free",
-        hint=fits or "lower model.d_model, model.num_blocks or model.context_length",
+        hint=hint,
     )
 
 
@@ -82,12 +89,14 @@ def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) ->
 
 
 def require_space(run: Run) -> None:
-    """Raise EnvironmentFailure where the disk cannot hold the checkpoints of a run."""
+    """Raise EnvironmentFailure where the disk cannot hold the checkpoints and the snapshots of a run."""
     settings = run.config.train
     weights = 4 * run.state.num_parameters
     num_kept = len(run.directory.steps()) if run.progress.step else 0
+    snapshots = 0
     at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed
     if settings.max_time is None:
         num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
         at_once = min(num_kept + num_saves, at_once)
-    run.directory.require_space(3 * weights, weights, at_once)
+        snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
+    run.directory.require_space(3 * weights, weights, at_once, snapshots)

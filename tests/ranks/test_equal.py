@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,13 @@ from support.faults import RESUME, START, fingerprint, new_folder, some_of, stra
 from support.forks import Servers
 from support.processes import EIGHT, FORMS, drop_later, trained
 
+from gpt_cli.checkpoints.run_files import RunFiles
+
 # six lanes have two branches of three, so two processes at most
-CASES = {"six lanes": ("train.batch_size=12", "train.micro_batch_size=2"), **FORMS}
+CASES = {
+    "six lanes": ("train.batch_size=12", "train.micro_batch_size=2"),
+    **FORMS,
+}
 
 
 @pytest.mark.parametrize("case", some_of(list(CASES)))
@@ -30,6 +36,14 @@ def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_pa
         assert fingerprint(tmp_path / "run/run") == alone, processes
 
 
+@pytest.mark.parametrize("parallel", ["replicate", "shard"])
+def test_many_processes_leave_the_snapshots_of_one(servers: Servers, tmp_path: Path, parallel: str) -> None:
+    settings = ("inspect.prompt=4 squared", "inspect.every=5", f"train.parallel={parallel}")
+    alone = trained(servers, tmp_path / "1", 1, *settings)
+    assert trained(servers, tmp_path / "2", 2, *settings) == alone
+    assert len(RunFiles(tmp_path / "2/run").snapshots()) == 4
+
+
 def test_processes_that_end_by_the_clock_end_together(servers: Servers, tmp_path: Path) -> None:
     """Each has a clock of its own, and that of the first decides."""
     folder = new_folder(tmp_path / "run", *EIGHT, "train.max_time=2")
@@ -47,3 +61,12 @@ def test_processes_read_their_windows_from_the_disk(servers: Servers, tmp_path: 
     assert len(list((folder / "cache").rglob("part-*.safetensors"))) == 2  # training and validation
     alone, _ = trained(servers, tmp_path / "in memory", 1)
     assert fingerprint(folder / "run") == alone
+
+
+def test_a_divergence_of_many_processes_is_recorded(servers: Servers, tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "run", *EIGHT, "train.learning_rate=100", "train.gradient_clip=null")
+    ended = servers.gpt(folder, *START, processes=2)
+    assert ended.code == 6, ended.err
+    outcome = json.loads((folder / "run" / "outcome.json").read_text())
+    assert outcome["stopped_by"] == "diverged"
+    assert f"error: step {outcome['step']}: " in ended.err

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gpt_cli.checkpoints.checkpoint import Progress
-from gpt_cli.config import TrainConfig
-from gpt_cli.training.due import Due, due, ended_by, is_finished
+from gpt_cli.config import Config, InspectConfig, TrainConfig
+from gpt_cli.training.due import Due, due, ended_by, is_finished, snapshot_due
 
 START = Progress.at_the_start(1, "", {})
 BY_STEP = TrainConfig(
@@ -70,3 +70,11 @@ def test_the_reason_for_the_end_is_named() -> None:
     assert ended_by(at(100), BY_STEP) == "steps"
     assert ended_by(at(31), BY_CLOCK) == "time"
     assert ended_by(at(9), BY_STEP) == "patience"
+
+
+@pytest.mark.parametrize("settings", [BY_STEP, BY_CLOCK.changed(max_time=100.5)], ids=["steps", "clock"])
+def test_snapshots_are_due_after_the_first_step_each_period_and_the_last(settings: TrainConfig) -> None:
+    config = Config(train=settings, inspect=InspectConfig(prompt="a b", every=30))
+    steps = [step for step in range(101) if snapshot_due(at(step, evaluated_step=step), config)]
+    assert steps == [1, 30, 60, 90, 100]
+    assert not any(snapshot_due(at(step), Config(train=settings)) for step in range(101))
