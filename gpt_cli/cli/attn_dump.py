@@ -73,6 +73,13 @@ def attn_dump(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Keep the last tokens of a prompt that is too long.")
     ] = False,
+    over_training: Annotated[
+        bool,
+        typer.Option(
+            "--over-training",
+            help="Write a film of the steps that gpt train --watch has kept, as a page: --out film.html.",
+        ),
+    ] = False,
     device: options.Device = None,
     json: options.Json = False,
     quiet: options.Quiet = False,

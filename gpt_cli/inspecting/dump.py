@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from gpt_cli.errors import UsageError, shown
+from gpt_cli.inspecting.heads.attribution import Writes
+from gpt_cli.inspecting.heads.columns import HeadScores
 from gpt_cli.model import GPT
 from gpt_cli.model.finite import require_finite
 from gpt_cli.text.tokenizer import Tokenizer
@@ -47,6 +49,10 @@ class AttentionDump:
     stages: Mapping[str, np.ndarray]
     chances: tuple[Chance, ...] = ()
     origin: Origin | None = None
+    # for a page, of the same layers and heads: their scores, what they write, and the texts of the tokens in that
+    scores: HeadScores | None = None
+    writes: Writes | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def weights(self) -> np.ndarray:

@@ -13,9 +13,10 @@ import numpy as np
 import safetensors.numpy
 
 from gpt_cli.files import write_durably
+from gpt_cli.inspecting.attention_page import attention_page
+from gpt_cli.inspecting.cells import inert
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.formats import PICTURES, format_of
-from gpt_cli.inspecting.page import build_page
 
 
 def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
@@ -65,15 +66,15 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump) -> bytes:
-    """One line for each weight on or below the diagonal."""
-    text = io.StringIO()
+    """One line for each weight on or below the diagonal; tokens are `inert`."""
+    text, tokens = io.StringIO(), [inert(token) for token in dump.tokens]
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     text.write("layer,head,query,key,query_token,key_token,weight\n")
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
         for head, of_head in zip(dump.heads, of_layer, strict=True):
             for query, row in enumerate(of_head):
                 for key, weight in enumerate(row[: query + 1].astype(str).astype(float)):
-                    writer.writerow([layer, head, query, key, dump.tokens[query], dump.tokens[key], weight])
+                    writer.writerow([layer, head, query, key, tokens[query], tokens[key], weight])
     return text.getvalue().encode()
 
 
@@ -82,5 +83,5 @@ _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
     ".safetensors": _safetensors,
     ".json": _json,
     ".csv": _csv,
-    ".html": build_page,
+    ".html": attention_page,
 }

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from gpt_cli.errors import UsageError, shown
 
+_MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
+_WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
 _MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png
 
 
@@ -48,6 +50,17 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
         raise UsageError("--stage", wrong)
     if file_dtype != "float32" and ending not in _WITH_HALVES:
         raise UsageError("--file-dtype", f"a {ending} file has no {file_dtype}; use {' or '.join(_WITH_HALVES)}")
+
+
+def num_written(num_heads: int, num_tokens: int) -> int:
+    """How many tokens a page shows that a head raises at a position, and as many that it lowers; 0 for long texts."""
+    return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
+
+
+def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
+    """About what memory and what disk one head's share of these takes."""
+    count = 2 * num_written(num_heads, num_tokens) * num_tokens
+    return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int) -> tuple[int, int]:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from support.helpers import RunCommand, without_torch
+from support.pages import content_of, unpacked
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -257,3 +259,30 @@ def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, r
         assert (outcome.code, outcome.out) == (4, ""), words
         assert "finite" in outcome.err
     assert not Path("a.npz").exists()
+
+
+def test_a_page_has_the_scores_of_its_heads_and_what_they_write(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    words = ["attn-dump", "--prompt", "The value of", "--layers", "1"]
+    assert run(*words, "--out", tmp_path / "a.html").code == 0
+    content = content_of((tmp_path / "a.html").read_bytes())
+    loaded = gpt_cli.load(smoke_run)
+    ids = loaded.tokenizer.encode("The value of")
+    scores = score_heads(loaded.model, [torch.tensor([ids])], end_of_text=loaded.tokenizer.end_of_text, layers=[1])
+    numbers = unpacked(content["scores"]["numbers"], "<f4").reshape(2, len(COLUMNS))
+    np.testing.assert_allclose(numbers, [list(scores.of(0, head).values()) for head in range(2)], rtol=1e-5)
+    assert content["writes"]["top"] == 5
+    assert len(unpacked(content["writes"]["tokens"], "<u4")) == 2 * 2 * len(ids) * 5
+
+
+def test_a_page_counts_what_its_scores_take(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["attn-dump", "--prompt", "The value of", "--out"]
+    # scores and weights of both heads on 8 sequences of 32 random tokens, 24 bytes each
+    monkeypatch.setattr("gpt_cli.cli.work.attention.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
+    assert run(*words, tmp_path / "a.npz").code == 0
+    refused = run(*words, tmp_path / "a.html")
+    assert refused.code == 5
+    assert "4 heads on 3 tokens take about" in refused.err

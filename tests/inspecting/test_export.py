@@ -76,6 +76,13 @@ def test_a_carriage_return_in_a_token_breaks_no_row(tmp_path: Path) -> None:
     assert rows[-1][4] == "\r\n"
 
 
+def test_a_token_that_is_a_formula_is_no_formula_in_csv(tmp_path: Path) -> None:
+    write_dump(tmp_path / "a.csv", replace(PLAIN, tokens=("=1+1", "=", "b")))
+    with open(tmp_path / "a.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[2][4:6] == ["=", "'=1+1"]
+
+
 def test_outputs_of_heads_and_numbers_of_heads_have_names_of_their_own(tmp_path: Path) -> None:
     outputs = np.full((2, 1, 3, 4), 9, np.float32)
     write_dump(

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.inspecting.dump import AttentionDump, Chance, Origin
+from gpt_cli.inspecting.heads.attribution import Writes
+from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.inspecting.snapshots import Snapshot
 
 
 def dump_of(
@@ -28,6 +31,26 @@ def dump_of(
     )
 
 
+def scores_of(layers: int, heads: int) -> HeadScores:
+    """Scores that differ everywhere. The last head is an induction head, the first had no token equal to another."""
+    numbers = np.random.default_rng(1).uniform(0, 0.35, (len(COLUMNS), layers, heads))
+    columns: dict[str, np.ndarray] = dict(zip(COLUMNS, numbers, strict=True))
+    columns["entropy"] *= 10
+    columns["induction"][-1, -1] = 0.75
+    columns["previous_token"][0, 1:2] = 0.625
+    columns["duplicate_token"][0, 0] = np.nan
+    return HeadScores(tuple(range(layers)), tuple(range(heads)), columns)
+
+
+def writes_of(layers: int, heads: int, count: int, num_texts: int, top: int = 3) -> Writes:
+    """Ids below `num_texts`, and logits that fall from 8 at most, then rise from -8 at least."""
+    draws = np.random.default_rng(2)
+    shape = (layers, heads, count, top)
+    raised, lowered = (draws.integers(0, num_texts, shape) for _ in range(2))
+    by = -np.sort(-draws.uniform(0, 8, (2, *shape)))
+    return Writes(raised, by[0].astype(np.float32), lowered, -by[1].astype(np.float32))
+
+
 def random_weights(layers: int, heads: int, count: int) -> np.ndarray:
     """Softmax of normal numbers three wide: sharp and flat rows, hard to compress."""
     scores = np.random.default_rng(0).normal(scale=3, size=(layers, heads, count, count))
@@ -41,10 +64,36 @@ def content_of(page: bytes) -> dict[str, Any]:
     return json.loads(found[1])
 
 
+def unpacked(text: str, dtype: str) -> np.ndarray:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
+
+
 def restored(page: bytes) -> np.ndarray:
     """The weights of a page, [layers, heads, T (T + 1) / 2]."""
     content = content_of(page)
-    numbers = np.frombuffer(
-        zlib.decompress(base64.b64decode(content["weights"])), "<u2" if content["levels"] > 255 else "u1"
-    )
+    numbers = unpacked(content["weights"], "<u2" if content["levels"] > 255 else "u1")
     return (numbers / content["levels"]).reshape(len(content["layers"]), len(content["heads"]), -1) ** 2
+
+
+def snapshots_of(num_frames: int, layers: int, heads: int, tokens: list[str]) -> list[Snapshot]:
+    """Snapshots at steps 1, 10, 20, ...: the last head of the last layer turns to the previous token, others wander."""
+    count = len(tokens)
+    even = np.tri(count, dtype=np.float32) / np.arange(1, count + 1, dtype=np.float32)[:, None]
+    previous = np.eye(count, k=-1, dtype=np.float32)
+    previous[0, 0] = 1
+    random = random_weights(layers, heads, count)
+    found = []
+    for frame in range(num_frames):
+        share = frame / max(1, num_frames - 1)
+        weights = (1 - share) * even + share * random
+        weights[-1, -1] = (1 - share) * even + share * previous
+        numbers = np.linspace(0.0013, 0.1507, layers * heads).reshape(layers, heads) * (1 + share)
+        columns = {name: numbers + place / 100 for place, name in enumerate(COLUMNS)}
+        columns["previous_token"] = weights.diagonal(-1, 2, 3).mean(-1)
+        columns["duplicate_token"] = np.full((layers, heads), np.nan)
+        scores = HeadScores(tuple(range(layers)), tuple(range(heads)), columns)
+        step = max(1, 10 * frame)
+        found.append(
+            Snapshot(step, 4 - 2 * share, " ".join(tokens), tuple(range(count)), tuple(tokens), weights, scores)
+        )
+    return found

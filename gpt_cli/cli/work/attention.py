@@ -10,15 +10,16 @@ from rich.console import Console as RichConsole
 
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.amounts import size
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
-from gpt_cli.errors import EnvironmentFailure, counted, shown
+from gpt_cli.errors import counted, shown
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.export import as_bytes, write_dump
-from gpt_cli.inspecting.formats import writing_bytes
+from gpt_cli.inspecting.formats import writing_bytes, written_bytes
+from gpt_cli.inspecting.heads.on_page import bytes_of_heads, with_heads
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
 from gpt_cli.machine.devices import choose_device
@@ -62,6 +63,8 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
             num_generated=len(added),
             origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
         )
+        if wanted.ending == ".html":
+            dump = with_heads(dump, model, loaded.tokenizer, console.notice)
     generated = [
         {"text": text, "probability": chance.probability, "rank": chance.rank}
         for text, chance in zip(dump.tokens[len(ids) :], dump.chances, strict=True)
@@ -106,20 +109,25 @@ def _require_room(
     num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
     numbers = count_numbers(wanted.stages, num_tokens, loaded.config.model)
     writing, written = (0, 0) if wanted.ending is None else writing_bytes(wanted.ending, numbers)
+    computing = 0
+    if wanted.ending == ".html":
+        more_memory, more_disk = written_bytes(count, num_tokens)
+        writing, written = writing + more_memory, written + more_disk
+        computing = bytes_of_heads(loaded.model, len(heads), num_tokens)
     # the arrays of all layers, and once more while they are put together
-    needs = [(8 * numbers + writing, available_memory(), "memory")]
+    needs = [(8 * numbers + writing, computing, available_memory(), "memory")]
     if wanted.out is not None and wanted.out != STDOUT:
         folder = next(parent for parent in wanted.out.absolute().parents if parent.is_dir())
-        needs.append((written, shutil.disk_usage(folder).free, "disk"))
-    for per_head, free, what in needs:
-        if free is None or per_head * count <= free:
-            continue
-        shorter = "use a shorter prompt" + (" or a smaller --generate" if wanted.num_generated else "")
-        raise EnvironmentFailure(
+        needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
+    shorter = "use a shorter prompt" + (" or a smaller --generate" if wanted.num_generated else "")
+    for per_head, fixed, free, what in needs:
+        require_room(
             "attn-dump",
-            f"{counted(count, 'head')} on {counted(num_tokens, 'token')} take about {size(per_head * count)} of {what}"
-            f", and {size(free)} are free",
-            hint=flags_that_fit(layers, heads, free // max(1, per_head)) or shorter,
+            f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
+            fixed + per_head * count,
+            free,
+            what=what,
+            hint=flags_that_fit(layers, heads, max(0, (free or 0) - fixed) // max(1, per_head)) or shorter,
         )
 
 

@@ -10,6 +10,7 @@ from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.film import film
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.formats import check_format, format_of
@@ -33,11 +34,28 @@ def attn_dump(
     stage: list[str] | None,
     file_dtype: str,
     truncate: bool,
+    over_training: bool,
     device: str | None,
     json: bool,
     quiet: bool,
 ) -> None:
     """Show or save where each head looks on a prompt."""
+    if over_training:
+        others = {
+            "--prompt": prompt,
+            "--prompt-file": prompt_file,
+            "--format": form,
+            "--checkpoint": checkpoint,
+            "--generate": generate,
+            "--temperature": temperature,
+            "--seed": seed,
+            "--stage": stage,
+            "--file-dtype": None if file_dtype == "float32" else file_dtype,
+            "--truncate": truncate or None,
+            "--device": device,
+        }
+        film(run, out, layers, heads, others=others, json=json, console=Console(quiet))
+        return
     stages = ("weights", *(name for name in STAGES[1:] if name in (stage or [])))
     if out is None:
         if stage or file_dtype != "float32":

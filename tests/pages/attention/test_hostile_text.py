@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from playwright.sync_api import Browser
 from support.browsers import Opened
-from support.pages import dump_of, random_weights
+from support.pages import dump_of, random_weights, scores_of, snapshots_of
 
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.inspecting.attention_page import attention_page
 from gpt_cli.inspecting.dump import Chance, Origin
-from gpt_cli.inspecting.page import build_page
+from gpt_cli.inspecting.film import make_film
+from gpt_cli.inspecting.heads.attribution import Writes
+from gpt_cli.inspecting.snapshots import snapshot_bytes
 
 CALL = "fired(1)"
 PAYLOADS = [
@@ -94,12 +100,43 @@ PAYLOADS = [
 ]
 
 
+def every_text_written() -> Writes:
+    """Each head raises at each position the text of that position, and lowers the one after it."""
+    ids = np.broadcast_to(np.arange(len(PAYLOADS))[:, None], (1, 2, len(PAYLOADS), 1))
+    by = np.ones(ids.shape, np.float32)
+    return Writes(ids, by, (ids + 1) % len(PAYLOADS), -by)
+
+
+def test_no_text_of_a_film_does_anything(browser: Browser, tmp_path: Path) -> None:
+    run = RunFiles(tmp_path / "<img src=x onerror=fired(1)>")
+    run.attention.mkdir(parents=True)
+    for snapshot in snapshots_of(2, 1, 2, PAYLOADS):
+        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    path = tmp_path / "film.html"
+    path.write_bytes(make_film(run).page)
+    opened = Opened(browser, path)
+    opened.page.focus("#frame")
+    opened.page.keyboard.press("Home")
+    opened.page.click("#language")
+    assert opened.page.locator("h1, #film, #origin").locator("script, img, svg svg, iframe").count() == 0
+    assert opened.page.evaluate("window.num_fired") == 0
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
 def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     assert len(set(PAYLOADS)) >= 60
     path = tmp_path / "<img src=x onerror=fired(1)>.html"
     origin = Origin(f"<img src=x onerror={CALL}>", 5, f"</script><script>{CALL}</script>")
     weights = random_weights(1, 2, len(PAYLOADS))
-    path.write_bytes(build_page(dump_of(PAYLOADS, weights, (Chance(0.5, 1),) * 3, origin)))
+    dump = replace(
+        dump_of(PAYLOADS, weights, (Chance(0.5, 1),) * 3, origin),
+        scores=scores_of(1, 2),
+        writes=every_text_written(),
+        texts=dict(enumerate(PAYLOADS)),
+    )
+    path.write_bytes(attention_page(dump))
     opened = Opened(browser, path)
     page = opened.page
     for token, payload in enumerate(PAYLOADS):
@@ -107,10 +144,16 @@ def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
         span.hover()
         span.focus()
         assert span.evaluate("e => e.childElementCount") == 0
+        written = page.locator("#raised .word")
+        assert written.count() == 1
+        assert written.evaluate("e => e.childElementCount") == 0
         if payload.isprintable():
             assert span.evaluate("e => e.textContent") == payload
+            assert written.evaluate("e => e.textContent") == payload
     assert page.inner_text("#origin") == f"“\u2068{origin.prompt}\u2069” · {origin.checkpoint}, step 5"
     page.click("#language")
+    page.select_option("#order", "induction")
+    page.select_option("#role", "induction")
     labels = page.evaluate("parseFloat(document.getElementById('map').style.width)") - len(PAYLOADS) * 2
     page.locator("#map").hover(position={"x": labels + 5, "y": labels + 60})
     assert page.inner_text("#cell") != ""
@@ -125,7 +168,7 @@ def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
 
 def test_the_test_notices_a_payload_that_fires(browser: Browser, tmp_path: Path) -> None:
     """The same document with its policy taken out and a payload as markup: the watch above would see it."""
-    page = build_page(dump_of(["a"], random_weights(1, 1, 1))).decode()
+    page = attention_page(dump_of(["a"], random_weights(1, 1, 1))).decode()
     page = re.sub(r"<meta http-equiv.*?>", "", page).replace("<noscript>", "<img src=x onerror=fired(1)><noscript>")
     path = tmp_path / "a.html"
     path.write_text(page)

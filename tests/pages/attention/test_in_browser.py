@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page
 from support.browsers import Opened
 from support.pages import dump_of, random_weights, restored
 
+from gpt_cli.inspecting.attention_page import attention_page
 from gpt_cli.inspecting.dump import Chance, Origin
-from gpt_cli.inspecting.page import build_page
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
 WEIGHTS = random_weights(2, 3, 8)
@@ -25,7 +25,7 @@ ROW, COLUMN = np.tril_indices(8)
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "attention.html"
     origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "The value of 今天\n is")
-    path.write_bytes(build_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)), origin)))
+    path.write_bytes(attention_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)), origin)))
     return path
 
 
@@ -206,7 +206,7 @@ def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> N
 
 def test_the_map_stays_where_it_is_while_tokens_are_chosen(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "long.html"
-    path.write_bytes(build_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
+    path.write_bytes(attention_page(dump_of(["expression " * 3] * 128, random_weights(1, 2, 128))))
     opened = Opened(browser, path)
     page = opened.page
     places = set()
@@ -225,7 +225,7 @@ def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(browser: Browser
     weights[..., 0] = 0.02
     weights[..., 101] = 0.98 * np.tri(200)[:, 101]
     path = tmp_path / "column.html"
-    path.write_bytes(build_page(dump_of(["x"] * 200, weights)))
+    path.write_bytes(attention_page(dump_of(["x"] * 200, weights)))
     opened = Opened(browser, path)
     bright = opened.page.evaluate("""() => [...document.querySelectorAll("#heads canvas")].map((canvas) => {
         const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;

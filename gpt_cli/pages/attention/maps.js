@@ -22,25 +22,29 @@ function paletteOf(steps) {
 function dots(map, numTokens, side, threshold, palette) {
   const largest = new Float32Array(side * side).fill(-1);
   const dotOf = Int32Array.from({ length: numTokens }, (_, token) => Math.floor((token * side) / numTokens));
-  for (let query = 0; query < numTokens; query++)
+  for (let query = 0; query < numTokens; query++) {
+    const row = query * numTokens;
+    const down = dotOf[query] * side;
     for (let key = 0; key <= query; key++) {
-      const dot = dotOf[query] * side + dotOf[key];
-      largest[dot] = Math.max(largest[dot], map[query * numTokens + key]);
+      const weight = map[row + key];
+      const dot = down + dotOf[key];
+      if (weight > largest[dot]) largest[dot] = weight;
     }
+  }
   const image = new ImageData(side, side);
   const pixels = new Uint32Array(image.data.buffer);
-  largest.forEach((weight, dot) => {
+  for (let dot = 0; dot < pixels.length; dot++) {
+    const weight = largest[dot];
     if (weight >= 0) pixels[dot] = palette[weight < threshold ? 0 : Math.min(1023, Math.round(Math.sqrt(weight) * 1023))];
-  });
-  const canvas = new OffscreenCanvas(side, side);
-  canvas.getContext("2d").putImageData(image, 0, 0);
-  return canvas;
+  }
+  return image;
 }
 
-function drawSmall(canvas, map, numTokens, threshold, palette) {
-  const side = Math.min(numTokens, Math.floor(canvas.clientWidth * window.devicePixelRatio));
-  canvas.width = canvas.height = side;
-  canvas.getContext("2d").drawImage(dots(map, numTokens, side, threshold, palette), 0, 0);
+// In at most `room` dots across.
+function drawSmall(canvas, map, numTokens, room, threshold, palette) {
+  const side = Math.max(1, Math.min(numTokens, room));
+  if (canvas.width !== side || canvas.height !== side) canvas.width = canvas.height = side;
+  canvas.getContext("2d").putImageData(dots(map, numTokens, side, threshold, palette), 0, 0);
 }
 
 // Whether a label above a column needs no turn: a single character, or Chinese, written downwards.
@@ -65,7 +69,9 @@ function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room 
   context.fillStyle = ground; // a copy of the picture has it too
   context.fillRect(0, 0, size, size);
   context.imageSmoothingEnabled = false;
-  context.drawImage(dots(map, T, T, threshold, palette), margin, margin, T * cell, T * cell);
+  const picture = new OffscreenCanvas(T, T);
+  picture.getContext("2d").putImageData(dots(map, T, T, threshold, palette), 0, 0);
+  context.drawImage(picture, margin, margin, T * cell, T * cell);
   context.font = font;
   context.fillStyle = ink;
   context.textBaseline = "middle";

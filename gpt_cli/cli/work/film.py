@@ -1,0 +1,51 @@
+"""What `gpt attn-dump --over-training` does: the snapshots of a run as a film. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.flags import refuse_beside
+from gpt_cli.errors import UsageError, counted
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.film import make_film
+
+
+def film(
+    run: Path | None,
+    out: Path | None,
+    layers: str | None,
+    heads: str | None,
+    *,
+    others: Mapping[str, object],
+    json: bool,
+    console: Console,
+) -> None:
+    """Write the film of a run; `others` are the flags that do not go with it, with what the user gave for them."""
+    refuse_beside("--over-training", others)
+    if out is None or out.suffix.lower() != ".html":
+        raise UsageError("--over-training", "a film is a page, so it needs a name in .html", hint="--out film.html")
+    require_foreign(out)
+    files = RunFiles(find_header(run).path.parent.parent)
+    with console.working(f"writing {out}"):
+        made = make_film(files, layers, heads)
+        write_durably(out, [made.page])
+    if made.num_others:
+        console.notice(
+            f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before"
+        )
+    if made.every > 1:
+        console.notice(
+            f"the film has one of every {made.every} snapshots, since a page holds no more of "
+            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
+            "--layers or --heads allow more"
+        )
+    numbers = (("step", made.steps), ("layer", made.layers), ("head", made.heads), ("token", made.tokens))
+    console.notice(f"wrote {out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
+    if json:
+        content = {"layers": made.layers, "heads": made.heads, "tokens": made.tokens, "steps": made.steps}
+        console.json({"run": str(files.path), "out": str(out), **content})

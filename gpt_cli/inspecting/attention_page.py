@@ -1,0 +1,97 @@
+"""Attention as one page for a browser. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpt_cli.inspecting.colours import STEPS
+from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.inspecting.heads.roles import ROLES, role_of
+from gpt_cli.inspecting.labels import label_of
+from gpt_cli.pages.attention import PARTS
+from gpt_cli.pages.building import build_page, packed
+
+if TYPE_CHECKING:
+    from gpt_cli.inspecting.dump import AttentionDump
+    from gpt_cli.inspecting.heads.attribution import Writes
+
+_FEW = 2**18  # so many numbers of two bytes still make a file below a megabyte
+_MAX_PROMPT = 80  # characters
+
+
+def attention_page(dump: AttentionDump) -> bytes:
+    """The page as HTML in UTF-8, with the weights of all chosen heads in it."""
+    num_tokens = len(dump.tokens)
+    triangles = dump.weights[..., *np.tril_indices(num_tokens)]  # [layers, heads, T (T + 1) / 2]
+    levels = 65535 if triangles.size <= _FEW else 255
+    content = {
+        "tokens": dump.tokens,
+        "labels": labels_content(dump.tokens),
+        "layers": dump.layers,
+        "heads": dump.heads,
+        "generated": [{"probability": chance.probability, "rank": chance.rank} for chance in dump.chances],
+        "colours": STEPS,
+        "origin": dump.origin and asdict(dump.origin) | {"prompt": prompt_content(dump.origin.prompt)},
+        "scores": dump.scores and scores_content([dump.scores]),
+        "writes": dump.writes and writes_content(dump.writes, dump.texts),
+        "levels": levels,
+        "weights": packed(quantise(triangles, levels).tobytes()),
+    }
+    return build_page(PARTS, content)
+
+
+def prompt_content(prompt: str) -> str:
+    """The beginning of a prompt, to name a page; the whole text is on the page below."""
+    return label_of(prompt, limit=_MAX_PROMPT)
+
+
+def labels_content(tokens: Sequence[str]) -> list[dict[str, str]]:
+    """For each token a label with all of its text, and a short one."""
+    return [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens]
+
+
+def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
+    """The columns, their numbers [frames, layers, heads, columns] in float32, and the label of each head of each frame.
+
+    A label is the place of its column in `roles`, 255 where none applies.
+    """
+    columns, labels = [column for column, _, _ in ROLES], [label for _, label, _ in ROLES]
+    numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
+    found = [role_of(dict(zip(COLUMNS, row, strict=True))) for row in numbers.reshape(-1, len(COLUMNS)).tolist()]
+    places = bytes(255 if label is None else labels.index(label) for label in found)
+    return {
+        "columns": COLUMNS,
+        "numbers": packed(numbers.astype("<f4").tobytes()),
+        "roles": columns,
+        "labels": packed(places),
+    }
+
+
+def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
+    """The tokens that heads raise, then those they lower, [2, layers, heads, T, top]: places in `texts`, and logits.
+
+    A logit is a whole number times `unit`: it differs by at most the largest of all divided by 65534.
+    """
+    logits = np.stack([writes.raised_by, writes.lowered_by])
+    unit = float(np.abs(logits).max()) / 32767 or 1.0
+    known, places = np.unique([writes.raised, writes.lowered], return_inverse=True)
+    return {
+        "top": logits.shape[-1],
+        "texts": [label_of(texts[token], limit=None) for token in known.tolist()],
+        "tokens": packed(places.astype("<u4").tobytes()),
+        "unit": unit,
+        "logits": packed(np.rint(logits / unit).astype("<i2").tobytes()),
+    }
+
+
+def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
+    """Square roots of weights, 0 to 1, as whole numbers up to `levels`.
+
+    The square of number / levels differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): small
+    weights, of which long texts have many, keep more digits than large ones.
+    """
+    return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

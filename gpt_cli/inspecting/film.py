@@ -1,0 +1,95 @@
+"""The attention of a run while it trained, as one page for a browser: a frame for each snapshot. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
+from gpt_cli.inspecting.colours import STEPS
+from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.inspecting.snapshots import losses_by_step, newest_snapshot, read_snapshots
+from gpt_cli.inspecting.stages import parse_selection
+from gpt_cli.pages.attention import PARTS
+from gpt_cli.pages.building import build_page, packed
+
+MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
+_LEVELS = 255
+_MOST_POINTS = 2000  # of a curve, more than the page is wide
+
+
+@dataclass(frozen=True)
+class Film:
+    """A page, and what is on it: of the snapshots every `every`-th one, counted from the last."""
+
+    page: bytes
+    steps: tuple[int, ...]
+    tokens: tuple[str, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    every: int
+    num_others: int  # of these snapshots, those of another prompt
+
+
+def make_film(run: RunFiles, layers: str | None = None, heads: str | None = None) -> Film:
+    """The film of these heads, such as `0,3-5`, on the prompt of the run's newest snapshot.
+
+    Raises CheckpointError for a run without snapshots or with a damaged or foreign one, UsageError for heads that the
+    model does not have.
+    """
+    newest = newest_snapshot(run)
+    num_layers, num_heads = newest.weights.shape[:2]
+    places = parse_selection(layers, num_layers, "--layers"), parse_selection(heads, num_heads, "--heads")
+    T = len(newest.tokens)
+    num_snapshots = len(run.snapshots())
+    every = frames_apart(num_snapshots, len(places[0]) * len(places[1]), T)
+    steps: list[int] = []
+    losses: list[float] = []
+    weights: list[np.ndarray] = []
+    scores: list[HeadScores] = []
+    for snapshot in read_snapshots(run, every):
+        steps.append(snapshot.step)
+        losses.append(snapshot.loss)
+        chosen = snapshot.weights[np.ix_(*places)]
+        weights.append(quantise(chosen[..., *np.tril_indices(T)], _LEVELS))
+        columns = {name: found[np.ix_(*places)] for name, found in snapshot.scores.columns.items()}
+        scores.append(HeadScores(*places, columns))
+    content = {
+        "tokens": newest.tokens,
+        "labels": labels_content(newest.tokens),
+        "layers": places[0],
+        "heads": places[1],
+        "generated": [],
+        "colours": STEPS,
+        "origin": {"checkpoint": str(run.path), "step": newest.step, "prompt": prompt_content(newest.prompt)},
+        "scores": scores_content(scores),
+        "writes": None,
+        "levels": _LEVELS,
+        "weights": packed(_differences(np.stack(weights)).tobytes()),
+        "frames": {"steps": steps, "losses": losses, "curves": _curves(losses_by_step(run))},
+    }
+    num_others = -(-num_snapshots // every) - len(steps)
+    return Film(build_page(PARTS, content), tuple(steps), newest.tokens, *places, every, num_others)
+
+
+def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int) -> int:
+    """1 where a page can hold every snapshot, 2 where it can hold every second one, and so on."""
+    frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
+    return -(-num_snapshots // max(1, MOST_BYTES // frame))
+
+
+def _differences(frames: np.ndarray) -> np.ndarray:
+    """Each frame less the one before it, modulo 256: much of it is near 0, so that it compresses well."""
+    return np.concatenate((frames[:1], np.diff(frames, axis=0)))
+
+
+def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
+    """The finite points of each curve, thinned evenly to those that a page can show."""
+    curves = {}
+    for name, points in losses.items():
+        finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
+        curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
+    return curves

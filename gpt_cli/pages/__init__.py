@@ -1,0 +1,1 @@
+"""Pages for a browser: what they share, and the parts of each kind of page."""

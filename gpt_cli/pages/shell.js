@@ -1,0 +1,77 @@
+// What every page does: language and theme, reading its content, copying. Text of the user reaches the document by
+// textContent alone.
+
+const byId = (name) => document.getElementById(name);
+const root = document.documentElement;
+
+class Shell {
+  // `changed` is called when the language or the theme has changed.
+  constructor(changed) {
+    this.language = navigator.language.startsWith("zh") ? "zh" : "en";
+    root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    byId("theme").addEventListener("click", () => {
+      root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+      this.speak();
+      changed();
+    });
+    byId("language").addEventListener("click", () => {
+      this.language = this.language === "en" ? "zh" : "en";
+      this.speak();
+      changed();
+    });
+    this.speak();
+  }
+
+  get words() { return WORDS[this.language]; }
+
+  // The words of all elements that name theirs.
+  speak() {
+    const { words } = this;
+    root.lang = this.language === "zh" ? "zh-CN" : "en";
+    for (const element of document.querySelectorAll("[data-word]")) element.textContent = words[element.dataset.word];
+    for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", words[element.dataset.label]);
+    document.title = `${words.title} – gpt`; // a page may say more
+    byId("theme").textContent = root.dataset.theme === "dark" ? words.light : words.dark;
+    byId("language").textContent = words.otherLanguage;
+    byId("status").textContent = "";
+  }
+
+  async copy(blob, name) {
+    byId("status").textContent = "";
+    try {
+      await navigator.clipboard.write([new ClipboardItem({ [blob.type]: blob })]);
+      byId("status").textContent = this.words.copied;
+    } catch { // some browsers give a page from a file no clipboard
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      byId("status").textContent = this.words.saved(link.download);
+    }
+  }
+}
+
+// The binary numbers of a string that Python packed: an ArrayBuffer.
+function unpack(text) {
+  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+}
+
+// An element with a class and a text.
+function element(name, kind = "", text = "") {
+  const made = document.createElement(name);
+  made.className = kind;
+  made.textContent = text;
+  return made;
+}
+
+// Makes the page of its content; from then on the document has `data-ready`, with the milliseconds that it took.
+async function start(make) {
+  if (!("DecompressionStream" in window)) {
+    document.body.textContent = `${WORDS.en.old} ${WORDS.zh.old}`;
+    return;
+  }
+  await make(JSON.parse(byId("content").textContent));
+  root.dataset.ready = Math.round(performance.now());
+}

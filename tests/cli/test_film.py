@@ -1,0 +1,111 @@
+"""`gpt attn-dump --over-training`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand, without_torch
+from support.pages import content_of, snapshots_of
+
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.inspecting.snapshots import snapshot_bytes
+
+
+@pytest.fixture
+def watched(copied: Path) -> Path:
+    """A run with snapshots of 2 x 2 heads at the steps 1, 10 and 20."""
+    run = RunFiles(copied)
+    run.attention.mkdir()
+    for snapshot in snapshots_of(3, 2, 2, ["The", " value"]):
+        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    return copied
+
+
+def test_the_film_is_written_without_torch(watched: Path) -> None:
+    done = without_torch("attn-dump", "--run", watched, "--over-training", "--out", "film.html", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "wrote film.html: 3 steps, 2 layers, 2 heads, 2 tokens\n"
+    assert json.loads(done.stdout) == {
+        "run": str(watched),
+        "out": "film.html",
+        "layers": [0, 1],
+        "heads": [0, 1],
+        "tokens": ["The", " value"],
+        "steps": [1, 10, 20],
+    }
+    content = content_of(Path("film.html").read_bytes())
+    assert content["origin"] == {"checkpoint": str(watched), "step": 20, "prompt": "The  value"}
+    assert content["frames"]["curves"]["loss"], "the losses come from metrics.jsonl of the run"
+
+
+def test_the_newest_run_is_the_default_and_heads_are_chosen(watched: Path, run: RunCommand) -> None:
+    outcome = run("attn-dump", "--over-training", "--out", "film.html", "--layers", "1")
+    assert outcome.err == "wrote film.html: 3 steps, 1 layer, 2 heads, 2 tokens\n"
+
+
+def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
+    watched: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.inspecting.film.MOST_BYTES", 300)
+    outcome = run("attn-dump", "--over-training", "--out", "film.html")
+    assert outcome.err.splitlines() == [
+        "the film has one of every 2 snapshots, since a page holds no more of 4 heads on 2 tokens; fewer --layers or "
+        "--heads allow more",
+        "wrote film.html: 2 steps, 2 layers, 2 heads, 2 tokens",
+    ]
+
+
+def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("attn-dump", "--run", smoke_run, "--over-training", "--out", "film.html")
+    assert (outcome.code, outcome.err) == (
+        4,
+        'error: "runs/smoke": this run has kept no snapshots of its attention while it trained\n'
+        "hint: gpt train --config tiny --watch 'one two one two' --out runs/watched\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--prompt", "The"],
+        ["--prompt", ""],
+        ["--prompt-file", "a.txt"],
+        ["--format", "csv"],
+        ["--checkpoint", "best"],
+        ["--generate", "3"],
+        ["--temperature", "0"],
+        ["--seed", "0"],
+        ["--stage", "scores"],
+        ["--file-dtype", "float16"],
+        ["--truncate"],
+        ["--device", "cpu"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_flags_that_a_film_has_no_use_for_are_refused(run: RunCommand, here: Path, words: list[str]) -> None:
+    outcome = run("attn-dump", "--over-training", "--out", "film.html", *words)
+    wrong = "it does not go with --over-training; leave one of them out"
+    assert (outcome.code, outcome.err) == (2, f"error: {words[0]}: {wrong}\n")
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "a.png"], ["--out", "-"]])
+def test_a_film_is_a_page(run: RunCommand, here: Path, out: list[str]) -> None:
+    outcome = run("attn-dump", "--over-training", *out)
+    wrong = "error: --over-training: a film is a page, so it needs a name in .html\nhint: --out film.html\n"
+    assert (outcome.code, outcome.err) == (2, wrong)
+
+
+def test_wrong_runs_and_heads_are_refused(watched: Path, run: RunCommand) -> None:
+    words = ["attn-dump", "--over-training", "--out", "film.html"]
+    outcome = run(*words, "--run", "nowhere")
+    assert (outcome.code, outcome.err.splitlines()[0]) == (4, 'error: "nowhere": there is no such run or checkpoint')
+    outcome = run(*words, "--heads", "2")
+    assert (outcome.code, outcome.err) == (
+        2,
+        'error: --heads: this model has heads 0 to 1, so "2" is out of range\n',
+    )
+    next(iter(RunFiles(watched).snapshots().values())).write_bytes(b"x")
+    assert run(*words).code == 4
+    assert not Path("film.html").exists()
