@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
@@ -118,6 +119,18 @@ def _python_docs(_: bytes) -> list[str]:
     return [topics[name].strip() + "\n" for name in sorted(topics)]
 
 
+def _repeats(_: bytes) -> list[str]:
+    """40,000 documents, each 8 to 24 random letters that come two to four times in a row."""
+    from gpt_cli.streams import random_words, stream_key  # and with it numpy, which other corpora do without
+
+    words = random_words(stream_key(0, "repeats"), 0, 40_000 * 26).reshape(40_000, 26)
+    documents = []
+    for length, times, *chosen in words.tolist():
+        letters = [ascii_lowercase[word % 26] for word in chosen[: 8 + length % 17]]
+        documents.append("".join(letters) * (2 + times % 3))
+    return documents
+
+
 def _plain(content: bytes) -> list[str]:
     return [content.decode("utf-8")]
 
@@ -144,6 +157,14 @@ ENTRIES: dict[str, Entry] = {
             None,
             None,
             _python_docs,
+        ),
+        Entry(
+            "repeats",
+            "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
+            "in the public domain",
+            None,
+            None,
+            _repeats,
         ),
         Entry(
             "tinyshakespeare",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.documents import Shell, smaller
+from support.documents import DOCS, Shell, blocks, smaller
 
 TEXT = "今天天气很好。 The weather is fine today.\nThe value of the function is 3.\n\n" * 100
 # what pages take for granted
@@ -26,6 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _shell(folder: Path) -> Iterator[Shell]:
     """A shell in a folder with a text and two trained runs, as the pages name them."""
     (folder / "my.txt").write_text(TEXT)
+    for sweep in blocks(DOCS / "runs.md", "yaml"):
+        name = sweep.splitlines()[0].removeprefix("# ")
+        for whole, part in {"base: tiny": "base: smoke", "steps: 100": "steps: 4", ", 1e-3, 3e-3]": "]"}.items():
+            sweep = sweep.replace(whole, part)
+        (folder / name).write_text(sweep)
     shell, before = Shell(), Path.cwd()
     os.chdir(folder)
     try:

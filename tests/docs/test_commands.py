@@ -55,7 +55,8 @@ def all_commands(run: RunCommand, *group: str) -> list[list[str]]:
     found = []
     for name in re.findall(r"^  ([a-z][a-z-]*)(?:  |$)", listed, re.MULTILINE):
         below = all_commands(run, *group, name) if not group else []
-        found += below or [[*group, name]]
+        is_command = not below or "--json" in run(*group, name, "--help").out  # gpt runs is both
+        found += [[*group, name]] * is_command + below
     return found
 
 

@@ -16,7 +16,10 @@ DOCS = ROOT / "docs"
 ENGLISH = sorted(page for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")] if ".zh-CN" not in page.name)
 CHINESE = sorted(page for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")] if ".zh-CN" in page.name)
 # their tests compare what the commands print, so they run them with the configs that they name
-WITH_OUTPUTS = ("lesson.md", "lesson.zh-CN.md", "forms.md", "forms.zh-CN.md")
+WITH_OUTPUTS = (
+    *("lesson.md", "lesson.zh-CN.md", "forms.md", "forms.zh-CN.md"),
+    *("induction.md", "induction.zh-CN.md"),
+)
 
 
 def blocks(page: Path, kind: str) -> list[str]:

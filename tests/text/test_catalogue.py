@@ -141,3 +141,17 @@ def test_poems_keep_title_and_lines() -> None:
     poem = [{"author": "李煜", "rhythmic": "虞美人", "paragraphs": ["春花秋月何时了。", "往事知多少。"]}]
     text = ENTRIES["songci-300"].to_documents(json.dumps(poem).encode())
     assert text == ["虞美人 李煜\n春花秋月何时了。\n往事知多少。\n"]
+
+
+def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_everywhere() -> None:
+    documents = read_entry(find("repeats"))
+    assert len(set(documents)) == len(documents) == 40_000
+    seen = set()
+    for document in documents:
+        times = next(n for n in (4, 3, 2) if document == document[: len(document) // n] * n)
+        seen.add((len(document) // times, times))
+    assert seen == {(length, times) for length in range(8, 25) for times in (2, 3, 4)}
+    assert (
+        hashlib.sha256("\n".join(documents).encode()).hexdigest()
+        == "96cc82fde2c6ab26b56d698d738c345b33647c05887cdd194fd9b57c1705b035"
+    )
