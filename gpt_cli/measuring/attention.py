@@ -25,8 +25,8 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode_corpus
 from gpt_cli.text.tokens import validation_windows
-from gpt_cli.training.advice import diverged_error, lower_rates
 from gpt_cli.training.evaluation import cross_entropy, evaluate
+from gpt_cli.training.failing import diverged_error, lower_rates
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
 
@@ -209,7 +209,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
             count(1)
         read_outcomes(state)
     except Diverged as diverged:
-        raise diverged_error(diverged, lower_rates(config.train)) from diverged
+        raise diverged_error(diverged, lower_rates(config)) from diverged
     found = evaluate(
         state.model,
         text.tokenizer,

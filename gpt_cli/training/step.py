@@ -22,14 +22,20 @@ from gpt_cli.training.state import Outcome, TrainingState
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
     """The loss of a step or its gradient is not finite; without a gradient norm, the validation loss after it.
 
-    A loss of None says that the logits of a sample are not finite.
+    A loss of None says that other numbers, `what`, are not finite.
     """
 
     def __init__(
-        self, step: int, loss: float | None, gradient_norm: float | None = None, learning_rate: float | None = None
+        self,
+        step: int,
+        loss: float | None,
+        gradient_norm: float | None = None,
+        learning_rate: float | None = None,
+        *,
+        what: str = "the logits of a sample",
     ) -> None:
         super().__init__(step, loss, gradient_norm, learning_rate)
-        self.step, self.loss = step, loss
+        self.step, self.loss, self.what = step, loss, what
         self.gradient_norm, self.learning_rate = gradient_norm, learning_rate
 
 

@@ -146,6 +146,9 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         (["data", "stats", "runs/smoke/config.yaml"], {"reading"}),
         (["data", "prepare", "--config", "smoke"], {"tokenizing"}),
         (["data", "fetch", "python-docs"], {"fetching python-docs"}),
+        (["export", "--out", "exported"], {"writing exported"}),
+        (["info", "smoke"], {"tokenizing"}),
+        (["train", "--config", "smoke", "--max-steps", "1", "--out", "runs/b"], {"timing a step"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ from support.helpers import small_config
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.showing import conclude, show_progress
 from gpt_cli.model.costs import estimate
-from gpt_cli.training.reports import Finished, Prepared, Report, Stepped
+from gpt_cli.sampling.scoring import Score
+from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Stepped
 
 
 def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
@@ -103,3 +106,118 @@ def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
     conclude(Finished(summary, None, 10), prepared(), Console(), as_json=False)
     figures = f"validation loss {expected} (111,539 tokens), 2.1070 bits/byte with the best weights, those of step 10"
     assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"
+
+
+def logged(step: int, loss: float, *, norm: float = 1.0, elapsed: float = 0.0) -> Stepped:
+    return Stepped(step, loss, 1e-3, norm, 1000.0, True, elapsed)
+
+
+def evaluated(step: int, loss: float) -> Evaluated:
+    return Evaluated(step, Score(100, loss, None, 0.9), False)
+
+
+def shown(
+    reports: list[Report], start: Prepared, capsys: pytest.CaptureFixture[str], *, quiet: bool = False
+) -> list[str]:
+    """The lines on stderr of a training that reports these."""
+    show_progress(iter([*reports, Finished({}, None, None)]), start, Console(quiet))
+    return capsys.readouterr().err.splitlines()
+
+
+def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = [(4, 2.533), (8, 2.413), (12, 2.5), (16, 2.4)]
+    assert shown([evaluated(step, loss) for step, loss in losses], prepared(), capsys) == [
+        "step 4: validation loss 2.5330 nats/token, 0.9000 bits/byte, the first",
+        "step 8: validation loss 2.4130 nats/token, 0.9000 bits/byte, better by 0.1200",
+        "step 12: validation loss 2.5000 nats/token, 0.9000 bits/byte, worse by 0.0870 than at step 8",
+        "step 16: validation loss 2.4000 nats/token, 0.9000 bits/byte, better by 0.0130",
+    ]
+
+
+def test_a_sample_is_set_apart_by_an_indent_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe thing")
+    assert shown([sampled], prepared(), capsys) == ["step 4 sample:", "    «The \\x1b[31mvalue» of", "    the thing"]
+
+
+def test_lines_have_a_smoothed_loss_and_the_best_validation_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    """After 400 losses of 2.0, one of 3.0 counts a twentieth."""
+    steps = [Stepped(n, 2.0, None, None, 1000.0, False, 0.0) for n in range(1, 400)]
+    last = Stepped(400, 3.0, None, None, 1000.0, False, 400.0)
+    lines = shown([evaluated(1, 2.413), *steps, last], prepared("train.max_steps=400"), capsys)
+    assert lines[-1:] == ["step 400/400: loss 2.0500, best validation 2.413, 1,000 tokens/s, 5.0 s left"]
+
+
+def test_the_bar_with_all_figures_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    steps = [Stepped(450, 2.345, None, None, 29_389.0, False, 450.0)]
+    show_progress(reports_after(0.11, evaluated(1, 2.413), *steps), prepared("train.max_steps=1000"), Console())
+    assert " 450/1000 steps, loss 2.345, best 2.413, 29,389 tokens/s, 9 min 15 s left" in terminal.getvalue()
+
+
+def reports_after(seconds: float, *reports: Report) -> Iterator[Report]:
+    """Reports with time between them, in which a bar is drawn."""
+    for report in reports:
+        time.sleep(seconds)
+        yield report
+    yield Finished({}, None, None)
+
+
+def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def steps_with_lines(num_steps: int, seconds: float) -> list[int]:
+        steps: list[Report] = [Stepped(n + 1, 1.5, 1e-3, 1.0, 1000.0, False, seconds * (n + 1)) for n in range(100)]
+        lines = shown(steps, prepared(f"train.max_steps={num_steps}"), capsys)
+        return [int(line.split("/")[0].removeprefix("step ")) for line in lines]
+
+    assert steps_with_lines(100, 0.5) == list(range(5, 101, 5))
+    assert steps_with_lines(100_000, 25.0) == list(range(3, 101, 3))
+
+
+def test_advice_is_told_after_the_line_that_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    steps: list[Report] = [logged(10, 600.0), evaluated(20, 700.0), logged(20, 650.0), logged(30, 500.0)]
+    lines = shown(steps, prepared("train.max_steps=1000"), capsys)
+    assert lines[1] == (
+        "advice: step 20: the loss has risen to 650, where guessing has 5.55: the steps are too large; "
+        "try --set train.learning_rate=0.0003"
+    )
+    assert len([line for line in lines if line.startswith("advice")]) == 1
+    assert shown(steps, prepared("train.max_steps=1000"), capsys, quiet=True) == []
+
+
+def test_a_run_that_continues_knows_its_best_evaluation_and_what_was_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("run").mkdir()
+    lines = [(10, 600.0, None), (20, 650.0, 2.5), (30, 700.0, 1.0)]
+    texts = [
+        json.dumps({"step": step, "loss": loss, "gradient_norm": 1.0, "validation_loss": validation_loss})
+        for step, loss, validation_loss in lines
+    ]
+    Path("run/metrics.jsonl").write_text("\n".join(texts))
+    start = prepared("train.max_steps=1000", step=20)  # the last line has been written again, before its report
+    assert shown([logged(30, 700.0), evaluated(40, 2.6), logged(40, 700.0)], start, capsys) == [
+        "step 40: validation loss 2.6000 nats/token, 0.9000 bits/byte, worse by 0.1000 than at step 20"
+    ]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    line = json.dumps({"step": 10, "loss": 9.0, "gradient_norm": 1.0, "validation_loss": 8.0})
+    Path("run/metrics.jsonl").write_text(line)
+    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": 8.0, "validation_loss_error": None, "validation_tokens": 100}
+    ended = Finished(summary, None, 10)
+    conclude(ended, prepared(), Console(), as_json=as_json)
+    advice, *rest = capsys.readouterr().err.splitlines()
+    assert advice == (
+        "advice: the model is worse than guessing: its loss is 8, that of guessing 5.55; "
+        "try --set train.learning_rate=0.0003"
+    )
+    assert [line.partition(":")[0] for line in rest] == ([] if as_json else ["next"])
+    for start, console in ((prepared(), Console(quiet=True)), (replace(prepared(), steps_left=0), Console())):
+        conclude(ended, start, console, as_json=True)
+        assert capsys.readouterr().err == ""

@@ -16,14 +16,16 @@ def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) 
     out = wanted.out
     stored = first_usable(wanted.run, wanted.checkpoint, lambda path: parse_checkpoint(read(path)), console.warn)
     if wanted.form == "hf":
-        found = write_for_transformers(out, stored)
+        with console.working(f"writing {out}"):
+            found = write_for_transformers(out, stored)
         class_name, num_parameters = found.class_name, found.num_parameters
         for note in found.notes:
             console.notice(note)
         num_bytes = sum(path.stat().st_size for path in out.iterdir())
     else:
         num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
-        write_file(out, stored)
+        with console.working(f"writing {out}"):
+            write_file(out, stored)
         class_name, num_bytes = None, out.stat().st_size
     if wanted.json:
         facts = {"out": str(out), "format": wanted.form, "class": class_name}

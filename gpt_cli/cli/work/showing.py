@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,9 +16,15 @@ from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import counted
 from gpt_cli.sampling.streaming import printable
+from gpt_cli.training.advising.advice import Advice
+from gpt_cli.training.advising.before import before_training
+from gpt_cli.training.advising.curve import Curve, Line, read_lines
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Saved, Stepped
 
-NUM_LINES = 20  # at most, about the way of a training whose stderr is no terminal
+# lines about the way of a training whose stderr is no terminal: so many, or more where they would be further apart
+NUM_LINES = 20
+LINE_SECONDS = 60.0
+_SMOOTHED = 20  # losses
 
 
 def announce(prepared: Prepared, console: Console) -> None:
@@ -45,34 +51,57 @@ def announce(prepared: Prepared, console: Console) -> None:
         )
     if prepared.step:
         console.notice(f"resuming {prepared.directory} at step {prepared.step}")
+    if not console.quiet:
+        advise(before_training(prepared), console)
 
 
 def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
-    """Print each report, on a terminal beside a bar; returns the last one."""
-    scale = _Scale(prepared)
+    """Print each report, on a terminal beside a bar, and advice that its figures give; returns the last one."""
+    way, curve = _Way(prepared), Curve(prepared.config, prepared.vocab_size)
     bar = tqdm(
-        total=scale.length,
-        initial=scale.done,
-        desc="training",
-        bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + scale.unit + "{postfix}",
+        total=way.length,
+        initial=way.done,
+        # as short as it can be, since 80 columns hold it with all figures
+        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + way.unit + "{postfix}",
         dynamic_ncols=True,
         leave=False,
         file=sys.stderr,
         disable=not sys.stderr.isatty() or console.quiet,
     )
+    evaluated: float | None = None
+    knows_earlier = console.quiet or not prepared.step
     with bar:
         for report in reports:
             if isinstance(report, Finished):
                 return report
-            if isinstance(report, Stepped):
-                _show_step(report, scale, bar, console)
+            if not knows_earlier and isinstance(report, Evaluated | Stepped):
+                # only now has the run dropped what it had written after it was saved
+                for line in read_lines(RunFiles(prepared.directory).metrics, report.step):
+                    curve.add(line)  # and has heard what comes of it
+                    way.remember(line.step, line.validation_loss)
+                knows_earlier = True
+            if isinstance(report, Evaluated):
+                evaluated = report.score.loss
+                _show_evaluation(report, way, console)
+            elif isinstance(report, Stepped):
+                _show_step(report, way, bar, console)
+                if report.logged and report.loss is not None and report.gradient_norm is not None:
+                    line = Line(report.step, report.loss, report.gradient_norm, evaluated)
+                    advise(curve.add(line), console, f"step {report.step}: ")
+                    evaluated = None
             else:
                 _show(report, console)
     raise AssertionError("a training ends with Finished")
 
 
-class _Scale:
-    """How far a training is, in steps or, by the clock, in seconds."""
+def advise(found: Iterable[Advice], console: Console, where: str = "") -> None:
+    """Print pieces of advice, each on a line."""
+    for advice in found:
+        console.notice(f"advice: {where}{advice}")
+
+
+class _Way:
+    """How far a training is, in steps or, by the clock, in seconds, and how low its losses are."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -81,6 +110,9 @@ class _Scale:
         self.length = settings.max_steps if settings.max_time is None else max(1, round(settings.max_time))
         self.unit = "s" if self.by_clock else "steps"
         self.done = self.at(prepared.step, prepared.elapsed)
+        self.best: tuple[int, float] | None = None  # its step, and the validation loss
+        self._line_at = prepared.elapsed  # seconds
+        self._loss, self._num_losses = 0.0, 0
 
     def at(self, step: int, elapsed: float) -> int:
         """How much is done at a step, so many seconds into the run."""
@@ -94,36 +126,69 @@ class _Scale:
             left *= (report.elapsed - self.start.elapsed) / steps
         return left + self.start.closing_seconds
 
+    def remember(self, step: int, validation_loss: float | None) -> None:
+        """Take note of an evaluation."""
+        if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
+            self.best = step, validation_loss
 
-def _show_step(report: Stepped, scale: _Scale, bar: Any, console: Console) -> None:
-    done_before, done = scale.done, scale.at(report.step, report.elapsed)
+    def is_line_due(self, done_before: int, elapsed: float) -> bool:
+        """Whether a line about the way is due, so many seconds into the run; then it counts as printed."""
+        part = max(1, self.length // NUM_LINES)
+        due = self.done // part > done_before // part or elapsed - self._line_at >= LINE_SECONDS
+        if due:
+            self._line_at = elapsed
+        return due
+
+    def smooth(self, loss: float) -> float:
+        """A mean of the losses so far, most of it of the last quarter of them, or of the last twenty."""
+        self._loss += (loss - self._loss) / min(1 + self._num_losses / 4, _SMOOTHED)
+        self._num_losses += 1
+        return self._loss
+
+
+def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
+    done_before, done = way.done, way.at(report.step, report.elapsed)
     if report.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
-        scale.done = done_before if bar.disable else done
+        way.done = done_before if bar.disable else done
         bar.update(done - done_before)
         return
-    scale.done = done
-    figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(scale.seconds_left(report))} left"
-    at = f"step {report.step}, " if scale.by_clock else ""
-    bar.set_postfix_str(f"{at}loss {report.loss:.3f}, {figures}", refresh=False)
+    way.done, loss = done, way.smooth(report.loss)
+    best = "" if way.best is None else f"{way.best[1]:.3f}, "
+    figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
+    at = f"step {report.step}, " if way.by_clock else ""
+    bar.set_postfix_str(f"{at}loss {loss:.3f}, {best and f'best {best}'}{figures}", refresh=False)
     bar.update(done - done_before)
-    part = max(1, scale.length // NUM_LINES)
-    if bar.disable and done // part > done_before // part:
-        of = "" if scale.by_clock else f"/{scale.length}"
-        console.notice(f"step {report.step}{of}: loss {report.loss:.4f}, {figures}")
+    if bar.disable and way.is_line_due(done_before, report.elapsed):
+        of = "" if way.by_clock else f"/{way.length}"
+        console.notice(f"step {report.step}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
+
+
+def _show_evaluation(report: Evaluated, way: _Way, console: Console) -> None:
+    loss, bits, change = report.score.loss, report.score.bits_per_byte, "the first"
+    if way.best is not None:
+        step, best = way.best
+        change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at step {step}"
+    way.remember(report.step, loss)
+    console.notice(f"step {report.step}: validation loss {loss:.4f} nats/token, {bits:.4f} bits/byte, {change}")
 
 
 def _show(report: Report, console: Console) -> None:
-    if isinstance(report, Evaluated):
-        best = ", the best so far" if report.best else ""
-        console.notice(
-            f"step {report.step}: validation loss {report.score.loss:.4f} nats/token, "
-            f"{report.score.bits_per_byte:.4f} bits/byte{best}"
-        )
-    elif isinstance(report, Saved) and report.asked:
+    if isinstance(report, Saved) and report.asked:
         console.notice(f"step {report.step}: saved as asked by SIGUSR1")
     elif isinstance(report, Sampled):
-        prompt, text = (printable(" ".join(part.split())) for part in (report.prompt, report.text))
-        console.notice(f"step {report.step} sample: «{prompt}» → {text}")
+        lines = f"«{report.prompt}»{report.text}".splitlines()
+        text = "\n".join(f"    {printable(line)}" for line in lines if line.strip())
+        console.notice(f"step {report.step} sample:\n{text}")
+
+
+def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:
+    """What to try next, from all lines of the run's metrics; nothing after a signal, or where nothing was trained."""
+    if console.quiet or finished.signal is not None or not prepared.steps_left:
+        return
+    summary, curve = finished.summary, Curve(prepared.config, prepared.vocab_size)
+    for line in read_lines(RunFiles(prepared.directory).metrics, summary["steps"] + 1):
+        curve.add(line)
+    advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"]), console)
 
 
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
@@ -137,6 +202,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
         console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")
     if as_json:
         console.json(summary)
+        _advise_at_the_end(finished, prepared, console)
         return
     figures = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
     if summary["validation_loss"] is not None:
@@ -148,6 +214,9 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
             f"with the best weights, those of step {finished.best_step}"
         )
     console.result(f"{summary['run']}: {figures}")
+    _advise_at_the_end(finished, prepared, console)
     if finished.signal is None:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
         console.notice(f"next: gpt sample --run {run} --prompt {prompt}")
+        if prepared.config.inspect.prompt is not None:
+            console.notice(f"the heads over time: gpt heads --run {run} --over-training")

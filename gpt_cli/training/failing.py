@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpt_cli.config import TrainConfig
+from gpt_cli.config import Config
 from gpt_cli.errors import DivergedError, EnvironmentFailure
+from gpt_cli.training.advising.advice import one_digit, rate_of
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged
 
@@ -11,7 +12,7 @@ from gpt_cli.training.step import Diverged
 def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
     """The error of a loss or gradient that is not finite; `hint` is what to try, `intact` a clause on what is left."""
     if diverged.loss is None:
-        sentence = "the logits of a sample are not finite"
+        sentence = f"{diverged.what} are not finite"
     elif diverged.gradient_norm is None:
         sentence = f"the validation loss is {diverged.loss:g}"
     else:
@@ -23,11 +24,12 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
     return DivergedError(f"step {diverged.step}", sentence, hint=hint)
 
 
-def lower_rates(settings: TrainConfig) -> str:
-    """The flags that divide the learning rates by three, which may keep a training from diverging."""
-    keys = ["learning_rate", "muon_learning_rate"] if settings.optimizer == "muon" else ["learning_rate"]
-    thirds = {key: float(f"{getattr(settings, key) / 3:.1g}") for key in keys}
-    return " ".join(f"--set train.{key}={third:g}" for key, third in thirds.items())
+def lower_rates(config: Config) -> str:
+    """The flags of lower learning rates, which may keep a training from diverging: the usual ones, or thirds."""
+    rate, flags = rate_of(config), list[str]()
+    if rate.key != "learning_rate":  # AdamW moves what Muon does not
+        flags.append(f"--set train.learning_rate={one_digit(config.train.learning_rate / 3):g}")
+    return " ".join([*flags, rate.lower])
 
 
 def what_is_intact(run: Run) -> str:

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import pytest
 from support.helpers import small_config
 
-from gpt_cli.training.advice import diverged_error, lower_rates
+from gpt_cli.training.failing import diverged_error, lower_rates
 from gpt_cli.training.step import Diverged
 
 
 def test_lower_rates_are_flags_for_every_rate() -> None:
-    assert lower_rates(small_config("train.optimizer=muon").train) == (
+    assert lower_rates(small_config("train.optimizer=muon")) == (
         "--set train.learning_rate=0.0003 --set train.muon_learning_rate=0.007"
     )
+
+
+@pytest.mark.parametrize(("rate", "lower"), [(100, 0.03), (0.1, 0.03), (0.03, 0.01), (1e-3, 0.0003)])
+def test_a_lower_rate_is_the_usual_one_or_a_third(rate: float, lower: float) -> None:
+    """At a width of 16 the usual one is 0.03."""
+    assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"--set train.learning_rate={lower:g}"
 
 
 def test_the_error_of_a_divergence_contains_its_figures() -> None:

@@ -1,0 +1,1 @@
+"""Advice before, while and after a training: pure functions of its figures."""

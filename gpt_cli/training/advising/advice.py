@@ -1,0 +1,74 @@
+"""A piece of advice, and the learning rates that are usual. Needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpt_cli.config import Config
+
+# the best rates of AdamW times the width, in the shipped configs: 0.3 at a width of 32, 0.5 to 0.6 from 128 to 512
+RATE_TIMES_WIDTH = 0.5
+MUON_RATE = 0.02  # Jordan et al. 2024; steps of Muon are as large at any width
+MORE_TEXT = "more text, another --data FILE beside the first"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What figures show, with the number behind it, and what to type instead.
+
+    A training hears each kind once; one with a degree again, when that has grown much.
+    """
+
+    kind: str
+    sentence: str
+    flags: str
+    degree: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.sentence}; try {self.flags}"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The learning rate that moves most of a model: its key, its value, and one that is usual there."""
+
+    key: str
+    value: float
+    usual: float
+
+    @property
+    def is_high(self) -> bool:
+        """Whether it is more than twice what is usual."""
+        return self.value > 2 * self.usual
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is less than half of what is usual."""
+        return self.value < self.usual / 2
+
+    @property
+    def lower(self) -> str:
+        """The flag of a lower rate: the usual one, or a third."""
+        return self.flag(self.usual if self.is_high else one_digit(self.value / 3))
+
+    @property
+    def other(self) -> str:
+        """The flag of a lower rate, or where this one is low of the usual one."""
+        return self.flag(self.usual) if self.is_low else self.lower
+
+    def flag(self, value: float) -> str:
+        """What to type for a rate."""
+        return f"--set train.{self.key}={value:g}"
+
+
+def rate_of(config: Config) -> Rate:
+    """The rate of AdamW; or that of Muon, which then moves all matrices inside blocks."""
+    settings = config.train
+    if settings.optimizer == "muon":
+        return Rate("muon_learning_rate", settings.muon_learning_rate, MUON_RATE)
+    return Rate("learning_rate", settings.learning_rate, one_digit(RATE_TIMES_WIDTH / config.model.d_model))
+
+
+def one_digit(number: float) -> float:
+    """A number as people write one that need not be exact."""
+    return float(f"{number:.1g}")

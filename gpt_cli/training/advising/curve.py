@@ -1,0 +1,251 @@
+"""Advice while a training runs, and at its end: what its curve shows. Needs no torch.
+
+The limits come from runs of `tiny` and `smoke` on their own text and on parts of Shakespeare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+from gpt_cli.config import Config
+from gpt_cli.training.advising.advice import MORE_TEXT, Advice, one_digit, rate_of
+from gpt_cli.training.schedule import warmup_steps
+
+# fewer lines, or steps, show nothing
+_MANY, _LONG = 10, 100
+_CLIPPED = 5.0  # times train.gradient_clip; `tiny` has 0.7 to 0.9 times it, a `smoke` of 4,000 steps that learns well 3
+# shares of the loss of guessing, ln V; a new model has 1.0, one with new embeddings on old blocks up to 1.4
+_EXPLODED = 1.5
+_STUCK = 0.8  # the frequencies of tokens alone give 0.86; `tiny` has 0.75 after 50 steps
+_BY_HEART = 0.5
+_LATE = 1000  # steps; `induction` stays near guessing for a quarter of its 600, before its loss drops
+_STILL = 0.01  # share of a loss, by which lines differ where nothing happens
+_LEVEL = 0.005  # the same of means over half of a run; `tiny` gains 0.02 there when it gains least
+_TURNED = 0.02  # share of the best validation loss, of 1 nat at least; evaluations that fluctuate differ by 0.01
+_MUCH_MORE = 4.0  # times the degree that was said last
+_FALLING = 0.04  # share of the validation loss in the last quarter; as the rate falls to zero, 0.03 come by themselves
+_LONGEST_LINE = 2**16  # characters
+# kinds that follow from others, and need no word of their own
+_FOLLOWS = {"clipped": {"turned", "exploded", "stuck"}, "stuck": {"exploded"}, "plateau": {"stuck"}}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a line of metrics.jsonl tells; only some lines have a validation loss."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    validation_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A validation loss, and the mean of the training losses since the evaluation before."""
+
+    step: int
+    training_loss: float
+    validation_loss: float
+
+
+def read_lines(metrics: Path, before: int) -> Iterator[Line]:
+    """The lines of metrics.jsonl of earlier steps.
+
+    What was cut off, has no loss or cannot be read is left out, as advice is worth no error.
+    """
+    with contextlib.suppress(OSError), open(metrics, encoding="utf-8", errors="replace") as file:
+        for text in iter(lambda: file.readline(_LONGEST_LINE), ""):
+            try:
+                found = json.loads(text)
+                evaluated = found.get("validation_loss")
+                line = Line(
+                    int(found["step"]),
+                    float(found["loss"]),
+                    float(found["gradient_norm"]),
+                    None if evaluated is None else float(evaluated),
+                )
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+                continue
+            if line.step < before:
+                yield line
+
+
+class Curve:
+    """What a run has shown so far, and what was said about it, which follows from its lines alone.
+
+    So a run that continues, and begins with the lines of its earlier parts, hears nothing twice.
+    """
+
+    def __init__(self, config: Config, vocab_size: int):
+        self._config, self._guessing = config, math.log(vocab_size)
+        self._lines: deque[Line] = deque()  # of the last steps
+        self._losses: list[float] = []  # since the last evaluation
+        self._evaluations: list[Evaluation] = []
+        self._said: dict[str, float] = {}
+
+    def add(self, line: Line) -> list[Advice]:
+        """Take note of a line of metrics; returns what is new."""
+        self._lines.append(line)
+        while len(self._lines) > _MANY and self._lines[0].step <= line.step - _LONG:
+            self._lines.popleft()
+        self._losses.append(line.loss)
+        found = [*of_lines(list(self._lines), self._config, self._guessing)]
+        if line.validation_loss is not None:
+            self._evaluations.append(Evaluation(line.step, fmean(self._losses), line.validation_loss))
+            self._losses.clear()
+            if not self._is_last(line.step):  # then the end says more
+                found += of_evaluations(self._evaluations, self._config, self._guessing)
+        news = [advice for advice in found if self._is_new(advice)]
+        self._said |= {advice.kind: advice.degree for advice in news}
+        return news
+
+    def at_the_end(self, closing_loss: float, stopped_by: str) -> list[Advice]:
+        """What to try next, at most one thing; `closing_loss` is that of the best weights, in nats per token."""
+        if not self._evaluations:
+            return []
+        found = of_the_whole(self._evaluations, self._config, self._guessing, closing_loss, stopped_by)
+        return [advice for advice in found if advice.kind not in self._said][:1]
+
+    def _is_last(self, step: int) -> bool:
+        settings = self._config.train
+        return settings.max_time is None and step >= settings.max_steps
+
+    def _is_new(self, advice: Advice) -> bool:
+        before = self._said.get(advice.kind)
+        if _FOLLOWS.get(advice.kind, set()) & self._said.keys():
+            return False
+        return before is None or 0 < before * _MUCH_MORE <= advice.degree
+
+
+def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator[Advice]:
+    """What the last lines of metrics show; `guessing` is the loss of equal chances for all tokens, in nats."""
+    last, rate = lines[-1], rate_of(config)
+    if len(lines) > 1 and min(line.loss for line in lines[-2:]) > _EXPLODED * guessing:
+        sentence = f"the loss has risen to {last.loss:.4g}, where guessing has {guessing:.2f}: the steps are too large"
+        yield Advice("exploded", sentence, rate.lower)
+        return
+    if len(lines) < _MANY or last.step < max(_LONG, warmup_steps(config.train)):
+        return
+    half = len(lines) // 2
+    then, now = fmean(line.loss for line in lines[:half]), fmean(line.loss for line in lines[half:])
+    is_late = last.step >= (_LATE if config.train.max_time is not None else min(_LATE, config.train.max_steps / 3))
+    if is_late and now > _STUCK * guessing and abs(now - then) < _STILL * then:
+        sentence = f"the loss stays at {now:.2f}, where guessing has {guessing:.2f}: the model does not learn"
+        yield Advice("stuck", sentence, rate.other)
+    clip, norm = config.train.gradient_clip, median(line.gradient_norm for line in lines)
+    if clip is not None and norm > _CLIPPED * clip and all(line.gradient_norm > clip for line in lines):
+        sentence = f"every gradient is clipped: their norm is {norm:.2g}, and train.gradient_clip {clip:g}"
+        yield Advice(
+            "clipped", sentence, rate.lower if rate.is_high else f"--set train.gradient_clip={one_digit(2 * norm):g}"
+        )
+
+
+def of_evaluations(evaluations: Sequence[Evaluation], config: Config, guessing: float) -> Iterator[Advice]:
+    """What the evaluations so far show: the validation loss has turned, or nothing moves any more."""
+    last, best = evaluations[-1], _best(evaluations)
+    if has_turned(evaluations):
+        above = last.validation_loss - best.validation_loss
+        sentence = (
+            f"the validation loss has turned: {best.validation_loss:.3f} at step {best.step}, {above:.3f} worse now, "
+            "while the training loss falls; Ctrl-C keeps the best weights"
+        )
+        flags = [] if config.train.patience else ["--set train.patience=3"]
+        yield Advice("turned", sentence, _either(*flags, *_against_memory(config)), degree=above)
+    else:
+        yield from _plateau(evaluations, config, guessing)
+
+
+def _plateau(evaluations: Sequence[Evaluation], config: Config, guessing: float) -> Iterator[Advice]:
+    last, rate = evaluations[-1], rate_of(config)
+    if is_level(evaluations) and last.training_loss < _STUCK * guessing:
+        sentence = (
+            f"the loss has not moved since step {evaluations[len(evaluations) // 2].step}: {last.validation_loss:.3f}"
+        )
+        wider = f"--set model.d_model={2 * config.model.d_model}"
+        yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
+
+
+def of_the_whole(
+    evaluations: Sequence[Evaluation], config: Config, guessing: float, closing_loss: float, stopped_by: str
+) -> Iterator[Advice]:
+    """What to try after a training that ended by itself, the most important first; nothing where all is well."""
+    last, best, settings = evaluations[-1], _best(evaluations), config.train
+    if closing_loss > guessing and last.training_loss < _BY_HEART * guessing:
+        sentence = (
+            f"the model knows its text by heart (loss {last.training_loss:.2f}), and predicts other text worse than "
+            f"guessing: {closing_loss:.2f}, where guessing has {guessing:.2f}"
+        )
+        yield Advice("worse", sentence, MORE_TEXT)
+    elif closing_loss > 1.05 * guessing:
+        sentence = f"the model is worse than guessing: its loss is {closing_loss:.4g}, that of guessing {guessing:.2f}"
+        yield Advice("worse", sentence, rate_of(config).lower)
+    now, is_long = last.training_loss, last.step >= max(_LONG, warmup_steps(settings))
+    if is_long and now > _STUCK * guessing and falling(evaluations) <= _FALLING:
+        sentence = f"the loss ended at {now:.2f}, where guessing has {guessing:.2f}: the model has learned little"
+        yield Advice("stuck", sentence, rate_of(config).other)
+    if has_turned(evaluations) and stopped_by != "patience":
+        above = last.validation_loss - best.validation_loss
+        sentence = f"the validation loss was lowest at step {best.step} of {last.step}, and ended {above:.3f} higher"
+        flags = [MORE_TEXT] if best.step < _LONG else [f"--max-steps {best.step}", *_against_memory(config)]
+        yield Advice("overfitted", sentence, _either(*flags))
+    if last is best and (share := falling(evaluations)) > _FALLING:
+        sentence = f"the validation loss still fell by {share:.0%} in the last quarter"
+        longer = f"--max-steps {2 * last.step}"
+        if settings.max_time is not None:
+            longer = f"--max-time {2 * settings.max_time:g}s"
+        yield Advice("falling", sentence, f"{longer}, also with --resume")
+    yield from _plateau(evaluations, config, guessing)
+
+
+def has_turned(evaluations: Sequence[Evaluation]) -> bool:
+    """Whether the validation loss rises, at two evaluations at least, while the training loss falls."""
+    last, best = evaluations[-1], _best(evaluations)
+    late = len(evaluations) > 2 and evaluations[-2].step > best.step
+    rises = last.validation_loss - best.validation_loss > _TURNED * max(1.0, best.validation_loss)
+    return late and rises and last.training_loss < best.training_loss
+
+
+def is_level(evaluations: Sequence[Evaluation]) -> bool:
+    """Whether neither loss has moved over half of the run, of eight evaluations and 200 steps at least."""
+    if len(evaluations) < 8 or evaluations[-1].step < 2 * _LONG:
+        return False
+    before, now = evaluations[len(evaluations) // 2], evaluations[-1]
+    return (
+        abs(now.validation_loss - before.validation_loss) < _LEVEL * before.validation_loss
+        and abs(now.training_loss - before.training_loss) < _LEVEL * before.training_loss
+    )
+
+
+def falling(evaluations: Sequence[Evaluation]) -> float:
+    """The share by which the validation loss fell in the last quarter of the steps; 0 where that is not known."""
+    last = evaluations[-1]
+    start = 0.75 * last.step
+    earlier = [found for found in evaluations if found.step <= start]
+    if not earlier:
+        return 0.0
+    before = earlier[-1]
+    after = evaluations[len(earlier)]
+    part = (start - before.step) / (after.step - before.step)
+    then = before.validation_loss + part * (after.validation_loss - before.validation_loss)
+    return (then - last.validation_loss) / max(1.0, then)
+
+
+def _best(evaluations: Sequence[Evaluation]) -> Evaluation:
+    return min(evaluations, key=lambda found: found.validation_loss)
+
+
+def _against_memory(config: Config) -> list[str]:
+    """A flag against learning a text by heart, where dropout is still low."""
+    dropout = config.model.dropout
+    return [f"--set model.dropout={dropout + 0.1:g}"] if dropout <= 0.2 else []
+
+
+def _either(*flags: str) -> str:
+    return " or ".join(flags)
