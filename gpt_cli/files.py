@@ -128,6 +128,21 @@ def remove(path: Path) -> None:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
 
+def remove_if_empty(directory: Path) -> bool:
+    """Remove a directory that holds nothing; returns whether it is gone."""
+    with contextlib.suppress(OSError):
+        os.rmdir(directory)
+    return not directory.exists()
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a directory and all that is in it. Raises EnvironmentFailure."""
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise EnvironmentFailure(f"removing {shown(directory)}", _refused(directory, error)) from error
+
+
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
     """The temporary files of writers that are at work or were killed, for files with such names."""
     found = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +17,11 @@ from gpt_cli.files import make_directory, write_failure
 
 NAME = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+_LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a moment
 
 
 @contextlib.contextmanager
-def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Callable[[], None]]:
+def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
     """Hold the lock of a run directory, which is made when it is missing; readers need no lock.
 
     Yields a function that raises EnvironmentFailure once the directory was moved away or replaced.
@@ -33,7 +35,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Cal
     try:
         while descriptor is None:
             made += make_directory(directory)
-            descriptor = _try_to_lock(path, warn)
+            descriptor = _try_to_lock(path, warn, what)
         held = descriptor
 
         def require_held() -> None:
@@ -52,7 +54,34 @@ def sole_trainer(directory: Path, warn: Callable[[str], object]) -> Iterator[Cal
                 os.rmdir(empty)
 
 
-def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
+def is_held(directory: Path) -> bool:
+    """Whether a process of this host trains in a directory, of which nothing changes."""
+    try:
+        descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(descriptor)  # which frees the lock too
+    return False
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an open file; raises BlockingIOError where another process holds it for longer than a look takes."""
+    for looks_left in reversed(range(_LOOKS)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not looks_left:
+                raise
+            time.sleep(_LOOK_EVERY)
+
+
+def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
     """A descriptor that holds the lock; None where its last holder has removed the file meanwhile."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -61,11 +90,11 @@ def _try_to_lock(path: Path, warn: Callable[[str], object]) -> int | None:
     except OSError as error:
         raise write_failure(path.parent, error) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
     except BlockingIOError:
         holder = os.read(descriptor, 300).decode("utf-8", "replace").strip() or "another process"
         os.close(descriptor)
-        sentence = f"{visible(holder)} is training this run, and a run has one trainer"
+        sentence = f"{visible(holder)} is training this {what}, and a {what} has one trainer"
         hint = "wait for it, stop it, or name another directory with --out"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:

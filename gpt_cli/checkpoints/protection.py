@@ -32,7 +32,7 @@ def _run_of(target: Path) -> Path | None:
     for directory in (target.parent, target.parent.parent):
         files = RunFiles(directory)
         if files.exists() and (
-            target in (files.metrics, files.samples, files.config, files.best, directory / LOCK)
+            target in (files.metrics, files.samples, files.outcome, files.config, files.best, directory / LOCK)
             or files.is_step_file(target)
         ):
             return directory

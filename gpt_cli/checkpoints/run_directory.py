@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
+import math
 import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import is_checkpoint, read_header
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
@@ -20,14 +21,12 @@ from gpt_cli.files import (
     make_durable,
     read_bytes,
     remove,
+    remove_directory,
     require_writable,
-    temporaries,
     write_durably,
 )
 
-_OWN = re.compile(r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|config\.yaml|probe")
 _MOST = ("a log of a run", 2**30)
-_SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 
 
 class RunDirectory(RunFiles):
@@ -39,28 +38,33 @@ class RunDirectory(RunFiles):
         Nothing but a run's own files is removed. Raises EnvironmentFailure when the system refuses.
         """
         make_directory(self.checkpoints)
-        for path in self._temporaries():
+        for path in self.temporaries():
             remove(path)
-        for directory in (self.path, self.checkpoints):
+        for directory in self.directories():
             require_writable(directory)
         if after is None:
+            for folder in self.logger_folders():
+                remove_directory(folder)
             for path in self.files():
                 if path != self.config:
                     remove(path)
             # a power cut may not bring them back beside the new config
-            make_durable(self.checkpoints, self.path)
+            make_durable(*self.directories())
         else:
+            remove(self.outcome)
             self.rewind(after)
+        # this makes what was removed from the directory durable as well
         write_durably(self.config, [write_config(config).encode()])
 
-    def require_space(self, checkpoint: int, best: int, num_checkpoints: int) -> None:
+    def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:
         """Raise EnvironmentFailure where the disk cannot hold the run: sizes in bytes, most checkpoints at once.
 
-        A new best is written while the old one is still there. What the directory holds now counts as free.
+        A new best is written while the old one is still there. What the directory holds now counts as free, but for
+        snapshots; `snapshots` are all that are to come.
         """
-        own = [path for path in (*self.steps().values(), self.best, *self._temporaries()) if path.exists()]
+        own = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         free = shutil.disk_usage(self.path).free + sum(path.stat().st_size for path in own)
-        needed = num_checkpoints * checkpoint + 2 * best
+        needed = num_checkpoints * checkpoint + 2 * best + snapshots
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
             hint = "free some space, name another directory with --out, or try --set train.keep_checkpoints=1"
@@ -107,9 +111,6 @@ class RunDirectory(RunFiles):
             return []
         return _text_of(self.metrics).split("\n")
 
-    def _temporaries(self) -> list[Path]:
-        return [path for directory in (self.path, self.checkpoints) for path in temporaries(directory, _OWN)]
-
     def is_imported(self) -> bool:
         """Whether the only weights are those of step 0: a training saves its first best after some steps."""
         return not self.steps() and self.best.exists() and read_header(self.best).step == 0
@@ -133,8 +134,19 @@ class RunDirectory(RunFiles):
         before = read_bytes(self.samples, DataError, most=_MOST) if self.samples.exists() else b""
         write_durably(self.samples, [before, f"=== step {step} ===\n{text}\n".encode()])
 
+    def add_snapshot(self, step: int, content: bytes) -> None:
+        """Keep a snapshot of attention, durably."""
+        make_directory(self.attention)
+        write_durably(self.snapshot_file(step), [content])
+
+    def end(self, stopped_by: str, step: int, **figures: Any) -> None:
+        """Record how the run ended, and where; figures that are not finite become null. Raises EnvironmentFailure."""
+        known = {key: None if _is_infinite(value) else value for key, value in figures.items()}
+        content = {"stopped_by": stopped_by, "step": step} | known
+        write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
+
     def rewind(self, step: int) -> None:
-        """Drop what was written after `step`: lines of metrics and samples, a line cut off, a later or damaged best."""
+        """Drop what came after `step`: metrics, samples, snapshots, a line cut off, a later or damaged best."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step
@@ -147,8 +159,17 @@ class RunDirectory(RunFiles):
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
             text = _text_of(self.samples)
-            ends = (mark.start() for mark in _SAMPLE_MARK.finditer(text) if int(mark[1]) > step)
+            ends = (mark.start() for mark in SAMPLE_MARK.finditer(text) if int(mark[1]) > step)
             write_durably(self.samples, [text[: next(ends, len(text))].encode()])
+        if later := [path for number, path in self.snapshots().items() if number > step]:
+            for path in later:
+                remove(path)
+            make_durable(self.attention)
+
+
+def _is_infinite(figure: Any) -> bool:
+    """Whether a figure is a number that JSON cannot hold."""
+    return isinstance(figure, float) and not math.isfinite(figure)
 
 
 def _text_of(path: Path) -> str:

@@ -7,6 +7,16 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpt_cli.files import temporaries
+
+# of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
+# before its first checkpoint, damaged
+STATES = ("training", "stopped", "finished", "diverged", "imported", "empty", "damaged")
+SWEEP = "sweep.json"  # in a directory of runs that one sweep made: what it was made from
+_OWN = re.compile(
+    r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|config\.yaml|probe"
+)
+SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -33,8 +43,30 @@ class RunFiles:
         return self.path / "samples.txt"
 
     @property
+    def attention(self) -> Path:
+        return self.path / "attention"
+
+    @property
+    def logs(self) -> Path:
+        """The directories of the loggers of `train.log_to`."""
+        return self.path / "logs"
+
+    def sent(self, logger: str) -> Path:
+        """What a logger was given so far; it stands in the logger's directory."""
+        return self.logs / logger / "sent.jsonl"
+
+    def logger_folders(self) -> list[Path]:
+        """The directories below `logs` that loggers of the run made; those without `sent.jsonl` are someone else's."""
+        return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl"))
+
+    @property
     def config(self) -> Path:
         return self.path / "config.yaml"
+
+    @property
+    def outcome(self) -> Path:
+        """How the run ended; missing while it trains, and where it was killed."""
+        return self.path / "outcome.json"
 
     @property
     def resume_command(self) -> str:
@@ -53,19 +85,40 @@ class RunFiles:
 
     def files(self) -> list[Path]:
         """The existing files with the names of a run's own; in a directory that holds no run, someone else's."""
-        own = (*self.steps().values(), self.best, self.metrics, self.samples, self.config)
+        checkpoints, snapshots = self.steps().values(), self.snapshots().values()
+        sent = (self.sent(folder.name) for folder in self.logger_folders())
+        own = (*sent, *checkpoints, *snapshots, self.best, self.metrics, self.samples, self.outcome, self.config)
         return [path for path in own if path.exists()]
+
+    def temporaries(self) -> list[Path]:
+        """What killed writers left of a run's own files."""
+        return [path for directory in self.directories() for path in temporaries(directory, _OWN)]
+
+    def directories(self) -> list[Path]:
+        """Those that exist of all in which a run keeps files."""
+        return [path for path in (self.path, self.checkpoints, self.attention, self.logs) if path.is_dir()]
 
     def steps(self) -> dict[int, Path]:
         """The checkpoints by step, oldest first; files with other names are not ours."""
-        if not self.checkpoints.is_dir():
-            return {}
-        found = ((_STEP_FILE.fullmatch(path.name), path) for path in self.checkpoints.iterdir())
-        return dict(sorted((int(match[1]), path) for match, path in found if match))
+        return _by_step(self.checkpoints)
 
     def step_file(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08}.safetensors"
 
+    def snapshots(self) -> dict[int, Path]:
+        """The snapshots of attention by step, oldest first; files with other names are not ours."""
+        return _by_step(self.attention)
+
+    def snapshot_file(self, step: int) -> Path:
+        return self.attention / self.step_file(step).name
+
     def is_step_file(self, path: Path) -> bool:
-        """Whether a path is the one that a checkpoint of some step has or would have."""
-        return path.parent == self.checkpoints and _STEP_FILE.fullmatch(path.name) is not None
+        """Whether a path is the one that a checkpoint or a snapshot of some step has or would have."""
+        return path.parent in (self.checkpoints, self.attention) and _STEP_FILE.fullmatch(path.name) is not None
+
+
+def _by_step(directory: Path) -> dict[int, Path]:
+    if not directory.is_dir():
+        return {}
+    found = ((_STEP_FILE.fullmatch(path.name), path) for path in directory.iterdir())
+    return dict(sorted((int(match[1]), path) for match, path in found if match))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpt_cli.config import Config
@@ -61,7 +61,7 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers = Workers(num_processes, Path(folder), intact)
-        with workers.forwarding():
+        with hearing(workers.hear):
             try:
                 workers.start([sys.executable, "-m", "gpt_cli", *words], environment(num_processes, folder, config))
                 return workers.wait()
@@ -82,6 +82,18 @@ def environment(num_processes: int, folder: str, config: Config) -> dict[str, st
     if config.train.threads is None:
         variables.setdefault("OMP_NUM_THREADS", str(max(1, cores() // num_processes)))
     return variables
+
+
+@contextlib.contextmanager
+def hearing(hear: Callable[[int, object], None]) -> Iterator[None]:
+    """Let `hear` have the signals that stop, and USR1, with their numbers. One that is ignored stays ignored."""
+    numbers = [n for n in (*STOPS, signal.SIGUSR1) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, hear) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Workers:
@@ -123,18 +135,8 @@ class Workers:
         for worker in self.processes:
             worker.wait()
 
-    @contextlib.contextmanager
-    def forwarding(self) -> Iterator[None]:
-        """Pass signals on: those that stop to all, USR1 to the first. One that is ignored stays ignored."""
-        numbers = [n for n in (*STOPS, signal.SIGUSR1) if signal.getsignal(n) != signal.SIG_IGN]
-        before = {number: signal.signal(number, self._hear) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _hear(self, number: int, _: object) -> None:
+    def hear(self, number: int, _: object) -> None:
+        """Pass a signal on: one that stops to all, USR1 to the first."""
         self.received.append(number)
         self._send(number)
 

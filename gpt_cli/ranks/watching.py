@@ -26,6 +26,36 @@ LEAVE_WITHIN = 30.0  # after the launcher's end: time for a last save
 Intact = Callable[[], tuple[str, str | None]]
 
 
+class Launcher:
+    """The process that has started this one."""
+
+    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic):
+        self._pid, self._clock = pid, clock
+        self._asked_to_stop_at: float | None = None
+
+    def is_gone(self) -> bool:
+        """Look once; where it is gone, let this process stop as after TERM, and end it when it does not."""
+        if self._pid == os.getppid():
+            return False
+        now = self._clock()
+        if self._asked_to_stop_at is None:
+            self._asked_to_stop_at = now
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif now - self._asked_to_stop_at > LEAVE_WITHIN:
+            os._exit(128 + signal.SIGTERM)
+        return True
+
+    def watch(self) -> None:
+        """Look every second, in a daemon thread."""
+
+        def look() -> None:
+            while True:
+                self.is_gone()
+                time.sleep(LOOK_EVERY)
+
+        threading.Thread(target=look, name="launcher", daemon=True).start()
+
+
 class Watcher:
     """Beats for this rank and watches the beats of the others, in two daemon threads: a dead store may block one."""
 
@@ -38,7 +68,7 @@ class Watcher:
         self._looked_at = clock()
         self._seen = [0] * place.size
         self._moved_at = [self._looked_at] * place.size
-        self._asked_to_stop_at: float | None = None
+        self._launcher = None if place.launcher_pid is None else Launcher(place.launcher_pid, clock)
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -68,16 +98,8 @@ class Watcher:
         return late[0] if late else None
 
     def orphaned(self) -> bool:
-        """Whether the launcher is gone; then let this process stop as after TERM, and end it when it does not."""
-        if self.place.launcher_pid in (None, os.getppid()):
-            return False
-        now = self._clock()
-        if self._asked_to_stop_at is None:
-            self._asked_to_stop_at = now
-            os.kill(os.getpid(), signal.SIGTERM)
-        elif now - self._asked_to_stop_at > LEAVE_WITHIN:
-            os._exit(128 + signal.SIGTERM)
-        return True
+        """Whether the launcher is gone; then this process leaves."""
+        return self._launcher is not None and self._launcher.is_gone()
 
     def give_up(self, rank: int) -> None:
         """End this process at once, whatever its main thread waits for; one of all says why."""

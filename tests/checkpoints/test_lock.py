@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.checkpoints.lock import NAME, sole_trainer
+from gpt_cli.checkpoints.lock import NAME, is_held, sole_trainer
 from gpt_cli.errors import EnvironmentFailure
 
 HOLD = (
@@ -96,3 +96,29 @@ def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.
     with sole_trainer(tmp_path, said.append):
         pass
     assert said == [f"the filesystem of {tmp_path} has no locks, so nothing keeps a second trainer away"]
+
+
+def test_a_look_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
+    assert not is_held(tmp_path)
+    assert os.listdir(tmp_path) == []
+    with sole_trainer(tmp_path, no_warning):
+        assert is_held(tmp_path)
+    (tmp_path / NAME).touch()
+    assert not is_held(tmp_path)
+    with sole_trainer(tmp_path, no_warning):
+        pass
+
+
+def test_a_trainer_is_not_turned_away_by_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process looks in the moment in which this one locks."""
+    lock, looks = fcntl.flock, []
+
+    def looked_at(descriptor: int, operation: int) -> None:
+        if len(looks) < 2:
+            looks.append(operation)
+            raise BlockingIOError
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", looked_at)
+    with sole_trainer(tmp_path, no_warning):
+        assert len(looks) == 2

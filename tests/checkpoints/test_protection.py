@@ -15,8 +15,10 @@ OWN = [
     "checkpoints/best.safetensors",
     "checkpoints/step-00000020.safetensors",
     "checkpoints/step-00000999.safetensors",  # which is not there yet
+    "attention/step-00000001.safetensors",
     "metrics.jsonl",
     "samples.txt",
+    "outcome.json",
     "config.yaml",
     ".lock",
 ]

@@ -116,6 +116,8 @@ def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: p
     directory.require_space(200_000, 100_000, 4)
     with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk, and 1 MB are free"):
         directory.require_space(200_001, 100_000, 4)
+    with pytest.raises(EnvironmentFailure, match="the run needs up to 2 MB of disk"):
+        directory.require_space(200_000, 100_000, 4, 1_000_000)
 
 
 def test_pruning_never_counts_later_files_that_were_passed_over(copied: Path) -> None:
@@ -155,3 +157,19 @@ def test_a_line_of_metrics_whose_step_is_no_number_is_dropped_when_the_run_conti
     directory.metrics.write_text('{"step": 1}\n{"step": "two"}\n{"step": 1e999}\n{"step": 2}\n')
     directory.rewind(2)
     assert directory.metrics.read_text() == '{"step": 1}\n{"step": 2}\n'
+
+
+def test_snapshots_after_the_step_of_a_continued_run_are_dropped(copied: Path) -> None:
+    directory = RunDirectory(copied)
+    stored = directory.newest(print)
+    assert stored is not None
+    for step in (1, 20, 21, 100_000_000):
+        directory.add_snapshot(step, b"seen")
+    left = directory.attention / ".step-00000030.safetensors.123.0a1b2c3d.tmp"
+    for path in (left, directory.attention / "notes.txt"):
+        path.write_text("half")
+    directory.open_for(stored.config, after=20)
+    assert list(directory.snapshots()) == [1, 20]
+    assert not left.exists()
+    directory.open_for(stored.config)
+    assert os.listdir(directory.attention) == ["notes.txt"]

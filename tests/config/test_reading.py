@@ -73,10 +73,10 @@ MISTAKES = {
         error: c.yaml:2: there is no setting "train.learning_rat"
         hint: did you mean train.learning_rate?""",
     "d_model: 5": """
-        error: c.yaml:1: there is no section "d_model"; the sections are model, data, tokenizer, train
+        error: c.yaml:1: there is no section "d_model"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model.d_model?""",
     "modle: {}": """
-        error: c.yaml:1: there is no section "modle"; the sections are model, data, tokenizer, train
+        error: c.yaml:1: there is no section "modle"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model?""",
     "train: {model: 3}": """
         error: c.yaml:1: "model" is a section; a setting is one of its keys, such as model.context_length
@@ -196,7 +196,10 @@ def test_the_largest_seed_is_a_seed() -> None:
         ("train.seed", 'error: --set: "train.seed" is not written section.key=value'),
         ("seed=3", 'error: --set: "seed" is not a setting; its name is written section.key'),
         ("train.seed=x", 'error: --set: train.seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807'),
-        ("foo.bar=1", 'error: --set: there is no section "foo"; the sections are model, data, tokenizer, train'),
+        (
+            "foo.bar=1",
+            'error: --set: there is no section "foo"; the sections are model, data, tokenizer, train, inspect',
+        ),
         ("model=3", 'error: --set: "model" is a section; a setting is one of its keys, such as model.context_length'),
     ],
 )
@@ -208,6 +211,15 @@ def test_the_value_of_a_flag_is_reported_under_the_flag_that_was_typed() -> None
     with pytest.raises(UsageError) as raised:
         build_config(Document({}), "c.yaml", flags={"data.source": ("--data", "")})
     assert raised.value.lines() == ["error: --data: an empty value is neither a source of text nor a list of sources"]
+
+
+def test_loggers_are_one_name_or_a_list_of_names() -> None:
+    for written, names in (("wandb", ["wandb"]), ("[wandb, trackio, wandb]", ["wandb", "trackio"]), ("[]", [])):
+        assert build_config(Document({}), "test", [f"train.log_to={written}"]).train.log_to == names
+    allowed = known_keys()["train.log_to"]["anyOf"]
+    assert [kind["type"] for kind in allowed] == ["string", "array"]
+    with pytest.raises(UsageError, match='"mlflow" is not one of tensorboard, wandb, trackio, swanlab, a list of them'):
+        build_config(Document({}), "test", ["train.log_to=mlflow"])
 
 
 @pytest.mark.parametrize("setting", [r"\n\n", "\n\n"], ids=["as a shell passes it on", "as it is"])
@@ -244,7 +256,7 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
         read_config("smal")
     assert raised.value.lines() == [
         'error: "smal": there is no such config file',
-        "hint: did you mean small? shipped configs: grouped-query, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
+        "hint: did you mean small? shipped configs: grouped-query, induction, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
     ]
 
 

@@ -15,7 +15,7 @@ from support.helpers import small_config, without_torch
 
 from gpt_cli.errors import EnvironmentFailure, UsageError
 from gpt_cli.ranks import launch as module
-from gpt_cli.ranks.launch import Workers, require_fitting
+from gpt_cli.ranks.launch import Workers, hearing, require_fitting
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ while True: time.sleep(0.01)"""
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
-    with workers.forwarding():
+    with hearing(workers.hear):
         threading.Thread(target=ask).start()
         workers.start([sys.executable, "-S", "-c", f"import os, signal, time; rank = os.environ['RANK']\n{script}"], {})
         assert workers.wait() == 128 + number
@@ -168,7 +168,7 @@ def test_only_the_first_process_has_stdin_and_stdout(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(Path(module.__file__).parents[2])!r})
 from pathlib import Path
-from gpt_cli.ranks.launch import Workers
+from gpt_cli.ranks.launch import Workers, hearing
 code = "import os, sys; print(sys.stdin.read()); print('err', file=sys.stderr)"
 workers = Workers(2, Path({str(tmp_path)!r}), lambda: ("", None))
 workers.start([sys.executable, "-S", "-c", code], {{}})

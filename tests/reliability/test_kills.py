@@ -28,7 +28,8 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
 FRESH = ()
-CONTINUED = ("train.keep_checkpoints=1", "train.dtype=bfloat16", "model.positions=rope")
+WATCHED = ("inspect.prompt=4 squared", "inspect.every=4")
+CONTINUED = ("train.keep_checkpoints=1", "train.dtype=bfloat16", "model.positions=rope", *WATCHED)
 
 
 @pytest.fixture(scope="module")

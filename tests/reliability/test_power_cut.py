@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -137,17 +138,22 @@ def build(tree: Tree, folder: Path) -> RunDirectory:
 def test_the_power_fails_at_any_moment(recorded: Recorder, tmp_path: Path, servers: Servers, tally) -> None:
     lines = Path("run/metrics.jsonl").read_text().splitlines(keepends=True)
     states = list(recorded.states.values())
-    chosen = some_of(states, 200)
+    chosen, ended = some_of(states, 200), 0
     for number, (tree, allowed) in enumerate(chosen):
         directory = build(tree, tmp_path / str(number))
         stored = directory.newest(lambda text: pytest.fail(text))  # no file is ever damaged
         assert (stored and stored.progress.step) in allowed, sorted(tree)
         if directory.best.exists():
             read_checkpoint(directory.best)
+        if directory.outcome.exists():
+            assert (json.loads(directory.outcome.read_text())["step"], allowed) == (12, {12})
+            ended += 1
         if stored:
             directory.open_for(stored.config, after=stored.progress.observed_step)
             assert directory.metrics.read_text() == "".join(lines[: stored.progress.step])
+            assert not directory.outcome.exists()  # a run that continues has not ended
         shutil.rmtree(tmp_path / str(number), ignore_errors=True)
+    assert ended
     tally(
         f"states of {len(states):,} that a power cut may leave: the newest saved checkpoint, or the one being saved",
         len(chosen),

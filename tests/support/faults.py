@@ -136,6 +136,10 @@ def fingerprint(run: Path) -> str:
     for line in directory.metrics.read_text().splitlines():
         digest.update(json.dumps(json.loads(line) | {"seconds": 0, "tokens_per_second": 0}).encode())
     digest.update(directory.samples.read_bytes())
+    for path in directory.snapshots().values():
+        digest.update(path.name.encode() + path.read_bytes())
+    outcome = json.loads(directory.outcome.read_text())
+    digest.update(json.dumps(outcome | {"seconds": 0, "tokens_per_second": 0}).encode())
     return digest.hexdigest()
 
 

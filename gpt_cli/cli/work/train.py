@@ -16,7 +16,8 @@ from gpt_cli.errors import UsageError
 from gpt_cli.exchange.beginning import read_initial
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.ranks.launch import launch, require_fitting
-from gpt_cli.ranks.place import Place, place_of
+from gpt_cli.ranks.place import LAUNCHER, Place, place_of
+from gpt_cli.ranks.watching import Launcher
 from gpt_cli.training.request import Request, read_request
 
 
@@ -34,6 +35,7 @@ def train(
     seed: str | None,
     max_steps: str | None,
     max_time: str | None,
+    watch: str | None,
     processes: int | None,
     resume: bool,
     overwrite: bool,
@@ -52,6 +54,7 @@ def train(
         "train.seed": ("--seed", seed),
         "train.max_steps": ("--max-steps", max_steps),
         "train.max_time": ("--max-time", max_time),
+        "inspect.prompt": ("--watch", watch),
     }
 
     def read(place: Place | None) -> Request:
@@ -71,6 +74,8 @@ def train(
         return request
 
     place = place_of(os.environ)
+    if place is None and (sweep := os.environ.pop(LAUNCHER, "")):
+        Launcher(int(sweep)).watch()
     if place is not None:
         with importing_torch():
             from gpt_cli.cli.work.together import train_together

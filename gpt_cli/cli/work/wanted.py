@@ -68,6 +68,7 @@ class SamplesWanted:
     stops: tuple[str, ...]
     num_samples: int
     stream: bool
+    without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     device: str
     dtype: str
     quantize: str | None
@@ -88,9 +89,33 @@ class MeasurementWanted:
     num_samples: int  # this and the next two are for `memorised`
     max_new_tokens: int
     seed: int
+    without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     device: str
     dtype: str
     quantize: str | None
+    threads: int | None
+    json: bool
+
+
+@dataclass(frozen=True)
+class HeadsWanted:
+    """A report on the heads of a model, checked against the flags and the header alone."""
+
+    prompt: str | None  # None: `data`, and without it the run's own validation text
+    prompt_source: str
+    data: list[str] | None
+    max_tokens: int  # of a text
+    run: Path | None
+    checkpoint: str | None
+    layers: str | None
+    heads: str | None
+    ablate: str | None  # one of zero, mean, layer
+    query: int | None  # a position of the prompt
+    sort: str | None
+    out: Path | None  # None: a table in the terminal
+    truncate: bool
+    device: str
+    dtype: str
     threads: int | None
     json: bool
 

@@ -1,0 +1,182 @@
+"""What a list of runs says about each of them, from headers and last lines alone. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header, strict_json
+from gpt_cli.checkpoints.lock import is_held
+from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
+from gpt_cli.config import Config
+from gpt_cli.config.reading import read_config
+from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.files import open_regular, read_bytes, reason
+
+_ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
+_MOST = ("an outcome of a run", 1_000_000)
+_TAIL = 4096  # bytes; a line of metrics has a few hundred
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One run as a list shows it; what is not known is None."""
+
+    path: Path
+    state: str  # one of run_files.STATES
+    steps: int | None = None
+    best_loss: float | None = None  # lowest validation loss while training, nats per token
+    validation_loss: float | None = None  # of the closing evaluation, nats per token
+    num_parameters: int | None = None
+    num_bytes: int = 0  # of the run's own files
+    changed_at: float | None = None  # seconds since 1970: the last write
+    config: Config | None = None
+    outcome: Mapping[str, Any] = field(default_factory=dict)  # what outcome.json holds
+    problem: str | None = None  # what is wrong with a damaged run
+
+
+def is_run(directory: Path) -> bool:
+    """Whether a directory holds a run, or what is left of one, or a training prepares one there."""
+    files = RunFiles(directory)
+    if files.exists() or files.steps() or files.best.is_file():
+        return True
+    return is_held(directory) and not (directory / SWEEP).exists()
+
+
+def find_runs(directory: Path) -> list[Path]:
+    """The runs of a directory by name, those of its directories (such as sweeps) after its own; it may be a run itself.
+
+    Raises OSError where it cannot be read.
+    """
+    if is_run(directory):
+        return [directory]
+    below = sorted(path for path in directory.iterdir() if path.is_dir())
+    own = [path for path in below if is_run(path)]
+    nested: list[Path] = []
+    for path in below:
+        if path not in own:
+            with suppress(OSError):  # a directory that others may not read
+                nested += sorted(run for run in path.iterdir() if run.is_dir() and is_run(run))
+    return own + nested
+
+
+def overview(path: Path) -> Overview:
+    """What a run is and how far it is. A damaged one is reported, never raised."""
+    problem = ""
+    for _ in range(2):  # a trainer may remove a file while it is read
+        try:
+            return _overview(RunFiles(path))
+        except GptError as error:
+            problem = f"{error.where}: {error.sentence}"
+        except OSError as error:
+            problem = f"{shown(path)}: {reason(error)}"
+    with suppress(OSError):
+        return Overview(path, "damaged", **_traces(RunFiles(path)), problem=problem)
+    return Overview(path, "damaged", problem=problem)
+
+
+def _overview(run: RunFiles) -> Overview:
+    training = is_held(run.path)
+    steps = run.steps()
+    newest = _header(next(reversed(steps.values()), None))
+    best = _header(run.best)
+    header = newest or best
+    if not run.config.is_file() and not training:
+        raise CheckpointError(shown(run.config), "this file of the run is missing")
+    config = _config(run, header)
+    outcome = {} if training else _outcome(run)
+    state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
+    if state == "stopped" and header is None:
+        state = "empty"
+    elif state == "stopped" and not steps and header is not None and header.step == 0:
+        state = "imported"
+    done = outcome.get("step")
+    if not isinstance(done, int):
+        done = max(_last_step(run), 0 if header is None else header.step)
+    return Overview(
+        run.path,
+        state,
+        steps=done,
+        best_loss=_best_loss(best or newest),
+        validation_loss=_finite(outcome.get("validation_loss")),
+        num_parameters=None if header is None else _num_parameters(header),
+        config=config,
+        outcome=outcome,
+        **_traces(run),
+    )
+
+
+def _header(path: Path | None) -> Header | None:
+    """The header of a checkpoint; None where there is none, also where a trainer has just removed it."""
+    if path is None or not path.exists():
+        return None
+    try:
+        return read_header(path)
+    except CheckpointError:
+        if path.exists():
+            raise
+        return None
+
+
+def _config(run: RunFiles, header: Header | None) -> Config | None:
+    """The resolved config; a checkpoint that is newer than config.yaml has the same, and is read ten times as fast."""
+    if header is not None and (
+        not run.config.is_file() or header.path.stat().st_mtime_ns >= run.config.stat().st_mtime_ns
+    ):
+        return header.config
+    return read_config(str(run.config)) if run.config.is_file() else None
+
+
+def _outcome(run: RunFiles) -> dict[str, Any]:
+    """What outcome.json holds; raises CheckpointError where that is damaged."""
+    if not run.outcome.exists():
+        return {}
+    with suppress(ValueError, RecursionError):
+        found = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
+        if isinstance(found, dict) and found.get("stopped_by") in _ENDS:
+            return found
+    raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
+
+
+def _last_step(run: RunFiles) -> int:
+    """The step of the last whole line of metrics.jsonl, to which a trainer may be writing; 0 without one."""
+    if not run.metrics.exists():
+        return 0
+    with open_regular(run.metrics, CheckpointError) as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        lines = file.read(_TAIL).split(b"\n")
+    for line in reversed(lines[:-1]):  # after the last newline, a line that is being written
+        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return max(0, int(json.loads(line)["step"]))
+    return 0
+
+
+def _best_loss(header: Header | None) -> float | None:
+    """The lowest validation loss up to a checkpoint."""
+    if header is None:
+        return None
+    try:
+        return _finite(strict_json(header.metadata["progress"])["best_loss"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(header.where, "its progress is not valid") from error
+
+
+def _finite(figure: object) -> float | None:
+    return float(figure) if isinstance(figure, int | float) and math.isfinite(figure) else None
+
+
+def _num_parameters(header: Header) -> int:
+    return sum(math.prod(shape) for name, shape in header.shapes.items() if not name.startswith(OPTIMIZER_PREFIX))
+
+
+def _traces(run: RunFiles) -> dict[str, Any]:
+    """The size of a run's files, and when it was last written to."""
+    found = [path.stat() for path in run.files()]
+    changed = [one.st_mtime for one in found] or [run.path.stat().st_mtime]
+    return {"num_bytes": sum(one.st_size for one in found), "changed_at": max(changed)}

@@ -1,0 +1,96 @@
+"""What `gpt runs rm` does; needs no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpt_cli.checkpoints.finding import RUNS
+from gpt_cli.checkpoints.lock import is_held, sole_trainer
+from gpt_cli.checkpoints.overview import find_runs
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.cli.amounts import size
+from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
+from gpt_cli.files import remove as remove_file
+from gpt_cli.files import remove_directory, remove_if_empty
+
+
+def remove(*, names: list[str], yes: bool, quiet: bool) -> None:
+    """Remove runs, once the user agrees; raises before the first is touched where one of them may not be removed."""
+    console = Console(quiet)
+    runs = _named(names)
+    if not yes and not _agreed(runs):
+        console.notice("nothing was removed")
+        return
+    for run in runs:
+        _remove(run, console)
+        console.result(f"removed {visible(run.path)}")
+
+
+def _named(names: Sequence[str]) -> list[RunFiles]:
+    """The runs of these names, each once; raises every error that keeps one from being removed."""
+    found: dict[Path, RunFiles] = {}
+    wrong: list[GptError] = []
+    for name in names:
+        path = _path(name)
+        try:
+            _require_removable(path)
+            found.setdefault(path.resolve(), RunFiles(path))
+        except GptError as error:
+            wrong.append(error)
+    if wrong:
+        raise together(wrong)
+    return list(found.values())
+
+
+def _path(name: str) -> Path:
+    """What a name means: a run below runs/, else a path. One that begins with . or / or ~ is a path in any case."""
+    path = Path(os.path.expanduser(name))
+    return RUNS / name if name[:1] not in (".", "/", "~") and os.path.isdir(RUNS / name) else path
+
+
+def _require_removable(path: Path) -> None:
+    run = RunFiles(path)
+    if not os.path.isdir(path):
+        raise CheckpointError(shown(path), "there is no such run", hint="gpt runs lists the runs")
+    if path.is_symlink():
+        raise CheckpointError(shown(path), f"this is a link; name the run that it leads to, {shown(path.resolve())}")
+    if is_held(path):
+        hint = "stop it first, or wait for it"
+        raise EnvironmentFailure(shown(path), "this run is being trained, so it is not removed", hint=hint)
+    if not run.exists() and not run.steps() and not run.best.exists():
+        below = find_runs(path)
+        hint = f"name its runs, as in gpt runs rm {visible(path)}/*" if below else "gpt runs lists the runs"
+        sentence = (
+            f"this is not a run but a directory of {counted(len(below), 'run')}" if below else "this is not a run"
+        )
+        raise CheckpointError(shown(path), sentence, hint=hint)
+
+
+def _agreed(runs: Sequence[RunFiles]) -> bool:
+    """Ask whether to remove them; raises UsageError where nobody can be asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("gpt runs rm", "it asks on a terminal only; --yes removes without asking")
+    num_bytes = sum(path.stat().st_size for run in runs for path in run.files())
+    names = ", ".join(visible(run.path) for run in runs)
+    print(
+        f"remove {counted(len(runs), 'run')} ({names}), {size(num_bytes)}? [y/N] ", end="", file=sys.stderr, flush=True
+    )
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _remove(run: RunFiles, console: Console) -> None:
+    """Remove a run's own files, the config last, so that what a kill leaves is still a run; then what is empty."""
+    with sole_trainer(run.path, console.warn):  # nobody begins to train it meanwhile
+        for folder in run.logger_folders():
+            remove_directory(folder)
+        for path in (*run.files(), *run.temporaries()):
+            remove_file(path)
+        for directory in (run.checkpoints, run.attention, run.logs):
+            remove_if_empty(directory)
+    if not remove_if_empty(run.path):
+        left = ", ".join(sorted(visible(path.name) for path in run.path.iterdir()))
+        console.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")

@@ -1,0 +1,222 @@
+"""`gpt runs` and `gpt runs rm`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand, without_torch
+
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.cli.amounts import age, quantity
+from gpt_cli.cli.terminal import cut
+
+
+@pytest.fixture(name="runs")
+def _runs(copied: Path) -> Path:
+    """runs/ with a finished run, a diverged one and a damaged one, and a sweep of one run that a signal stopped."""
+    root = copied.parent
+    for name in ("wild", "broken", "sweep/000-a"):
+        shutil.copytree(copied, root / name)
+    RunDirectory(root / "wild").end("diverged", 15)
+    (root / "broken" / "config.yaml").unlink()
+    RunDirectory(root / "sweep" / "000-a").end("signal", 12)
+    return root
+
+
+def names(out: str) -> list[str]:
+    return [line.split()[0] for line in out.splitlines()[1:]]
+
+
+def test_a_row_for_each_run_those_of_a_sweep_last(runs: Path, run: RunCommand) -> None:
+    outcome = run("runs")
+    assert (outcome.code, outcome.err) == (0, "")
+    head, *rows = outcome.out.splitlines()
+    assert head.split("  ")[0] == "name"
+    cells = {row.split()[0]: row.split() for row in rows}
+    assert list(cells) == ["broken", "smoke", "wild", "sweep/000-a"]
+    best = json.loads((runs / "smoke" / "metrics.jsonl").read_text().splitlines()[-1])["validation_loss"]
+    assert cells["smoke"][1:6] == ["finished", "20/20", f"{best:.4f}", "59.1", "k"]
+    assert cells["smoke"][-1] == "smoke"
+    assert (cells["wild"][1], cells["wild"][2]) == ("diverged", "15/20")
+    assert (cells["sweep/000-a"][1], cells["sweep/000-a"][2]) == ("stopped", "12/20")
+    assert "damaged" in cells["broken"]
+    assert "this file of the run is missing" in next(row for row in rows if row.startswith("broken"))
+
+
+def test_json_has_everything_whole(runs: Path, run: RunCommand) -> None:
+    found = {row["name"]: row for row in json.loads(run("runs", "--json").out)["runs"]}
+    smoke = found["smoke"]
+    assert set(smoke) == {
+        *("run", "name", "state", "stopped_by", "steps", "max_steps", "max_time", "best_validation_loss"),
+        *("validation_loss", "parameters", "bytes", "changed", "age_seconds", "config", "differs", "problem"),
+    }
+    assert (smoke["run"], smoke["state"], smoke["stopped_by"]) == ("runs/smoke", "finished", "steps")
+    assert (smoke["steps"], smoke["max_steps"], smoke["config"], smoke["differs"]) == (20, 20, "smoke", {})
+    assert "is missing" in found["broken"]["problem"]
+    assert found["broken"]["best_validation_loss"] is None
+
+
+def test_rows_are_sorted_and_filtered(runs: Path, run: RunCommand) -> None:
+    os.utime(runs / "smoke" / "outcome.json", (time.time() + 60, time.time() + 60))
+    assert names(run("runs", "--sort", "age").out)[0] == "smoke"
+    assert names(run("runs", "--sort", "steps").out) == ["smoke", "wild", "sweep/000-a", "broken"]
+    assert names(run("runs", "--sort", "loss").out)[-1] == "broken"  # of which none is known
+    assert names(run("runs", "--state", "diverged").out) == ["wild"]
+    assert names(run("runs", "runs/sweep").out) == ["000-a"]
+    assert names(run("runs", "--state", "stopped", "runs/sweep").out) == ["000-a"]
+    nothing = run("runs", "--state", "training")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", 'none of 4 runs in "runs" is training\n')
+
+
+def test_without_runs_it_says_how_to_get_one(here: Path, run: RunCommand) -> None:
+    outcome = run("runs")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == 'there are no runs in "runs"; gpt train --config tiny trains one\n'
+    assert json.loads(run("runs", "--json").out) == {"runs": []}
+    assert run("runs", "elsewhere").code == 4
+
+
+def test_wrong_words_are_refused(here: Path, run: RunCommand) -> None:
+    assert run("runs", "--sort", "speed").code == 2
+    assert run("runs", "--state", "lost").code == 2
+    assert run("runs", "a", "b").code == 2
+    assert "NAME is missing" in run("runs", "rm").err
+
+
+def test_neither_listing_nor_removing_loads_torch(runs: Path) -> None:
+    assert without_torch("runs").returncode == 0
+    assert without_torch("runs", "rm", "wild", "--yes").returncode == 0
+
+
+def test_a_name_of_a_file_cannot_disturb_the_terminal(runs: Path, run: RunCommand) -> None:
+    (runs / "wild").rename(runs / "wi\x1bld")
+    assert "\x1b" not in run("runs").out
+    assert "wi\\x1bld" in run("runs").out
+
+
+def test_a_row_is_cut_to_the_width_of_the_terminal(runs: Path) -> None:
+    found = on_a_terminal("runs", "--sort", "name", width=70)
+    assert all(len(line) <= 70 for line in found.splitlines())
+    assert "…" in found
+
+
+def on_a_terminal(*words: str, width: int = 100, answer: str = "") -> str:
+    """What `gpt` prints on a terminal, where the user answers."""
+    main, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpt_cli", *words],
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        env=os.environ | {"COLUMNS": str(width), "LINES": "40"},
+    )
+    os.close(other)
+    os.write(main, answer.encode())
+    text = "".join(_chunks(main))
+    os.close(main)
+    process.wait()
+    return text.replace("\r\n", "\n")
+
+
+def _chunks(descriptor: int) -> Iterator[str]:
+    while True:
+        try:
+            chunk = os.read(descriptor, 10_000)
+        except OSError:  # the other side is closed
+            return
+        if not chunk:
+            return
+        yield chunk.decode()
+
+
+def test_removing_asks_on_a_terminal(runs: Path) -> None:
+    assert "nothing was removed" in on_a_terminal("runs", "rm", "wild", answer="n\n")
+    assert (runs / "wild").exists()
+    printed = on_a_terminal("runs", "rm", "wild", "sweep/000-a", answer="y\n")
+    assert "remove 2 runs (runs/wild, runs/sweep/000-a), " in printed
+    assert not (runs / "wild").exists()
+    assert not (runs / "sweep" / "000-a").exists()
+    assert (runs / "smoke").exists()
+
+
+def test_elsewhere_it_removes_only_with_yes(runs: Path, run: RunCommand) -> None:
+    outcome = run("runs", "rm", "wild")
+    assert (outcome.code, (runs / "wild").exists()) == (2, True)
+    assert "it asks on a terminal only; --yes removes without asking" in outcome.err
+    outcome = run("runs", "rm", "wild", "runs/broken", "--yes")
+    assert (outcome.code, outcome.out) == (0, "removed runs/wild\nremoved runs/broken\n")
+    assert sorted(path.name for path in runs.iterdir()) == ["smoke", "sweep"]
+
+
+def test_a_run_that_is_trained_is_never_removed(runs: Path, run: RunCommand) -> None:
+    with sole_trainer(runs / "wild", pytest.fail):
+        outcome = run("runs", "rm", "smoke", "wild", "--yes")
+    assert (outcome.code, outcome.out) == (5, "")
+    assert "this run is being trained" in outcome.err
+    assert (runs / "smoke" / "config.yaml").exists()  # all are checked before the first is removed
+
+
+def test_files_of_others_stay_and_are_named(runs: Path, run: RunCommand) -> None:
+    (runs / "wild" / "notes.txt").write_text("mine")
+    (runs / "wild" / "checkpoints" / "mine.safetensors").write_text("mine")
+    (runs / "wild" / ".metrics.jsonl.7.0a1b2c3d.tmp").write_text("half")
+    outcome = run("runs", "rm", "wild", "--yes")
+    assert outcome.code == 0
+    assert outcome.err == "warning: runs/wild stays: it also holds checkpoints, notes.txt, which no run wrote\n"
+    left = sorted(str(path.relative_to(runs / "wild")) for path in (runs / "wild").rglob("*"))
+    assert left == ["checkpoints", "checkpoints/mine.safetensors", "notes.txt"]
+
+
+def test_snapshots_and_what_loggers_keep_are_a_runs_own(runs: Path, run: RunCommand) -> None:
+    wild = runs / "wild"
+    for name in ("attention/step-00000025.safetensors", "logs/wandb/sent.jsonl", "logs/wandb/wandb/run-1/a.wandb"):
+        (wild / name).parent.mkdir(parents=True, exist_ok=True)
+        (wild / name).write_text("ours")
+    shutil.copytree(wild, runs / "beside")
+    (runs / "beside" / "logs" / "mine").mkdir()
+    (runs / "beside" / "attention" / "mine.png").write_text("mine")
+    assert run("runs", "rm", "wild", "--yes").err == ""
+    assert not wild.exists()
+    outcome = run("runs", "rm", "beside", "--yes")
+    assert outcome.err == "warning: runs/beside stays: it also holds attention, logs, which no run wrote\n"
+    left = sorted(str(path.relative_to(runs / "beside")) for path in (runs / "beside").rglob("*"))
+    assert left == ["attention", "attention/mine.png", "logs", "logs/mine"]
+
+
+def test_what_is_no_run_is_never_touched(runs: Path, here: Path, run: RunCommand) -> None:
+    (here / "folder").mkdir()
+    (here / "folder" / "config.yaml").write_text("mine: true\n")
+    (here / "link").symlink_to(runs / "smoke")
+    for name, sentence in {
+        "folder": "this is not a run",
+        "sweep": "this is not a run but a directory of 1 run",
+        "link": "this is a link",
+        "nothing": "there is no such run",
+        ".": "this is not a run",
+    }.items():
+        outcome = run("runs", "rm", name, "smoke", "--yes")
+        assert (outcome.code, sentence in outcome.err) == (4, True), name
+    assert (here / "folder" / "config.yaml").exists()
+    assert (runs / "smoke" / "config.yaml").exists()
+
+
+def test_a_name_means_a_run_below_runs_before_a_path(runs: Path, here: Path, run: RunCommand) -> None:
+    shutil.copytree(runs / "smoke", here / "wild")
+    assert run("runs", "rm", "./wild", "--yes").out == "removed wild\n"
+    assert run("runs", "rm", "wild", "--yes").out == "removed runs/wild\n"
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert [quantity(number) for number in (12, 25_088, 1_049_728)] == ["12", "25.1 k", "1.05 M"]
+    assert [age(seconds) for seconds in (-1, 42, 200, 7300, 1e6)] == ["0 s", "42 s", "3 min", "2 h", "11 d"]
+    assert [cut("字字字字", width) for width in (8, 6, 4)] == ["字字字字", "字字…", "字…"]

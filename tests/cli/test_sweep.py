@@ -1,0 +1,283 @@
+"""`gpt sweep`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.faults import fingerprint, new_folder
+from support.helpers import RunCommand, run_command, small_config, without_torch
+
+from gpt_cli.checkpoints.lock import is_held
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.cli.work import sweep as work
+from gpt_cli.cli.work import sweeping
+from gpt_cli.cli.work.sweep import shares
+from gpt_cli.errors import EnvironmentFailure
+
+FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
+WAIT = 100.0  # seconds, on a machine that is busy with other tests
+
+
+@pytest.fixture(name="folder")
+def _folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a corpus, c.yaml and s.yaml, a sweep of three points."""
+    new_folder(here / "work", "model.d_model=4", "train.max_steps=40")
+    monkeypatch.chdir(here / "work")
+    Path("s.yaml").write_text(FILE)
+    return here / "work"
+
+
+def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand) -> None:
+    """The third point diverges, which does not end the sweep; the same command again trains nothing."""
+    outcome = run("sweep", "s.yaml", "--json")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(outcome.out.splitlines()[-1])["runs"]
+    assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
+    losses = [row["best_validation_loss"] for row in rows[:2]]
+    assert losses == sorted(losses)
+    assert rows[2]["name"] == "002-learning_rate-100"
+    assert rows[2]["settings"] == {"train.learning_rate": "100"}
+    listed = run("runs", "runs/s", "--json")
+    assert {row["name"]: row["best_validation_loss"] for row in json.loads(listed.out)["runs"]} == {
+        row["name"]: row["best_validation_loss"] for row in rows
+    }
+    for row in rows:
+        metrics = Path(row["run"]) / "metrics.jsonl"
+        assert json.loads(metrics.read_text().splitlines()[0])["step"] == 1
+    before = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*.*")}
+    again = run("sweep", "s.yaml")
+    best = rows[0]["run"]
+    assert (again.code, again.err) == (0, f"3 of 3 runs have ended before\nnext: gpt sample --run {best}\n")
+    assert [line.split()[0] for line in again.out.splitlines()[1:]] == [row["name"] for row in rows]
+    changed = {path.name for path, at in before.items() if path.stat().st_mtime_ns != at}
+    assert changed <= {"sweep.json"}
+
+
+def test_another_file_for_the_same_directory_is_refused_with_the_difference(folder: Path, run: RunCommand) -> None:
+    Path("runs/s").mkdir(parents=True)
+    record = work.read_sweep(Path("s.yaml")).record
+    Path("runs/s/sweep.json").write_text(json.dumps(dict(record)))
+    Path("s.yaml").write_text(FILE.replace("100", "0.1") + "settings: {train.seed: 3}\n")
+    outcome = run("sweep", "s.yaml", "--max-time", "5s")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.splitlines() == [
+        'error: "s.yaml": grid.train.learning_rate was ["1e-3", "1e-2", "100"] in this sweep and is ["1e-3", "1e-2", "0.1"] now',
+        'error: "s.yaml": max_time was not set in this sweep and is 5s now',
+        'error: "s.yaml": settings.train.seed was not set in this sweep and is 3 now',
+        "hint: undo the change, or begin another sweep: --out runs/s-2",
+    ]
+    Path("runs/s/sweep.json").write_text("[]")
+    assert run("sweep", "s.yaml").code == 4
+
+
+def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunCommand) -> None:
+    outcome = run("sweep", "s.yaml", "--out", ".")
+    assert outcome.code == 2
+    assert 'error: ".": it contains c.yaml, which no sweep wrote' in outcome.err
+    assert run("sweep", "s.yaml", "--out", "c.yaml").code == 2
+    assert not Path("runs").exists()
+
+
+def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path) -> None:
+    done = without_torch("sweep", "s.yaml", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "run                            state  settings",
+        "runs/s/000-learning_rate-1e-3  new    train.learning_rate=1e-3",
+        "runs/s/001-learning_rate-1e-2  new    train.learning_rate=1e-2",
+        "runs/s/002-learning_rate-100   new    train.learning_rate=100",
+    ]
+    assert sorted(os.listdir()) == ["c.yaml", "corpus.txt", "s.yaml"]
+
+
+def test_a_mistake_is_found_before_anything_is_trained(folder: Path) -> None:
+    Path("s.yaml").write_text(FILE.replace("100", "fast"))
+    done = without_torch("sweep", "s.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith('error: s.yaml:3: train.learning_rate: "fast" is not a number above 0')
+    assert not Path("runs").exists()
+    assert run_command("sweep", "missing.yaml").code == 2
+
+
+def test_runs_that_would_share_stdin_are_refused(folder: Path, run: RunCommand) -> None:
+    Path("s.yaml").write_text(FILE + 'settings: {data.source: "-"}\n')
+    outcome = run("sweep", "s.yaml")
+    assert outcome.code == 2
+    assert "error: s.yaml: data.source: many runs cannot read stdin" in outcome.err
+
+
+def test_a_missing_logger_is_found_before_the_first_run(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    Path("s.yaml").write_text("base: c.yaml\ngrid: {train.log_to: [[], trackio]}\n")
+    outcome = run("sweep", "s.yaml")
+    assert outcome.code == 5
+    assert "error: train.log_to: the package of trackio is not installed" in outcome.err
+    assert not Path("runs").exists()
+
+
+def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
+    Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
+    found = work.read_sweep(Path("s.yaml"))
+    point = sweeping.Point(Path("runs/s/000"), found.points[0])
+    words = sweeping.command(found, point, "5s", quiet=True)[3:]
+    settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
+    assert words == ["train", "--config", "c.yaml", "--out", "runs/s/000", *settings, "--max-time", "5s", "--quiet"]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, code: Callable[[sweeping.Point], str]) -> None:
+    """Let each point run Python code in place of a training."""
+
+    def command(_: object, point: sweeping.Point, *__: object, **___: object) -> list[str]:
+        return [sys.executable, "-S", "-c", code(point)]
+
+    monkeypatch.setattr(sweeping, "command", command)
+
+
+def test_a_point_that_fails_does_not_end_the_sweep(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, lambda point: f"import sys; sys.exit({3 if '000' in point.path.name else 0})")
+    outcome = run("sweep", "s.yaml", "--quiet")
+    assert outcome.code == 3
+    assert outcome.err.splitlines() == [
+        'error: "runs/s": 1 of 3 runs failed, the first with exit code 3: 000-learning_rate-1e-3',
+        "hint: the same command tries them again",
+    ]
+    assert len(outcome.out.splitlines()) == 4  # the table is printed all the same
+
+
+def test_a_point_that_the_user_stops_ends_the_sweep(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, lambda _: "import sys; sys.exit(143)")
+    outcome = run("sweep", "s.yaml", "--quiet")
+    assert outcome.code == 143
+    assert outcome.err == "warning: stopped by SIGTERM; continue: gpt sweep s.yaml\n"
+    assert [line.split() for line in outcome.out.splitlines()[1:]] == [
+        [name, "empty", "0", "bytes", f"train.learning_rate={value}"]
+        for name, value in {
+            "000-learning_rate-1e-3": "1e-3",
+            "001-learning_rate-1e-2": "1e-2",
+            "002-learning_rate-100": "100",
+        }.items()
+    ]
+
+
+def test_jobs_run_at_once(folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two waits for the file that the other makes."""
+    monkeypatch.setattr(work, "cores", lambda: 4)
+    Path("s.yaml").write_text(FILE.replace(", 100", ""))
+    stand_in(
+        monkeypatch,
+        lambda point: (
+            "import os, time; from pathlib import Path\n"
+            f"Path('{point.path.name[:3]}').write_text(os.environ['OMP_NUM_THREADS'])\n"
+            "while not (Path('000').exists() and Path('001').exists()): time.sleep(0.01)"
+        ),
+    )
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    outcome = run("sweep", "s.yaml", "--jobs", "2")
+    assert outcome.code == 0
+    assert outcome.err.startswith("2 runs at once, each with 2 threads\n")
+    assert (Path("000").read_text(), Path("001").read_text()) == ("2", "2")
+
+
+def test_jobs_share_cores_or_have_a_gpu_each() -> None:
+    on_cpu = [small_config()]
+    on_any = [small_config("train.device=auto")]
+    assert shares(2, on_cpu, 5, 0, {}) == [{"OMP_NUM_THREADS": "2"}] * 2
+    assert shares(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}) == [{"OMP_NUM_THREADS": "1"}] * 2
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares(2, on_any, 4, 2, {})] == ["0", "1"]
+    asked = {"CUDA_VISIBLE_DEVICES": "5,7"}
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in shares(2, on_any, 4, 2, asked)] == ["5", "7"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "settings", "gpus", "sentence", "hint"),
+    [
+        (3, [], 0, "3 runs at once need a core each, and this program may use 2 cores", "--jobs 2"),
+        (2, ["train.threads=2"], 0, "2 runs at once need 2 cores each, and this program may use 2 cores", "--jobs 1"),
+        (2, ["train.device=auto"], 1, "2 runs at once need a GPU each, and torch finds 1 GPU", "--jobs 1"),
+        (2, ["train.device=cuda:1"], 4, "2 runs at once would share the one GPU that train.device names, cuda:1", None),
+    ],
+)
+def test_more_jobs_than_the_machine_allows_are_refused(
+    jobs: int, settings: list[str], gpus: int, sentence: str, hint: str | None
+) -> None:
+    with pytest.raises(EnvironmentFailure) as raised:
+        shares(jobs, [small_config(*settings)], 2, gpus, {})
+    assert raised.value.where == "--jobs"
+    assert raised.value.sentence.startswith(sentence)
+    assert raised.value.hint == hint
+
+
+def begun(*words: str) -> subprocess.Popen[str]:
+    """`gpt sweep` in a process group of its own, so that a signal reaches it alone."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpt_cli", "sweep", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_until(what: str, holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def steps(run: RunDirectory) -> int:
+    return len(run.metrics.read_text().splitlines()) if run.metrics.exists() else 0
+
+
+def test_a_sweep_that_is_killed_and_stopped_goes_on_where_it_was(folder: Path, run: RunCommand) -> None:
+    """Killed with -9 in its first run, whose training saves and ends by itself; stopped by INT; then continued."""
+    # steps that take long enough to be met, and few files
+    slow = {"batch_size": 64, "max_steps": 60, "eval_every": 30, "save_every": 30, "learning_rate": 1e-3}
+    settings = [f"train.{key}={value}" for key, value in slow.items()]
+    whole = [word for setting in settings for word in ("--set", setting)]
+    # in a process of its own, as those of the sweep are, with as many threads
+    command = [sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml", "--out", "whole", "--quiet", *whole]
+    assert subprocess.run(command).returncode == 0
+    lines = [f"  {setting.replace('=', ': ')}\n" for setting in settings[:-1]]
+    Path("s.yaml").write_text(f"base: c.yaml\nsettings:\n{''.join(lines)}grid: {{train.learning_rate: [1e-3]}}\n")
+    point = RunDirectory(Path("runs/s/000-learning_rate-1e-3"))
+    killed = begun("s.yaml", "--quiet")
+    wait_until("the first run does not begin", lambda: steps(point) > 3)
+    killed.kill()
+    killed.communicate()
+    wait_until("the training outlives the sweep", lambda: not is_held(point.path))
+    at_kill = json.loads(point.outcome.read_text())
+    assert at_kill["stopped_by"] == "signal"
+    assert at_kill["step"] in point.steps()
+
+    stopped = begun("s.yaml", "--quiet")
+    wait_until("the first run does not go on", lambda: steps(point) > at_kill["step"] + 3)
+    stopped.send_signal(signal.SIGINT)
+    _, err = stopped.communicate(timeout=WAIT)
+    assert stopped.returncode == 130
+    assert "warning: stopped by SIGINT; continue: gpt sweep s.yaml" in err
+    assert not is_held(point.path)
+    at_stop = json.loads(point.outcome.read_text())
+    assert (at_stop["stopped_by"], at_stop["step"] > at_kill["step"]) == ("signal", True)
+
+    outcome = run("sweep", "s.yaml", "--quiet")
+    assert outcome.code == 0, outcome.err
+    assert fingerprint(point.path) == fingerprint(Path("whole"))
+
+
+def test_two_sweeps_of_one_directory_exclude_each_other(folder: Path, run: RunCommand) -> None:
+    with work.sole_trainer(Path("runs/s"), pytest.fail, "sweep"):
+        outcome = run("sweep", "s.yaml")
+    assert outcome.code == 5
+    assert "is training this sweep, and a sweep has one trainer" in outcome.err
