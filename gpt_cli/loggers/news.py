@@ -1,0 +1,89 @@
+"""What a run has written since the last look, by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
+
+
+@dataclass
+class Entry:
+    """The figures of a line of metrics, and the sample of the same step."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    sample: str | None = None
+
+
+class News:
+    """Reads metrics and samples of a run that is being trained, in the order of steps, from those after `step` on."""
+
+    def __init__(self, run: RunFiles, step: int):
+        self._run = run
+        self._returned = step
+        self._waiting: dict[int, Entry] = {}
+        self._newest_line = 0
+        self._read = 0  # bytes of metrics
+        self._samples_seen: tuple[int, int] | None = None
+
+    def look(self, *, over: bool) -> Iterator[tuple[int, Entry]]:
+        """The entries that are complete: all that are there when the training is `over`.
+
+        Until then a line waits for one look, because the sample of its step is written right after it.
+        """
+        settled = self._newest_line
+        self._read_lines()
+        self._read_samples()
+        for step in sorted(self._waiting):
+            if over or step <= settled:
+                entry = self._waiting.pop(step)
+                self._returned = step
+                yield step, entry
+
+    def _read_lines(self) -> None:
+        if not self._run.metrics.exists():
+            return
+        with self._run.metrics.open("rb") as file:
+            file.seek(self._read)
+            for line in _whole_lines(file):
+                self._read += len(line)
+                values = values_of(line)
+                step = values.pop("step", 0)
+                if isinstance(step, int) and step > self._returned:
+                    self._entry(step).figures = {k: v for k, v in values.items() if isinstance(v, int | float)}
+                    self._newest_line = max(self._newest_line, step)
+
+    def _read_samples(self) -> None:
+        if not self._run.samples.exists():
+            return
+        status = self._run.samples.stat()
+        if (seen := (status.st_mtime_ns, status.st_size)) == self._samples_seen:
+            return
+        self._samples_seen = seen
+        _, *parts = SAMPLE_MARK.split(self._run.samples.read_text(encoding="utf-8", errors="replace"))
+        for step, text in zip(map(int, parts[::2]), parts[1::2], strict=True):
+            if step > self._returned:
+                self._entry(step).sample = text.strip("\n")
+
+    def _entry(self, step: int) -> Entry:
+        return self._waiting.setdefault(step, Entry())
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines up to one that is being written."""
+    for line in file:
+        if not line.endswith(b"\n"):
+            return
+        yield line
+
+
+def values_of(line: bytes) -> dict[str, Any]:
+    """What a line of JSON contains; nothing where it is damaged."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

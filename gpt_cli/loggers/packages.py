@@ -1,0 +1,178 @@
+"""The packages behind `train.log_to`, each imported only when it is asked for, in the process of that logger alone.
+
+Each is offline and keeps its files in the run directory, except where the user's own environment variables say
+otherwise. None is told about the machine, the code or other programs.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+PROJECT = "small-gpt"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a logger keeps its files, and what it calls its run, which may continue one of the same id."""
+
+    folder: Path
+    id: str
+    name: str
+    continued: bool
+
+
+class Logger(Protocol):
+    """What a training needs of a package that logs."""
+
+    def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
+        """Take the figures and the sampled text of a step; the steps rise."""
+        ...
+
+    def close(self) -> None:
+        """Write or send all that was taken."""
+        ...
+
+
+def open_logger(name: str, place: Place, config: dict[str, Any]) -> Logger:
+    """The logger of that name, for a run with this config; raises whatever the package raises."""
+    return {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}[name](place, config)
+
+
+def _prefer(variables: Mapping[str, object]) -> None:
+    """Set variables of this process's environment that the user has not set."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, str(value))
+
+
+class TensorBoard:
+    """Event files, without torch: scalars, samples as text, and the config as text and as hyperparameters."""
+
+    def __init__(self, place: Place, config: dict[str, Any]):
+        of = importlib.import_module
+        self._summary = of("tensorboard.compat.proto.summary_pb2").Summary
+        self._text = of("tensorboard.plugins.text.summary_v2").text_pb
+        self._event = of("tensorboard.compat.proto.event_pb2").Event
+        writer = of("tensorboard.summary.writer.event_file_writer").EventFileWriter
+        self._writer = writer(str(place.folder), flush_secs=1)
+        settings = {f"{section}.{key}": v for section, keys in config.items() for key, v in keys.items()}
+        plain = {key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in settings.items()}
+        self._add(0, of("tensorboard.plugins.hparams.summary_v2").hparams_pb(plain, trial_id=place.id))
+        self._add(0, self._text("config", _as_block(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))))
+
+    def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self._add(step, self._summary(value=values))
+        if sample is not None:
+            self._add(step, self._text("sample", _as_block(sample)))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, step: int, summary: Any) -> None:
+        self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=summary))
+
+
+class Wandb:
+    """Weights & Biases; `wandb sync` sends what it kept."""
+
+    def __init__(self, place: Place, config: dict[str, Any]):
+        _prefer(
+            {
+                "WANDB_MODE": "offline",
+                "WANDB_DIR": place.folder,
+                "WANDB_PROJECT": PROJECT,
+                "WANDB_NAME": place.name,
+                "WANDB_ERROR_REPORTING": "false",
+                "WANDB_CONSOLE": "off",
+                "WANDB_SILENT": "true",
+                "WANDB_DISABLE_GIT": "true",
+                "WANDB_DISABLE_CODE": "true",
+            }
+        )
+        if os.environ["WANDB_MODE"] == "offline":  # else its own places have the user's settings
+            kinds = ("CACHE", "CONFIG", "DATA", "ARTIFACT")
+            _prefer({f"WANDB_{kind}_DIR": place.folder / kind.lower() for kind in kinds})
+        self._package = importlib.import_module("wandb")
+        quiet = self._package.Settings(
+            x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True, x_save_requirements=False
+        )
+        resume = "allow" if os.environ["WANDB_MODE"] != "offline" else None  # offline it is not needed, and warned of
+        self._run = self._package.init(id=place.id, resume=resume, config=config, settings=quiet)
+
+    def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
+        text = {} if sample is None else {"sample": self._package.Html(f"<pre>{html.escape(sample)}</pre>")}
+        self._run.log({**figures, **text}, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+        self._package.teardown()
+
+
+class Trackio:
+    """Trackio, a table of SQLite; `trackio show` draws it."""
+
+    def __init__(self, place: Place, config: dict[str, Any]):
+        _prefer({"TRACKIO_DIR": place.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
+        if not {"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"} & set(os.environ):
+            _prefer({"HF_HUB_OFFLINE": 1})  # it asks the hub for the user's name
+        self._package = importlib.import_module("trackio")
+        self._package.init(
+            project=PROJECT,
+            name=f"{place.name}-{place.id}",  # a run is continued by its name
+            config=config,
+            resume="allow" if place.continued else "never",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
+        text = {} if sample is None else {"sample": self._package.Markdown(_as_block(sample))}
+        self._package.log({**figures, **text}, step=step)
+
+    def close(self) -> None:
+        self._package.finish()
+
+
+class SwanLab:
+    """SwanLab; `swanlab sync` sends what it kept."""
+
+    def __init__(self, place: Place, config: dict[str, Any]):
+        _prefer(
+            {
+                "SWANLAB_MODE": "offline",
+                "SWANLAB_LOG_DIR": place.folder,
+                "SWANLAB_PROJ_NAME": PROJECT,
+                "SWANLAB_EXP_NAME": place.name,
+            }
+        )
+        mode = os.environ["SWANLAB_MODE"]
+        if mode == "offline":
+            _prefer({"SWANLAB_ROOT": place.folder / "root"})
+        self._package = importlib.import_module("swanlab")
+        kinds = ("hardware", "runtime", "requirements", "conda", "git", "swanlab", "monitor")
+        quiet = self._package.Settings(
+            interactive=False, probe=dict.fromkeys(kinds, False), terminal={"proxy_type": "none"}
+        )
+        self._package.init(mode=mode, id=place.id, resume="allow", config=config, settings=quiet)
+
+    def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
+        text = {} if sample is None else {"sample": self._package.Text(sample)}
+        self._package.log({**figures, **text}, step=step)
+
+    def close(self) -> None:
+        self._package.finish()
+
+
+def _as_block(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return "".join(f"    {line}\n" for line in text.splitlines())

@@ -1,0 +1,51 @@
+"""A logger whose package is missing is refused before anything begins."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand, without_torch
+
+from gpt_cli import train
+from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.loggers.installed import require_installed
+
+
+@pytest.fixture
+def _none_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tensorboard", "wandb", "trackio", "swanlab"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not there
+
+
+@pytest.mark.usefixtures("_none_installed")
+def test_all_that_are_missing_are_named_with_how_to_install_them(here: Path, run: RunCommand) -> None:
+    asked = run("train", "--config", "smoke", "--set", "train.log_to=[wandb, trackio]")
+    assert asked.code == 5
+    assert asked.err.splitlines() == [
+        "error: train.log_to: the package of wandb is not installed",
+        "error: train.log_to: the package of trackio is not installed",
+        "hint: pip install 'small-gpt[wandb,trackio]'",
+    ]
+    assert list(here.iterdir()) == []
+    with pytest.raises(EnvironmentFailure, match="wandb is not installed"):
+        next(train("smoke", settings=["train.log_to=wandb"]))
+
+
+def test_a_folder_of_that_name_is_no_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wandb makes such a folder where it runs."""
+    (here / "some_logger").mkdir()
+    monkeypatch.syspath_prepend(here)
+    with pytest.raises(EnvironmentFailure, match="the package of some_logger is not installed"):
+        require_installed(["some_logger"])
+    (here / "some_logger/__init__.py").touch()
+    require_installed(["some_logger"])
+
+
+def test_a_wrong_name_is_refused_with_those_that_exist(here: Path) -> None:
+    refused = without_torch("train", "--config", "smoke", "--set", "train.log_to=[tensorbord]")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines() == [
+        "error: --set: train.log_to: ['tensorbord'] is not one of tensorboard, wandb, trackio, swanlab, a list of them",
+    ]
