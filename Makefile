@@ -54,13 +54,15 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, sampling, attention and its forms, learning Shakespeare, large texts
+bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, snapshots, sampling, attention and its forms, heads, learning Shakespeare, large texts
 	$(GPT) bench
 	$(GPT) bench --busy 1
 	$(GPT) bench --processes 2
 	$(GPT) bench --attention
 	.venv/bin/python -m benchmarks.saving
+	.venv/bin/python -m benchmarks.snapshots
 	.venv/bin/python -m benchmarks.attention
+	.venv/bin/python -m benchmarks.heads
 	.venv/bin/python -m benchmarks.shakespeare
 	.venv/bin/python -m benchmarks.corpus
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.helpers import CORPUS_TEXT
 
-from benchmarks import corpus, saving, shakespeare, whole_texts
+from benchmarks import corpus, heads, saving, shakespeare, whole_texts
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 
 
@@ -42,6 +42,19 @@ def test_the_benchmark_of_learning_times_the_whole_command(
     monkeypatch.setattr(sys, "argv", ["shakespeare", "--data", "nothing.txt"])
     with pytest.raises(SystemExit, match=r"nothing\.txt"):
         shakespeare.main()
+
+
+def test_the_benchmark_of_heads_gives_ratios_to_an_evaluation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(heads, "VOCAB_SIZE", 50)
+    monkeypatch.setattr(sys, "argv", ["heads", "--config", "smoke", "--tokens", "128", "--cpu-time", "--all"])
+    heads.main()
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    forms = [row["form"].partition(",")[0] for row in rows]
+    assert forms == ["report", "--ablate layer", "--ablate zero", "--ablate mean"]  # auto is float32 here
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["seconds"] / row["evaluation"])
 
 
 def test_the_plain_trainer_learns() -> None:

@@ -19,3 +19,19 @@ def size(num_bytes: int) -> str:
         if num_bytes >= factor:
             return f"{num_bytes / factor:.1f} {unit}"
     return f"{num_bytes} bytes"
+
+
+def quantity(number: int) -> str:
+    """A number of parameters in three digits: 25.1 k, 1.05 M."""
+    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return str(number)
+
+
+def age(seconds: float) -> str:
+    """How long ago something was, in its largest unit: 42 s, 3 min, 5 h, 12 d."""
+    for unit, factor in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= factor:
+            return f"{seconds // factor:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

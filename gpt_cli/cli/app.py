@@ -10,7 +10,23 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from gpt_cli.cli import attn_dump, bench, config, data, evaluate, explain, export, import_, info, options, sample, train
+from gpt_cli.cli import (
+    attn_dump,
+    bench,
+    config,
+    data,
+    evaluate,
+    explain,
+    export,
+    heads,
+    import_,
+    info,
+    options,
+    runs,
+    sample,
+    sweep,
+    train,
+)
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import ClickUsageError, NoArgsIsHelpError, name_flags_as_typed, usage_error
 from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, is_lack_of_memory, shown
@@ -23,6 +39,7 @@ MEMORY_HINTS = {
     "gpt sample": "ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
     "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
     "gpt explain": "use a shorter prompt",
+    "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
 }
 
 app = typer.Typer(
@@ -75,13 +92,16 @@ app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' 
 app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt explain --example journey")(
     explain.explain
 )
+app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
 app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
+app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.command("bench", epilog="Example: gpt bench --config tiny --json, gpt bench --attention")(bench.bench)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.add_typer(runs.app, name="runs")
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
@@ -130,7 +150,7 @@ def _complete(command: Any) -> None:
     for below in getattr(command, "commands", {}).values():
         below.short_help = below.short_help or (below.help or "").partition(".")[0] + "."
         _complete(below)
-    if not hasattr(command, "commands"):
+    if not hasattr(command, "commands") or command.invoke_without_command:
         command.params += get_command(_debug_alone()).params
 
 

@@ -91,7 +91,7 @@ ConfigFile = Annotated[
         "--config",
         metavar="FILE",
         help="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
-        "shakespeare, shakespeare-cpu, smoke.",
+        "induction, shakespeare, shakespeare-cpu, smoke.",
     ),
 ]
 SetFlags = Annotated[
@@ -149,6 +149,14 @@ Quantize = Annotated[
     str | None,
     typer.Option(
         "--quantize", metavar="NAME", parser=one_of("int8"), help="int8: weights in 8 bits, products in bfloat16."
+    ),
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        metavar="LAYER.HEAD",
+        help="Switch this head off, or several with commas between them: 2.3 or 2.3,4.0. Repeatable.",
     ),
 ]
 Threads = Annotated[

@@ -53,6 +53,14 @@ def train(
             "the learning rate follows the clock.",
         ),
     ] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option(
+            "--watch",
+            metavar="TEXT",
+            help="Keep snapshots of the attention to this text while the model trains, for gpt heads --over-training.",
+        ),
+    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(

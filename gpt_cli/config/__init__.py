@@ -2,5 +2,6 @@
 
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.schema import Config, DataConfig, TokenizerConfig, TrainConfig
+from gpt_cli.config.watching import InspectConfig
 
-__all__ = ["Config", "DataConfig", "ModelConfig", "TokenizerConfig", "TrainConfig"]
+__all__ = ["Config", "DataConfig", "InspectConfig", "ModelConfig", "TokenizerConfig", "TrainConfig"]

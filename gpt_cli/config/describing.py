@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
+from gpt_cli.config.fields import LoggerName
 from gpt_cli.config.schema import Config
 
 # kinds that a JSON schema cannot name
@@ -13,6 +14,7 @@ _NOUNS_BY_KEY = {
     "data.source": ["a source of text", "a list of sources"],
     "data.validation_source": ["a source of text", "a list of sources", "null"],
     "train.device": ["auto", "cpu", "cuda", "cuda:N"],
+    "train.log_to": [*get_args(LoggerName), "a list of them"],
     "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
 }
 _NOUNS = {"string": "text", "null": "null"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -71,6 +71,14 @@ def _read_duration(value: Any) -> Any:
     return seconds
 
 
+def _read_list(value: Any) -> Any:
+    """One text as a list of it; texts that occur twice occur once."""
+    if isinstance(value, str):
+        return [value]
+    # anything else is left to the declared kind, which refuses it
+    return list(dict.fromkeys(value)) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
+
+
 def _read_separator(value: Any) -> Any:
     """Text in which a shell's escapes, such as a backslash and an n for a newline, become the characters they mean."""
     for character, escape in _ESCAPES.items() if isinstance(value, str) else ():
@@ -98,6 +106,13 @@ Duration = Annotated[
             ]
         }
     ),
+]
+LoggerName = Literal["tensorboard", "wandb", "trackio", "swanlab"]
+_NAME = {"type": "string", "enum": list(get_args(LoggerName))}
+Loggers = Annotated[
+    list[LoggerName],
+    BeforeValidator(_read_list),
+    WithJsonSchema({"anyOf": [_NAME, {"type": "array", "items": _NAME}]}),
 ]
 Number = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]

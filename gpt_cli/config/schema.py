@@ -1,4 +1,4 @@
-"""Every setting, declared once: name, type, default, range, unit and meaning; those of the model are in `model`."""
+"""Every setting, declared once: name, type, default, range, unit and meaning; `model` and `watching` have more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gpt_cli.config.fields import (
     Count,
     Duration,
     Few,
+    Loggers,
     Misfit,
     Number,
     Section,
@@ -23,6 +24,7 @@ from gpt_cli.config.fields import (
     read_number,
 )
 from gpt_cli.config.model import ModelConfig
+from gpt_cli.config.watching import InspectConfig
 
 
 class DataConfig(Section):
@@ -148,6 +150,11 @@ class TrainConfig(Section):
     patience: Count | None = Field(
         default=None, description="evaluations without a new best after which training stops; null means never"
     )
+    log_to: Loggers = Field(
+        default=[],
+        description="loggers that receive metrics, samples and config as well, each an extra of the package; "
+        "they stay offline unless their own environment variables say otherwise",
+    )
 
     @property
     def sequences_at_once(self) -> int:
@@ -178,6 +185,7 @@ class Config(Section):
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     train: TrainConfig = TrainConfig()
+    inspect: InspectConfig = InspectConfig()
 
     @property
     def tokens_per_step(self) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gpt_cli.callbacks import Stop
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.sampling.scoring import Score
-from gpt_cli.training.advice import add_what_is_intact, diverged_error, lower_rates, what_is_intact
 from gpt_cli.training.due import due, ended_by, is_finished
 from gpt_cli.training.evaluation import WindowLosses, evaluate, evaluation_batch_size
+from gpt_cli.training.failing import add_what_is_intact, diverged_error, lower_rates, what_is_intact
 from gpt_cli.training.observing import Pace, observe
 from gpt_cli.training.reports import Finished, Report, Saved
 from gpt_cli.training.run import Run
@@ -37,8 +38,9 @@ def train(
         signal = yield from _steps(run, watch, save_asked)
     except Diverged as diverged:
         settings = run.config.train
-        hint = f"start anew with --overwrite and {lower_rates(settings)}"
+        hint = f"start anew with --overwrite and {lower_rates(run.config)}"
         hint += ", or with --dtype float32" if settings.dtype == "bfloat16" else ""
+        _record_divergence(run, diverged)
         raise diverged_error(diverged, hint, what_is_intact(run)) from diverged
     except EnvironmentFailure as error:
         add_what_is_intact(error, run)
@@ -49,7 +51,13 @@ def train(
             closing = _closing_evaluation(run, watch, count)
         except StopAsked as asked_to_stop:  # all is saved: nothing but this figure is lost
             signal = asked_to_stop.signal
-    yield _finished(run, closing, signal)
+    finished = _finished(run, closing, signal)
+    try:
+        run.ranks.on_first(lambda: _record(run, finished))
+    except EnvironmentFailure as error:
+        add_what_is_intact(error, run)
+        raise
+    yield finished
 
 
 def _steps(run: Run, watch: Watch, save_asked: Callable[[], bool]) -> Iterator[Report]:
@@ -126,3 +134,17 @@ def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finishe
         "stopped_by": ended_by(progress, settings) if signal is None else "signal",
     }
     return Finished(summary, signal, closing and closing.best_step)
+
+
+def _record(run: Run, finished: Finished) -> None:
+    """Write how the run ended into its directory, which may move: so without its path."""
+    figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
+    figures |= {"best_step": finished.best_step}
+    run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)
+
+
+def _record_divergence(run: Run, diverged: Diverged) -> None:
+    """Write that the run diverged. The other ranks may have met it elsewhere, so they do not wait for it."""
+    if run.ranks.is_first:
+        with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
+            run.directory.end("diverged", diverged.step)

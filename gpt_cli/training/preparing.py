@@ -32,6 +32,7 @@ from gpt_cli.training.resuming import (
 )
 from gpt_cli.training.run import Run
 from gpt_cli.training.schedule import warmup_steps
+from gpt_cli.training.snapshots import watched_ids
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
 
@@ -63,6 +64,7 @@ def prepare(
         corpus = read_data(config.data, counting)
         _remark_on(corpus, notice)
         text = _encode(corpus, config, continued, tokenizer, counting, notice)
+    watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     ranks.meet(
         {
             "config": config.model_dump_json(),
@@ -100,7 +102,9 @@ def prepare(
         notice("compiling, which may take half a minute")
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (continued is None and request.config.train.compile == "on")
-    step_seconds = _time_step(state, warn, must_compile=must_compile)
+    with counting("timing a step", None, "") as count:
+        count(0)
+        step_seconds = _time_step(state, warn, must_compile=must_compile)
     ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
 
@@ -230,6 +234,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         seconds_left=(steps * step_seconds if seconds is None else seconds) + closing_seconds,
         closing_seconds=closing_seconds,
         prompt=_first_prompt(run.tokenizer, run.validation_ids),
+        began_from=run.progress.began_from,
     )
 
 

@@ -31,6 +31,7 @@ class Prepared:
     seconds_left: float  # an estimate that includes the closing evaluation
     closing_seconds: float  # of the closing evaluation alone
     prompt: str  # one that the tokenizer takes, to try the model with
+    began_from: str | None = None  # the model whose weights it began with, instead of random ones
 
 
 @dataclass(frozen=True)

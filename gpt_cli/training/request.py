@@ -12,6 +12,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, find_config, read_config
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
+from gpt_cli.loggers.installed import require_installed
 from gpt_cli.training.initial import Initial, asks_for_tokenizer, filled, require_fit
 
 
@@ -40,7 +41,8 @@ def read_request(
 
     `flags` are keys with their flag as typed and its value. `begin` reads the model that a new run begins with, whose
     sizes and tokenizer the config may leave out; without a config all settings are that model's. Raises UsageError for
-    whatever does not fit together, CheckpointError where the model does not fit.
+    whatever does not fit together, CheckpointError where the model does not fit, EnvironmentFailure for a logger whose
+    package is missing.
     """
     if resume and overwrite:
         raise UsageError("--overwrite", "it contradicts --resume, so use one of them")
@@ -76,6 +78,7 @@ def read_request(
         if initial is not None:
             initial = replace(initial, own_tokenizer=asks_for_tokenizer(settings))
             require_fit(initial, asked)
+        require_installed(asked.train.log_to)
         return Request(asked, directory, resume, overwrite, initial)
     if config is None and not own.exists():
         sentence = f"there is no run in {shown(directory)} to continue, so --config is needed"
@@ -84,6 +87,7 @@ def read_request(
         asked = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
     else:
         asked = read_config(str(config or own), settings, flags)
+    require_installed(asked.train.log_to)
     return Request(asked, directory, resume, overwrite)
 
 

@@ -30,6 +30,9 @@ FREE_KEYS = frozenset(
         "train.save_every",
         "train.keep_checkpoints",
         "train.patience",
+        "inspect.prompt",
+        "inspect.every",
+        "train.log_to",
     }
 )
 OTHER_CORPUS = "the corpus is not the one that this run began with"

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from gpt_cli.callbacks import Counting, Notify, Stop, uncounted
 from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
+from gpt_cli.loggers.following import Followers
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import Sharing, sharing
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.initial import Initial
 from gpt_cli.training.loop import train as train_run
 from gpt_cli.training.preparing import prepare
-from gpt_cli.training.reports import Report
+from gpt_cli.training.reports import Finished, Report
 from gpt_cli.training.request import Request, read_request
 
 
@@ -35,8 +37,9 @@ def start(
     """
     reuse_memory()
     run, prepared = prepare(request, notice=notice, warn=warn, counting=counting, ranks=ranks)
-    # to this process the processes of a compiler, and other ranks, are other programs
-    own = prepared.config.train.compile == "on" or ranks.size > 1
+    loggers = prepared.config.train.log_to if ranks.is_first else []
+    # to this process the processes of a compiler and of loggers, and other ranks, are other programs
+    own = prepared.config.train.compile == "on" or ranks.size > 1 or bool(loggers)
     remark = shared.remark if not own else lambda _: None
     remark(notice)
     yield prepared
@@ -44,9 +47,15 @@ def start(
     if request.initial is not None and run.saved is None:
         run.save()  # so that a run that is stopped before its first checkpoint does not continue from random weights
     num_tokens = sum(end - start for start, end in run.closing_windows)
-    with counting("closing evaluation", num_tokens, "tokens") as count:
+    if loggers:
+        notice(f"logging to {', '.join(loggers)} in {RunFiles(request.directory).logs}")
+    followers = Followers(loggers, RunFiles(request.directory), notice=notice, warn=warn)
+    with followers, counting("closing evaluation", num_tokens, "tokens") as count:
         for report in train_run(run, stop, count, save_asked):
             remark(notice)
+            followers.remark()
+            if isinstance(report, Finished):
+                followers.close()
             yield report
 
 

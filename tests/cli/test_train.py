@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,30 @@ def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCo
     summary = json.loads(outcome.out)
     assert (summary["run"], summary["steps"], summary["tokens"]) == ("runs/x", 20, 20 * 8 * 32)
     assert (summary["device"], summary["dtype"], summary["stopped_by"]) == ("cpu", "float32", "steps")
+
+
+def test_advice_comes_before_while_and_after_a_training_and_changes_nothing(corpus: Path, run: RunCommand) -> None:
+    """A learning rate of 10, where 0.02 is usual; ln 257 = 5.55."""
+    settings = ["--set", "train.learning_rate=10", "--set", "train.log_every=1", "--json"]
+    told, quiet = (run("train", *FAST, *settings, "--out", out, *words) for out, *words in (["a"], ["b", "--quiet"]))
+    assert (told.code, quiet.code, quiet.err) == (0, 0, "")
+    lines = told.err.splitlines()
+    before, during, after = [line for line in lines if line.startswith("advice: ")]
+    rate = "try --set train.learning_rate=0.02"
+    assert before == f"advice: a learning rate of 10 is 500 times what is usual at a width of 32; {rate}"
+    assert re.fullmatch(rf"advice: step \d: the loss has risen to \S+, where guessing has 5.55: .*; {rate}", during)
+    assert re.fullmatch(
+        rf"advice: the model is worse than guessing: its loss is \S+, that of guessing 5.55; {rate}", after
+    )
+    assert lines.index(before) < lines.index(during) < len(lines) - 1 == lines.index(after)
+    figures = [json.loads(outcome.out) for outcome in (told, quiet)]
+    assert figures[0]["loss"] == figures[1]["loss"]
+    assert figures[0]["validation_loss"] == figures[1]["validation_loss"]
+    # a run that continues has heard what its curve shows, and says only what it would end with
+    longer = run("train", "--out", "a", "--resume", "--max-steps", "24").err.splitlines()
+    assert [line.split(";")[0].split(" is ")[0] for line in longer if line.startswith("advice")] == [
+        "advice: the model"
+    ]
 
 
 def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, run: RunCommand) -> None:
@@ -203,6 +229,10 @@ def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand
             'error: ".": it contains samples.txt, which no run wrote; name an empty or a new directory with --out'
         )
     assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
+    (corpus / "mail/logs/outbox").mkdir(parents=True)
+    (corpus / "mail/logs/outbox/sent.jsonl").write_text("mine")
+    assert run("train", *FAST, "--out", "mail").code == 2
+    assert (corpus / "mail/logs/outbox/sent.jsonl").read_text() == "mine"
 
 
 def test_a_run_resumes_with_its_config_and_more_steps(corpus: Path, run: RunCommand) -> None:
@@ -244,7 +274,9 @@ def test_a_training_too_large_for_memory_is_refused_before_the_text_is_read(corp
     assert outcome.code == 5
     error, hint = outcome.err.splitlines()[-2:]
     assert error.startswith("error: memory: the model and 8 sequences of its batch take at least ")
-    assert hint == "hint: lower model.d_model, model.num_blocks or model.context_length"
+    assert hint.startswith("hint: --set model.d_model=")
+    smaller = run("train", *FAST, *large, *hint.removeprefix("hint: ").split())
+    assert smaller.code == 3, "it fits, and the text is missed"
     assert not Path("runs").exists()
 
 
@@ -413,13 +445,13 @@ def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
     assert notice not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
 
 
-def test_a_sampled_line_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
-    (sampled,) = (
-        line for line in run("train", *FAST, "--set", "train.sample_every=20").err.splitlines() if "«" in line
-    )
-    prompt = sampled.partition("step 20 sample: «")[2].partition("» → ")[0]
+def test_a_sample_is_set_apart_and_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
+    lines = run("train", *FAST, "--set", "train.sample_every=20").err.splitlines()
+    sampled = takewhile(lambda line: line.startswith("    "), lines[lines.index("step 20 sample:") + 1 :])
+    before, _, prompt = "\n".join(line[4:] for line in sampled).partition("»")[0].partition("«")
+    assert before == ""
     assert prompt
-    assert prompt in " ".join(CORPUS_TEXT.split())
+    assert prompt in CORPUS_TEXT
 
 
 def test_a_step_file_without_optimizer_state_is_named_when_it_is_continued(corpus: Path, run: RunCommand) -> None:

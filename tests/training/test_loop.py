@@ -24,6 +24,7 @@ from gpt_cli.training import observing
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
+from gpt_cli.training.run import Run
 from gpt_cli.training.step import compute_gradient, time_step
 
 
@@ -313,7 +314,7 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
         run.state.model.register_forward_hook(lambda *call: call[2] * (1e30 if run.progress.step == 5 else 1))
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf)") as raised:
         list(train(run))
-    assert raised.value.hint == "start anew with --overwrite and --set train.learning_rate=30"
+    assert raised.value.hint == "start anew with --overwrite and --set train.learning_rate=0.03"
     if what == "rate":
         assert str(raised.value).startswith("step 6:")
         assert "the checkpoint of step 4 is intact" in str(raised.value)
@@ -408,3 +409,54 @@ def test_the_loss_on_a_single_window_has_no_error(tmp_path: Path) -> None:
     *_, finished = train(start(tmp_path, small_config("train.max_steps=1", "data.validation_tokens=16")))
     assert isinstance(finished, Finished)
     assert (finished.summary["validation_tokens"], finished.summary["validation_loss_error"]) == (16, None)
+
+
+def outcome_of(run: Run) -> dict[str, Any]:
+    return json.loads(run.directory.outcome.read_text())
+
+
+def test_a_run_records_how_it_ended(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config())
+    *_, finished = train(run)
+    assert isinstance(finished, Finished)
+    figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps")}
+    assert outcome_of(run) == {"stopped_by": "steps", "step": 8, "best_step": finished.best_step} | figures
+
+
+@pytest.mark.parametrize("settings", [["train.max_time=0.2"], ["train.patience=1", "train.learning_rate=1e-9"]])
+def test_the_outcome_names_what_ended_the_run(tmp_path: Path, settings: list[str]) -> None:
+    run = start(tmp_path, small_config("train.max_steps=100", *settings))
+    list(train(run))
+    assert outcome_of(run)["stopped_by"] == ("time" if "time" in settings[0] else "patience")
+
+
+def test_a_run_that_continues_has_no_outcome_until_it_ends_again(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config())
+    list(train(run, stop=lambda: 15 if run.progress.step >= 3 else None))
+    assert outcome_of(run)["stopped_by"] == "signal"
+    assert (outcome_of(run)["step"], outcome_of(run)["validation_loss"]) == (3, None)
+    again = start(tmp_path, run.config, run.directory.newest(print))
+    assert not again.directory.outcome.exists()
+    list(train(again))
+    assert (outcome_of(again)["stopped_by"], outcome_of(again)["step"]) == ("steps", 8)
+    assert not start(tmp_path, run.config).directory.outcome.exists()
+
+
+def test_a_divergence_is_recorded(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config("train.max_steps=100"))
+    training = train(run)
+    until_saved(training, 4)
+    next(iter(run.state.model.parameters())).data.fill_(math.nan)
+    with pytest.raises(DivergedError):
+        list(training)
+    assert outcome_of(run) == {"stopped_by": "diverged", "step": 5}
+
+
+def test_a_figure_that_json_cannot_hold_is_null_in_the_outcome(tmp_path: Path) -> None:
+    RunDirectory(tmp_path).end("steps", 3, loss=math.inf, parameters=7)
+    assert json.loads((tmp_path / "outcome.json").read_text()) == {
+        "stopped_by": "steps",
+        "step": 3,
+        "loss": None,
+        "parameters": 7,
+    }

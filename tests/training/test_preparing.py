@@ -18,11 +18,14 @@ def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
 
 def test_settings_that_do_nothing_are_told() -> None:
     notices: list[str] = []
-    config = small_config("train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1")
+    config = small_config(
+        "train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1", "inspect.every=5"
+    )
     resolve(config, notices.append)
     assert notices == [
         "model.ngram_rows is not used by model.ngram_embedding null",
         "train.muon_learning_rate is not used by train.optimizer adamw",
+        "inspect.every is not used by inspect.prompt null",
     ]
     notices.clear()
     used = ["train.optimizer=muon", "model.ngram_embedding=2"]
