@@ -25,7 +25,7 @@ _TAIL = 4096  # bytes; a line of metrics has a few hundred
 
 @dataclass(frozen=True)
 class Overview:
-    """One run as a list shows it; what is not known is None."""
+    """One run as a list shows it; None stands for a figure that the run's files do not give."""
 
     path: Path
     state: str  # one of run_files.STATES

@@ -1,7 +1,7 @@
 """The packages behind `train.log_to`, each imported only when it is asked for, in the process of that logger alone.
 
 Each is offline and keeps its files in the run directory, except where the user's own environment variables say
-otherwise. None is told about the machine, the code or other programs.
+otherwise. gpt gives them nothing about the machine, the code or other programs.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from support.browsers import Opened
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +29,13 @@ def browser() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, file: Path) -> Iterator[Opened]:
+    """The page that a test file writes as its fixture `file`; it may neither complain nor load anything."""
+    opened = Opened(browser, file)
+    yield opened
+    assert opened.complaints == []
+    assert opened.requests == [file.as_uri()]
+    opened.context.close()

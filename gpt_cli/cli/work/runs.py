@@ -21,7 +21,7 @@ from gpt_cli.errors import CheckpointError, EnvironmentFailure, counted, shown, 
 from gpt_cli.files import reason
 
 HEAD = ("name", "state", "steps", "best loss", "parameters", "size", "age", "differs from the shipped config")
-# what each column sorts by; what is not known comes last
+# what each column sorts by; a missing figure comes last
 _ORDERS: dict[str, Callable[[Overview], Any]] = {
     "name": lambda run: str(run.path),
     "state": lambda run: run.state,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +32,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "film.html"
     path.write_bytes(make_film(run).page)
     return path
-
-
-@pytest.fixture
-def opened(browser: Browser, file: Path) -> Iterator[Opened]:
-    opened = Opened(browser, file)
-    yield opened
-    assert opened.complaints == []
-    assert opened.requests == [file.as_uri()]
-    opened.context.close()
 
 
 def step(page: Page) -> int:

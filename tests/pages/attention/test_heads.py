@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,15 +28,6 @@ def file(tmp_path: Path) -> Path:
     dump = replace(dump_of(TOKENS, random_weights(3, 4, 8)), scores=SCORES, writes=WRITES, texts=TEXTS)
     path.write_bytes(attention_page(dump))
     return path
-
-
-@pytest.fixture
-def opened(browser: Browser, file: Path) -> Iterator[Opened]:
-    opened = Opened(browser, file)
-    yield opened
-    assert opened.complaints == []
-    assert opened.requests == [file.as_uri()]
-    opened.context.close()
 
 
 def order(page: Page) -> list[str]:

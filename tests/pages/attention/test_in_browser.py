@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -27,15 +26,6 @@ def file(tmp_path: Path) -> Path:
     origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "The value of 今天\n is")
     path.write_bytes(attention_page(dump_of(TOKENS, WEIGHTS, (Chance(0.125, 2), Chance(0.5, 1)), origin)))
     return path
-
-
-@pytest.fixture
-def opened(browser: Browser, file: Path) -> Iterator[Opened]:
-    opened = Opened(browser, file)
-    yield opened
-    assert opened.complaints == []
-    assert opened.requests == [file.as_uri()]
-    opened.context.close()
 
 
 def head(page: Page, name: str) -> None:
