@@ -157,6 +157,13 @@ def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[
     return [str(token) if set(label) & missing else label for label, token in pairs], fonts, missing
 
 
+def remark_on_missing(missing: set[str], notice: Callable[[str], object]) -> None:
+    """Give `notice` a line about characters that no installed font has, if there are any."""
+    if missing:
+        some = " ".join(sorted(missing)[:10])
+        notice(f"no installed font has the characters {some} (Debian: apt install fonts-noto-cjk)")
+
+
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
     """The names of fonts that together have the characters, matplotlib's own first; and the characters none has."""
     fonts = ["DejaVu Sans"]

@@ -12,7 +12,7 @@ from gpt_cli.inspecting.canvas import Axes, as_file, font_manager, new_figure, r
 from gpt_cli.inspecting.heads.history import SHARES, Losses
 from gpt_cli.inspecting.heads.report import name_of
 from gpt_cli.inspecting.labels import label_of
-from gpt_cli.inspecting.picture import find_fonts
+from gpt_cli.inspecting.picture import find_fonts, remark_on_missing
 
 _NUM_NAMED = 3  # heads of a panel that have a colour and a name
 _LEAST = 0.1  # the share that a head must reach for that
@@ -32,9 +32,7 @@ def draw_history(history: Mapping[str, Any], losses: Losses, notice: Callable[[s
     measured = {name: lines for name, lines in scores.items() if np.isfinite([*lines.values()]).any()}
     title = f"{label_of(history['run'], 60)}: attention to “{label_of(history['prompt'], 60)}”"
     fonts, missing = find_fonts(set(title))
-    if missing:
-        some = " ".join(sorted(missing)[:10])
-        notice(f"no installed font has the characters {some} (Debian: apt install fonts-noto-cjk)")
+    remark_on_missing(missing, notice)
     title = "".join("□" if character in missing else character for character in title)
     heights = [1.4] + [1.0] * len(measured)
     with rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):

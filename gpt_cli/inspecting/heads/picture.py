@@ -12,7 +12,7 @@ from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report import LOSS_CHANGE, Row
 from gpt_cli.inspecting.labels import label_of
-from gpt_cli.inspecting.picture import find_fonts, write_origin
+from gpt_cli.inspecting.picture import find_fonts, remark_on_missing, write_origin
 
 _MAX_COLUMNS = 4  # maps beside each other
 _MAX_NUMBERS = 64  # cells of a map that have their numbers
@@ -48,9 +48,7 @@ def draw_report(report: dict[str, Any], notice: Callable[[str], object] = lambda
     source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
     origin = Origin(report["checkpoint"], report["step"], source)
     fonts, missing = find_fonts(set(label_of(origin.checkpoint + origin.prompt, None)))
-    if missing:
-        some = " ".join(sorted(missing)[:10])
-        notice(f"no installed font has the characters {some} (Debian: apt install fonts-noto-cjk)")
+    remark_on_missing(missing, notice)
     with rc_context({"font.size": 7}):
         figure = new_figure(width, height, 110)
         figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + _HEAD) / height))
