@@ -49,7 +49,7 @@ def first_usable(
                     break
                 if file == files[-1] or warn is None:
                     raise
-                warn(f"{error}; trying another checkpoint of the run")
+                warn(f"{error.where}: {error.sentence}; trying another checkpoint of the run")
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -87,6 +87,12 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
         known = f"only of {', '.join(map(str, steps))}" if steps else "and none of any other step"
         raise CheckpointError(shown(run), f"this run has no checkpoint of step {int(checkpoint)}, {known}")
     return [steps[int(checkpoint)]]
+
+
+def named_run(name: str) -> Path:
+    """What a name means: a run below runs/, as `gpt runs` prints it, else a path; it may begin with . or / or ~."""
+    path = Path(os.path.expanduser(name))
+    return RUNS / name if name[:1] not in (".", "/", "~") and os.path.isdir(RUNS / name) else path
 
 
 def newest_run() -> Path:

@@ -31,9 +31,7 @@ def _run_of(target: Path) -> Path | None:
     """The run that owns a file of this name, None where there is none."""
     for directory in (target.parent, target.parent.parent):
         files = RunFiles(directory)
-        if files.exists() and (
-            target in (files.metrics, files.samples, files.outcome, files.config, files.best, directory / LOCK)
-            or files.is_step_file(target)
-        ):
+        own = (files.metrics, files.samples, files.outcome, files.loss_picture, files.config, files.best)
+        if files.exists() and (target in (*own, directory / LOCK) or files.is_step_file(target)):
             return directory
     return None

@@ -52,6 +52,7 @@ class RunDirectory(RunFiles):
             make_durable(*self.directories())
         else:
             remove(self.outcome)
+            remove(self.loss_picture)
             self.rewind(after)
         # this makes what was removed from the directory durable as well
         write_durably(self.config, [write_config(config).encode()])
@@ -86,7 +87,7 @@ class RunDirectory(RunFiles):
                 return read_checkpoint(path, everything=True)
             except CheckpointError as error:
                 damaged = error
-                warn(f"{error}; trying the one before")
+                warn(f"{error.where}: {error.sentence}; trying the one before")
         if damaged:
             raise damaged
         if self.config.is_file():

@@ -14,7 +14,7 @@ from gpt_cli.files import temporaries
 STATES = ("training", "stopped", "finished", "diverged", "imported", "empty", "damaged")
 SWEEP = "sweep.json"  # in a directory of runs that one sweep made: what it was made from
 _OWN = re.compile(
-    r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|config\.yaml|probe"
+    r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"
 )
 SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
@@ -69,6 +69,11 @@ class RunFiles:
         return self.path / "outcome.json"
 
     @property
+    def loss_picture(self) -> Path:
+        """The curves of its losses, drawn when it has ended; missing while it trains, and where it was killed."""
+        return self.path / "loss.png"
+
+    @property
     def resume_command(self) -> str:
         """What to type to continue."""
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
@@ -87,7 +92,17 @@ class RunFiles:
         """The existing files with the names of a run's own; in a directory that holds no run, someone else's."""
         checkpoints, snapshots = self.steps().values(), self.snapshots().values()
         sent = (self.sent(folder.name) for folder in self.logger_folders())
-        own = (*sent, *checkpoints, *snapshots, self.best, self.metrics, self.samples, self.outcome, self.config)
+        own = (
+            *sent,
+            *checkpoints,
+            *snapshots,
+            self.best,
+            self.metrics,
+            self.samples,
+            self.outcome,
+            self.loss_picture,
+            self.config,
+        )
         return [path for path in own if path.exists()]
 
     def temporaries(self) -> list[Path]:

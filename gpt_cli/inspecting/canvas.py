@@ -33,12 +33,26 @@ with _without_variable("MPLBACKEND") as _named:
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.ft2font import FT2Font
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 
 if _first and _named:  # a caller of ours who draws too finds matplotlib as it would be without us
     with contextlib.suppress(ValueError):
         matplotlib.rcParams["backend"] = _named
 
-__all__ = ["Axes", "FT2Font", "Figure", "PowerNorm", "SubFigure", "as_file", "font_manager", "new_figure", "rc_context"]
+__all__ = [
+    "Axes",
+    "FT2Font",
+    "Figure",
+    "Line2D",
+    "MaxNLocator",
+    "PowerNorm",
+    "SubFigure",
+    "as_file",
+    "font_manager",
+    "new_figure",
+    "rc_context",
+]
 
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:

@@ -19,6 +19,7 @@ OWN = [
     "metrics.jsonl",
     "samples.txt",
     "outcome.json",
+    "loss.png",
     "config.yaml",
     ".lock",
 ]

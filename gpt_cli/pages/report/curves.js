@@ -1,0 +1,55 @@
+// All panels, and what they have in common: the axis, the scale, smoothing, and the place that is looked at.
+
+const PANELS = {
+  loss: ["validation_loss", "loss", "smoothed_loss"],
+  bits_per_byte: ["bits_per_byte"],
+  learning_rate: ["learning_rate"],
+  gradient_norm: ["gradient_norm"],
+  tokens_per_second: ["tokens_per_second"],
+};
+const WIDE_RANGE = 20; // from the lowest to the highest loss: then a logarithmic scale shows more
+
+class Curves {
+  constructor(page) {
+    this.page = page;
+    this.axis = page.content.axis;
+    this.smooth = true;
+    this.known = new Map();
+    const any = (names) => page.runs.some((run) => names.some((name) => run.curves[name].value.length));
+    this.panels = Object.entries(PANELS).filter(([, names]) => any(names)).map(([quantity, names]) => new Panel(this, quantity, names));
+    byId("panels").append(...this.panels.map((panel) => panel.figure));
+    byId("nothing").hidden = this.panels.length > 0;
+    byId("choices").hidden = this.panels.length === 0;
+    const [low, high] = endsOf(page.runs.flatMap((run) => [...run.curves.loss.value]));
+    this.logarithmic = low > 0 && high / low > WIDE_RANGE;
+    byId("logarithmic").checked = this.logarithmic;
+    byId("smooth").checked = true;
+    byId("choices").addEventListener("input", () => {
+      this.axis = byId("axis").value;
+      this.logarithmic = byId("logarithmic").checked;
+      this.smooth = byId("smooth").checked;
+      this.show();
+    });
+    window.addEventListener("resize", () => this.show());
+  }
+
+  points(run, name, axis) {
+    const key = `${run.number} ${name} ${axis}`;
+    if (!this.known.has(key)) this.known.set(key, pointsOf(run.curves[name], axis));
+    return this.known.get(key);
+  }
+
+  speak() {
+    const { words, content } = this.page;
+    byId("axis").replaceChildren(...content.axes.map((axis) => new Option(words.axes[axis], axis, false, axis === this.axis)));
+  }
+
+  show() {
+    for (const panel of this.panels) panel.draw();
+  }
+
+  // Mark a place of the axis on all panels; `teller` says what is there.
+  look(x, teller) {
+    for (const panel of this.panels) panel.show(x, panel === teller);
+  }
+}

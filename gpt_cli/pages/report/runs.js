@@ -1,0 +1,162 @@
+// The runs: a colour, a kind of line and a mark for each, their figures, and the tables of what they were made with.
+
+const NUM_COLOURS = 8;
+const NUM_DASHES = 4;
+
+// One run of the page.
+class Run {
+  constructor(content, number, curves) {
+    Object.assign(this, content, { number, curves, shown: true });
+    this.mark = number < 26 ? String.fromCharCode(97 + number) : String(number + 1);
+    this.kind = `colour-${number % NUM_COLOURS} dash-${Math.floor(number / NUM_COLOURS) % NUM_DASHES}`;
+  }
+
+  static async read(content, number) {
+    const read = async ([name, text]) => [name, await readCurve(text)];
+    return new Run(content, number, Object.fromEntries(await Promise.all(Object.entries(content.curves).map(read))));
+  }
+
+  // Its line, for a legend.
+  swatch() {
+    const svg = drawn("svg", `swatch ${this.kind}`, { viewBox: "0 0 28 10", "aria-hidden": "true" });
+    svg.append(drawn("path", "line", { d: "M1 5H27" }));
+    return svg;
+  }
+
+  // Swatch, mark and name; the name alone where there is one run.
+  label(several) {
+    const label = element("span", "run");
+    if (several) label.append(this.swatch(), element("b", "", this.mark), " ");
+    label.append(element("bdi", "", this.name));
+    return label;
+  }
+}
+
+// The figures of one run as a list, those of several as a table with the settings that differ.
+class Runs {
+  constructor(page) { this.page = page; }
+
+  speak() {
+    const { runs, words, shell } = this.page;
+    const several = runs.length > 1;
+    byId("figures").hidden = several;
+    byId("runs").hidden = !several;
+    if (several) this.fillTable();
+    else this.fillList(runs[0]);
+    const [{ alike, differs }] = runs;
+    const settings = Object.entries(differs).map(([name, value]) => `${name}=${value}`).join(" ");
+    byId("alike").textContent = several || !alike ? "" : settings ? words.differs(alike, settings) : words.alike(alike);
+    const notes = runs.flatMap(({ name, notes }) => notes[shell.language].map((note) => several ? `${name}: ${note}` : note));
+    byId("notes").replaceChildren(...notes.map((note) => element("li", "", note)));
+  }
+
+  state(run) {
+    const { words, shell } = this.page;
+    const moment = run.lastLineAt && new Date(run.lastLineAt * 1000)
+      .toLocaleString(shell.language, { dateStyle: "medium", timeStyle: "short" });
+    const cell = element("span", `state ${run.state}`, words.states[run.state]);
+    if (moment && run.state !== "finished") cell.append(element("small", "", words.lastLine(moment)));
+    return cell;
+  }
+
+  figure(run, name) {
+    const value = run.figures[name];
+    return value === null ? "" : FORMATS[name](value);
+  }
+
+  fillList(run) {
+    const { words } = this.page;
+    const pair = (name, ...what) => {
+      const box = document.createElement("div");
+      const value = document.createElement("dd");
+      value.append(...what);
+      box.append(element("dt", "", name), value);
+      return box;
+    };
+    const known = Object.keys(words.figures).filter((name) => run.figures[name] !== null);
+    byId("figures").replaceChildren(
+      pair(words.state, this.state(run)),
+      ...known.map((name) => pair(words.figures[name], this.figure(run, name))),
+    );
+  }
+
+  fillTable() {
+    const { runs, words, content } = this.page;
+    const names = Object.keys(words.figures).filter((name) => runs.some((run) => run.figures[name] !== null));
+    const differing = content.settings.filter((row) => row.differs);
+    const heads = [words.run, words.state, ...names.map((name) => words.figures[name])];
+    const rows = runs.map((run) => {
+      const row = document.createElement("tr");
+      const name = cellOf("th", this.choice(run));
+      name.scope = "row";
+      row.append(name, cellOf("td", this.state(run)));
+      row.append(...names.map((one) => element("td", "number", this.figure(run, one))));
+      row.append(...differing.map(({ values }) => element("td", "value", values[run.number] ?? "")));
+      return row;
+    });
+    const head = document.createElement("tr");
+    head.append(...heads.map((text) => headOf(text)), ...differing.map(({ name }) => headOf(name, "setting")));
+    byId("runs").replaceChildren(head, ...rows);
+  }
+
+  // The label with a box that shows or hides its lines.
+  choice(run) {
+    const label = document.createElement("label");
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.checked = run.shown;
+    box.setAttribute("aria-label", this.page.words.show(run.name));
+    box.addEventListener("change", () => {
+      run.shown = box.checked;
+      this.page.curves.show();
+    });
+    label.append(box, run.label(true));
+    return label;
+  }
+}
+
+function cellOf(name, ...what) {
+  const cell = document.createElement(name);
+  cell.append(...what);
+  return cell;
+}
+
+function headOf(text, kind = "") {
+  const cell = element("th", kind, text);
+  cell.scope = "col";
+  return cell;
+}
+
+// Settings, environment and corpus: a row for each name, a column for each run.
+class Tables {
+  constructor(page) {
+    this.page = page;
+    this.parts = ["settings", "environment", "corpus"].filter((name) => page.content[name].length).map((name) => {
+      const [details, title, table] = [element("details"), element("summary"), element("table", "facts")];
+      const wide = element("div", "wide");
+      wide.append(table);
+      details.append(title, wide);
+      details.id = name;
+      byId("settings-part").append(details);
+      return { name, title, table };
+    });
+    byId("settings-part").hidden = this.parts.length === 0;
+  }
+
+  speak() {
+    const { words, runs, content } = this.page;
+    for (const { name, title, table } of this.parts) {
+      title.textContent = words.tables[name];
+      const rows = content[name].map(({ name: key, values, differs }) => {
+        const row = element("tr", differs ? "differs" : "");
+        const head = element("th", "", name === "settings" ? key : words.rows[key] ?? key);
+        head.scope = "row";
+        row.append(head, ...values.map((value) => element("td", "value", value ?? "")));
+        return row;
+      });
+      const head = document.createElement("tr");
+      head.append(element("td"), ...runs.map((run) => cellOf("th", run.label(true))));
+      table.replaceChildren(...(runs.length > 1 ? [head] : []), ...rows);
+    }
+  }
+}

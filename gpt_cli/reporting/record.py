@@ -1,0 +1,227 @@
+"""What a run has left: its metrics, samples, settings and surroundings. Needs no torch, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.checkpoints.finding import RUNS
+from gpt_cli.checkpoints.header import Header, read_header, strict_json
+from gpt_cli.checkpoints.overview import Overview, is_run, overview
+from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
+from gpt_cli.config import Config
+from gpt_cli.config.comparing import Likeness, likeness
+from gpt_cli.config.reading import read_config, shipped_configs
+from gpt_cli.errors import CheckpointError, GptError, counted, shown
+from gpt_cli.files import open_regular, read_bytes
+
+# the numbers of a line of metrics; further ones are left out
+FIGURES = (
+    "step",
+    "tokens",
+    "seconds",
+    "loss",
+    "validation_loss",
+    "bits_per_byte",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+)
+_AXES = FIGURES[:3]  # these never fall in a run
+_HUGE = 1e100  # no training comes near it or its inverse, and further numbers overflow where curves are scaled
+_MOST = ("a log of a run", 2**30)
+_LONGEST_LINE = 2**16  # bytes; a line of metrics has a few hundred
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model wrote after a step, the prompt before it included."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All that a report says of one run. Figures and texts are those of its files, and nobody has verified them."""
+
+    overview: Overview
+    name: str  # as `gpt runs` prints it
+    metrics: Mapping[str, np.ndarray]  # each of FIGURES -> [lines] float64, NaN where a line lacks it
+    samples: tuple[Sample, ...]  # by step
+    environment: Mapping[str, str]  # of the last checkpoint: device, dtype, torch, processor, ...
+    corpus: Mapping[str, str | int]  # what the run knows of its text
+    differs: Likeness | None  # from the shipped config that it is most like
+    last_line_at: float | None  # seconds since 1970: when metrics were last written to
+    notes: tuple[str, ...]  # sentences on what could not be read
+
+    @property
+    def path(self) -> Path:
+        return self.overview.path
+
+    @property
+    def state(self) -> str:
+        """One of run_files.STATES."""
+        return self.overview.state
+
+    @property
+    def outcome(self) -> Mapping[str, Any]:
+        """How it ended; empty for a run that has not."""
+        return self.overview.outcome
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The resolved settings: section.key -> value; empty where the config cannot be read."""
+        if self.overview.config is None:
+            return {}
+        sections = self.overview.config.model_dump(mode="json")
+        return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+
+def read_record(path: Path) -> RunRecord:
+    """What one run has left; see `read_records`."""
+    return read_records([path])[0]
+
+
+def read_records(paths: Sequence[Path]) -> list[RunRecord]:
+    """What runs have left, whatever their state; what is damaged is left out, and `notes` say so.
+
+    Of metrics that are being written to, the last line may be cut off; it is left out in silence. Raises
+    CheckpointError for a path that is no run, and for metrics or samples beyond what a run can have.
+    """
+    hint = "gpt runs lists those that there are"
+    for path in paths:
+        if not path.is_dir():
+            raise CheckpointError(shown(path), "there is no such run", hint=hint)
+        if not is_run(path):
+            raise CheckpointError(shown(path), "this directory holds no run", hint=hint)
+    shipped = {name: read_config(str(path)) for name, path in shipped_configs().items()}
+    names = [_name(path) for path in paths]
+    return [
+        # a name that two runs share would say nothing
+        _read(path, name if names.count(name) == 1 else str(path), shipped)
+        for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def _name(path: Path) -> str:
+    """Below the directory of all runs its path there, elsewhere the name of its directory."""
+    with suppress(ValueError):
+        if (name := str(path.resolve().relative_to(RUNS.resolve()))) != ".":
+            return name
+    return path.resolve().name
+
+
+def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
+    run, found = RunFiles(path), overview(path)
+    notes = [] if found.problem is None else [found.problem]
+    metrics, last_line_at = _metrics(run, notes)
+    header = _header(run, notes)
+    return RunRecord(
+        overview=found,
+        name=name,
+        metrics=metrics,
+        samples=_samples(run),
+        environment={} if header is None else _environment(header),
+        corpus={} if header is None else _corpus(header),
+        differs=None if found.config is None else likeness(found.config, path.name, shipped),
+        last_line_at=last_line_at,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
+    """The figures of all lines, and when the last one was written; a line is read at a time."""
+    columns = {name: array("d") for name in FIGURES}
+    num_bad, newest, changed_at = 0, dict.fromkeys(_AXES, 0.0), None
+    if run.metrics.exists():
+        with open_regular(run.metrics, CheckpointError) as file:
+            found = os.fstat(file.fileno())
+            changed_at = found.st_mtime
+            if found.st_size > _MOST[1]:
+                sentence = f"{_MOST[0]} has at most {_MOST[1]:,} bytes, but this file has {found.st_size:,}"
+                raise CheckpointError(shown(run.metrics), sentence)
+            while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
+                figures = _figures(line)
+                if not newest["step"] < figures["step"]:
+                    num_bad += 1
+                    continue
+                for axis in _AXES:
+                    figures[axis] = figures[axis] if newest[axis] <= figures[axis] else math.nan
+                    newest[axis] = max(newest[axis], figures[axis])  # NaN is not greater
+                for name, column in columns.items():
+                    column.append(figures[name])
+            if len(line) == _LONGEST_LINE:
+                raise CheckpointError(shown(run.metrics), f"a line of metrics has less than {_LONGEST_LINE:,} bytes")
+    if num_bad:
+        notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
+    return {name: np.array(column) for name, column in columns.items()}, changed_at
+
+
+def _figures(line: bytes) -> dict[str, float]:
+    """The figures of a line, NaN for those that it lacks; of a damaged line, all."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    found = found if isinstance(found, dict) else {}
+    return {name: _number(found.get(name)) for name in FIGURES}
+
+
+def _number(value: Any) -> float:
+    """A number as float64; NaN for what is none, or none of a training."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and (value == 0 or 1 / _HUGE < abs(value) < _HUGE) else math.nan
+
+
+def _samples(run: RunFiles) -> tuple[Sample, ...]:
+    if not run.samples.exists():
+        return ()
+    content = read_bytes(run.samples, CheckpointError, most=_MOST)
+    _, *parts = SAMPLE_MARK.split(content.decode("utf-8", "replace"))
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return tuple(Sample(int(step), text.strip("\n")) for step, text in pairs if len(step) <= 18)
+
+
+def _header(run: RunFiles, notes: list[str]) -> Header | None:
+    """The header of the last checkpoint, else of the best; None without one that can be read."""
+    for path in (*reversed(run.steps().values()), run.best):
+        try:
+            if path.exists():
+                return read_header(path)
+        except GptError as error:
+            notes.append(str(error))
+    return None
+
+
+def _environment(header: Header) -> dict[str, str]:
+    """What the checkpoint says about the machine and the program that wrote it."""
+    found = _progress(header).get("environment")
+    known = found if isinstance(found, dict) else {}
+    return {"version": header.metadata["written_by"]} | {str(key): str(value) for key, value in known.items()}
+
+
+def _corpus(header: Header) -> dict[str, str | int]:
+    """What the checkpoint says about its text: tokens, digest, and the vocabulary that it was read with."""
+    progress = _progress(header)
+    kept = ("num_training_tokens", "data_digest", "began_from")
+    found = {key: progress[key] for key in kept if isinstance(progress.get(key), str | int)}
+    if vocabulary := header.shapes.get("token_embedding.weight"):
+        found["vocab_size"] = vocabulary[0]
+    return found
+
+
+def _progress(header: Header) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := strict_json(header.metadata["progress"]), dict):
+            return found
+    return {}

@@ -1,0 +1,96 @@
+"""How curves are drawn and labelled, in a picture and in a terminal: titles, scales, letters of runs, numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+TITLES = {
+    "loss": "loss (nats/token)",
+    "validation_loss": "validation loss (nats/token)",
+    "bits_per_byte": "validation, bits per byte",
+    "learning_rate": "learning rate",
+    "gradient_norm": "gradient norm",
+    "tokens_per_second": "tokens/s",
+}
+# of Okabe and Ito, which colour-blind readers tell apart, those that both black and white backgrounds show
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+MOST_RUNS = 2 * len(COLOURS)  # in full and in broken lines
+_STEEP = 20.0  # how many times its lowest value a curve may have before a straight scale hides the rest
+_FROM_ZERO = ("learning_rate", "tokens_per_second")
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+
+
+class Scale(NamedTuple):
+    """The values at the foot and at the head of a panel; by `log`, the same ratio takes the same height."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def height(self, values: np.ndarray) -> np.ndarray:
+        """Heights from 0 to 1."""
+        low, high = (math.log(end) if self.log else end for end in self[:2])
+        found = np.log(values) if self.log else values
+        return np.clip((found - low) / (high - low), 0.0, 1.0)
+
+    def value(self, height: float) -> float:
+        """The value at a height from 0 to 1."""
+        if self.log:
+            return self.low * (self.high / self.low) ** height
+        return self.low + (self.high - self.low) * height
+
+
+def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
+    """The scale that shows all values: by log where their range is wide."""
+    values = [end for curve in curves if len(curve) for end in (float(curve.min()), float(curve.max()))]
+    if not values:
+        return Scale(0.0, 1.0)
+    low, high = min(values), max(values)
+    if quantity in _FROM_ZERO and low >= 0:
+        return Scale(0.0, high or 1.0)
+    if is_steep(low, high):
+        return Scale(low, high, log=True)
+    if low == high:
+        return Scale(low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
+    return Scale(low, high)
+
+
+def is_steep(low: float, high: float) -> bool:
+    """Whether values from low to high need a scale by log."""
+    return low > 0 and high > _STEEP * low
+
+
+def letter_of(run: int) -> str:
+    """By which the legend names the run of a number, from 0: a, b, c."""
+    assert run < 26, "a picture has fewer runs"
+    return chr(ord("a") + run)
+
+
+def short(number: float) -> str:
+    """A number in at most four digits: 3.353, 12.4 k, 1e-04."""
+    size = abs(number)
+    if size >= 1e12 or 0 < size < 1e-3:
+        return f"{number:.0e}" if f"{number:.0e}" == f"{number:.1e}".replace(".0e", "e") else f"{number:.1e}"
+    for unit, factor in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if size >= 10 * factor or (factor > 1e3 and size >= factor):
+            return f"{number / factor:.3g}{unit}"
+    return f"{number:.4g}"
+
+
+def axis_end(axis: str, end: float) -> str:
+    """The end of an axis with what it counts: 1,000 steps, 2.05 M tokens, 12.5 min."""
+    if axis == "step":
+        return f"{end:,.0f} steps"
+    if axis == "tokens":
+        return f"{short(end)} tokens"
+    factor, unit = unit_of(end)
+    return f"{end / factor:.3g} {unit}"
+
+
+def unit_of(seconds: float) -> tuple[float, str]:
+    """The unit in which so many seconds, and all fewer, are written: how many seconds it has, and its name."""
+    return next(((factor, unit) for factor, unit in _UNITS if seconds >= 2 * factor), (1, "s"))

@@ -1,0 +1,221 @@
+"""`gpt report`, and `loss.png` of `gpt train`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand, without_torch
+
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.cli.work import report as work
+from gpt_cli.reporting import picture
+
+PNG = b"\x89PNG\r\n"
+
+
+@pytest.fixture(name="runs")
+def _runs(copied: Path) -> Path:
+    """runs/ with a finished run, a diverged one, an empty one, and a sweep of two that were stopped."""
+    root = copied.parent
+    for name in ("wild", "sweep/000-a", "sweep/001-b"):
+        shutil.copytree(copied, root / name)
+    RunDirectory(root / "wild").end("diverged", 15)
+    for name in ("000-a", "001-b"):
+        RunDirectory(root / "sweep" / name).end("signal", 12)
+    config = root / "sweep" / "001-b" / "config.yaml"
+    config.write_text(config.read_text().replace("learning_rate: 0.01", "learning_rate: 0.02"))
+    (root / "new" / "checkpoints").mkdir(parents=True)
+    shutil.copy(copied / "config.yaml", root / "new")
+    return root
+
+
+def test_the_terminal_shows_the_newest_run(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("report")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = [json.loads(line) for line in (smoke_run / "metrics.jsonl").read_text().splitlines()]
+    assert outcome.out.splitlines()[1].split()[:3] == ["a", "smoke", "finished"]
+    assert f"{lines[-1]['validation_loss']:.4f} at 20" in outcome.out
+    assert "loss (nats/token); ● validation" in outcome.out
+    assert "settings that differ" not in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def test_several_runs_are_overlaid_and_their_differing_settings_listed(runs: Path, run: RunCommand) -> None:
+    outcome = run("report", "sweep", "smoke")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [line.split()[:2] for line in outcome.out.splitlines()[1:4]] == [
+        ["a", "sweep/000-a"], ["b", "sweep/001-b"], ["c", "smoke"],
+    ]  # fmt: skip
+    *_, head, row = outcome.out.splitlines()
+    assert head.split() == ["settings", "that", "differ", "a", "b", "c"]
+    assert row.split() == ["train.learning_rate", "0.01", "0.02", "0.01"]
+
+
+def test_json_has_the_figures_of_metrics(runs: Path, run: RunCommand) -> None:
+    found = json.loads(run("report", "smoke", "runs/wild", "new", "--json").out)
+    lines = [json.loads(line) for line in (runs / "smoke" / "metrics.jsonl").read_text().splitlines()]
+    smoke, wild, new = found["runs"]
+    assert [(row["name"], row["state"]) for row in found["runs"]] == [
+        ("smoke", "finished"), ("wild", "diverged"), ("new", "empty"),
+    ]  # fmt: skip
+    assert (smoke["run"], smoke["steps"], wild["steps"], new["steps"]) == ("runs/smoke", 20, 15, 0)
+    last = {name: lines[-1][name] for name in ("loss", "validation_loss", "bits_per_byte", "gradient_norm")}
+    assert smoke["last"].items() >= last.items()
+    assert smoke["best"] == {"step": 20, "validation_loss": lines[-1]["validation_loss"]}
+    assert (new["best"], set(new["last"].values())) == (None, {None})
+    assert (smoke["config"], smoke["differs"], found["settings"]) == ("smoke", {}, {})
+
+
+def test_a_name_is_that_of_gpt_runs_or_a_path(runs: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["smoke", "runs/smoke", "./runs/smoke", str((runs / "smoke").resolve())]
+    found = [json.loads(run("report", name, "--json").out)["runs"][0]["name"] for name in names]
+    assert found == ["smoke"] * 4
+    monkeypatch.chdir(runs / "smoke")
+    assert json.loads(run("report", ".", "--json").out)["runs"][0]["name"] == "smoke"
+
+
+def test_files_are_written_in_every_format(runs: Path, run: RunCommand, here: Path) -> None:
+    for name, begin in (("a.html", b"<!doctype html>"), ("a.PNG", PNG), ("a.svg", b"<?xml")):
+        outcome = run("report", "smoke", "wild", "--out", name, "--axis", "tokens")
+        assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote {name}: 2 runs\n")
+        assert Path(name).read_bytes().startswith(begin)
+    assert b"tokens" in Path("a.svg").read_bytes()
+    assert run("report", "smoke", "--out", "b.svg", "--quiet").err == ""
+
+
+def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -> None:
+    outcome = run("report", "smoke", "new", "--prompt", "The value of", "--out", "a.html")
+    assert outcome.code == 0
+    assert outcome.err.splitlines() == [
+        'warning: "runs/new": this run has no checkpoint yet; the report goes without its attention',
+        "wrote a.html: 2 runs",
+    ]
+    assert " value" in Path("a.html").read_text()
+    too_long = run("report", "smoke", "--prompt", "The value of " * 100, "--out", "b.html")
+    assert too_long.code == 3
+    assert 'but the model of "runs/smoke" sees 32' in too_long.err
+    assert run("report", "new", "--prompt", "The", "--out", "b.html").code == 4
+    assert not Path("b.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        ("nope", 4, 'error: "nope": there is no such run'),
+        ("nope smoke lost", 4, 'error: "lost": there is no such run'),
+        ("smoke runs/smoke", 2, 'error: RUN: "runs/smoke" is named twice'),
+        ("sweep runs/sweep/000-a", 2, 'error: RUN: "runs/sweep/000-a" is named twice'),
+        ("runs/smoke/metrics.jsonl", 4, "hint: gpt report runs/smoke"),
+        ("runs/smoke/checkpoints", 4, 'error: "runs/smoke/checkpoints": there is no run in this directory'),
+        ("--out a.pdf", 2, 'error: --out: "a.pdf" ends in none of .html, .png, .svg'),
+        ("--out -", 2, "hint: --json prints the figures to stdout"),
+        ("--out runs/smoke/loss.png", 2, "is a file of the run"),
+        ("--prompt The", 2, "hint: --out report.html"),
+        ("--axis epochs", 2, 'error: --axis: "epochs" is not allowed; use step | tokens | seconds'),
+        ("smoke --out nowhere/a.svg", 5, "hint: mkdir -p nowhere"),
+    ],
+)
+def test_mistakes_are_one_sentence(runs: Path, run: RunCommand, words: str, code: int, error: str) -> None:
+    outcome = run("report", *words.split())
+    assert (outcome.code, outcome.out) == (code, "")
+    assert error in outcome.err.splitlines() or error in outcome.err
+
+
+def test_more_runs_than_can_be_told_apart_are_refused(
+    runs: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert work.MOST_DRAWN == picture.MOST_RUNS
+    monkeypatch.setattr(work, "MOST_DRAWN", 1)
+    outcome = run("report", "runs")
+    assert outcome.code == 2
+    assert "error: RUN: these are 5 runs, and a drawing tells 1 apart; name fewer" in outcome.err
+    assert run("report", "smoke").code == 0
+    assert run("report", "runs", "--json").code == 0
+    assert run("report", "runs", "--out", "all.html").code == 0
+
+
+def test_what_cannot_be_read_is_said(runs: Path, run: RunCommand) -> None:
+    with (runs / "smoke" / "metrics.jsonl").open("a") as file:
+        file.write("{broken}\n")
+    outcome = run("report", "smoke")
+    assert outcome.code == 0
+    assert outcome.err.startswith('warning: "runs/smoke/metrics.jsonl": the report leaves out 1 line,')
+
+
+def test_a_report_of_curves_needs_no_torch(runs: Path) -> None:
+    for words in ([], ["--json"], ["--out", "a.html"], ["--out", "a.png"]):
+        done = without_torch("report", "smoke", *words)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_name_is_refused_before_numpy_draws_anything(here: Path) -> None:
+    script = (
+        "import sys\nfrom gpt_cli.cli.app import main\nassert main(['report', 'x', '--out', 'a.png']) == 4\n"
+        "heavy = {'torch', 'matplotlib', 'gpt_cli.reporting.record'} & set(sys.modules)\nsys.exit(bool(heavy))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
+TRAIN = ("train", "--config", "smoke", "--quiet", "--out", "runs/smoke")
+
+
+def test_a_training_leaves_the_picture_of_its_losses(copied: Path, run: RunCommand) -> None:
+    """The same run gives the same picture; a longer one another."""
+    picture = copied / "loss.png"
+    first = picture.read_bytes()
+    assert first.startswith(PNG)
+    assert run(*TRAIN, "--overwrite").code == 0
+    assert picture.read_bytes() == first
+    assert run(*TRAIN, "--resume", "--max-steps", "24").code == 0
+    assert picture.read_bytes() != first
+
+
+def test_a_training_that_diverges_leaves_it_too(here: Path, run: RunCommand) -> None:
+    wild = ("--set", "train.learning_rate=100", "--set", "train.gradient_clip=null", "--set", "train.log_every=1")
+    assert run(*TRAIN, "--max-steps", "100", *wild).code == 6
+    assert Path("runs/smoke/loss.png").read_bytes().startswith(PNG)
+
+
+def test_a_picture_that_fails_is_one_warning(copied: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> bytes:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(picture, "draw_losses", fail)
+    outcome = run(*TRAIN, "--resume", "--max-steps", "22", "--json")
+    assert outcome.code == 0
+    assert outcome.err == "warning: the picture of the losses could not be made: no ink\n"
+    assert json.loads(outcome.out)["steps"] == 22
+    assert not (copied / "loss.png").exists()
+
+
+def test_a_run_that_is_trained_again_is_not_drawn(copied: Path) -> None:
+    from gpt_cli.cli.work.leaving import leave_picture
+
+    (copied / "loss.png").unlink()
+    with sole_trainer(copied, pytest.fail):
+        leave_picture(copied, pytest.fail)
+    assert not (copied / "loss.png").exists()
+    leave_picture(copied, pytest.fail)
+    assert (copied / "loss.png").exists()
+
+
+def test_removing_a_run_removes_its_picture(runs: Path, run: RunCommand) -> None:
+    assert (runs / "smoke" / "loss.png").exists()
+    assert run("runs", "rm", "smoke", "--yes").err == ""
+    assert not (runs / "smoke").exists()
+
+
+def test_no_training_imports_matplotlib_before_its_end(here: Path) -> None:
+    script = (
+        "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli.work import training\n"
+        "training.leave_picture = lambda *_: None\n"
+        f"assert main({list(TRAIN)!r}) == 0\nsys.exit('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

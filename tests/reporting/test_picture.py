@@ -1,0 +1,99 @@
+"""The curves of runs as a picture."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from xml.etree import ElementTree
+
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from support.records import record
+
+from gpt_cli.reporting import picture
+from gpt_cli.reporting.picture import draw_losses, draw_report
+from gpt_cli.reporting.scales import COLOURS, MOST_RUNS
+
+
+def pixels(png: bytes) -> np.ndarray:
+    return matplotlib.image.imread(io.BytesIO(png))[..., :3]
+
+
+def count(png: bytes, colour: str) -> int:
+    """How many pixels have a colour."""
+    return int((np.abs(pixels(png) - matplotlib.colors.to_rgb(colour)).max(-1) < 0.01).sum())
+
+
+@pytest.mark.parametrize("axis", ["step", "tokens", "seconds"])
+def test_every_run_has_its_colour_and_every_axis_its_name(axis: str) -> None:
+    runs = [record("one"), record("two", (9.0, 8.0, 7.0))]
+    png = draw_report(runs, axis, "png")
+    assert all(count(png, colour) > 300 for colour in COLOURS[:2])
+    assert count(png, COLOURS[2]) == 0
+    svg = draw_report(runs, axis, "svg").decode()
+    ElementTree.fromstring(svg)
+    label = {"step": "step", "tokens": "tokens", "seconds": "training time (min)"}[axis]
+    assert svg.count(f"<!-- {label} -->") == 5
+    for text in ("loss (nats/token)", "learning rate", "one (finished)", "two (finished)"):
+        assert f"<!-- {text} -->" in svg
+
+
+@pytest.mark.parametrize(
+    ("axis", "labels"),
+    [("step", ["0", "1", "2", "3"]), ("seconds", ["0", "0.5", "1", "1.5", "2", "2.5", "3"])],
+)
+def test_ticks_are_whole_steps_and_round_minutes(axis: str, labels: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    draw_report([record()], axis, "png")
+    for axes in figures[0].axes:
+        assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == labels
+
+
+def test_the_same_runs_give_the_same_bytes() -> None:
+    for kind in ("png", "svg"):
+        assert draw_report([record()], "step", kind) == draw_report([record()], "step", kind)
+    assert draw_losses(record()) == draw_losses(record())
+
+
+def test_the_picture_of_losses_has_both() -> None:
+    png = draw_losses(record())
+    assert count(png, COLOURS[0]) > 300
+    assert count(png, "black") > 300
+
+
+def test_as_many_runs_as_can_be_told_apart_are_drawn() -> None:
+    runs = [record(f"run-{number}", (9.0 - number / 2, 1.0)) for number in range(MOST_RUNS)]
+    strokes = {picture._stroke(number) for number in range(MOST_RUNS)}
+    assert len(strokes) == MOST_RUNS
+    few, many = (pixels(draw_report(some, "step", "png")).shape[0] for some in (runs[:2], runs))
+    assert many > few, "room for the names"
+
+
+@pytest.mark.parametrize("losses", [(), (5.0,), (6.0, 1e30)])
+def test_runs_with_hardly_any_lines_and_those_that_explode_are_drawn(losses: tuple[float, ...]) -> None:
+    svg = draw_report([record("a", losses, "diverged")], "step", "svg").decode()
+    assert ("<!-- nothing logged -->" in svg) == (not losses)
+    assert "<!-- a (diverged) -->" in svg
+    assert draw_losses(record("a", losses))
+
+
+def test_a_name_of_any_characters_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(picture, "find_fonts", lambda characters: (["DejaVu Sans"], {"今"} & characters))
+    for runs in ([record("今 $a_b")], [record("今 $a_b"), record("b\n")]):
+        svg = draw_report(runs, "step", "svg", lines.append).decode()
+        assert "<!-- □ $a_b (finished) -->" in svg
+    assert r"<!-- b\n (finished) -->" in svg
+    assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"] * 2
+
+
+def test_no_tick_of_the_steps_is_half_a_step() -> None:
+    svg = draw_report([record("short", (9.0, 8.0))], "step", "svg").decode()
+    ticks = [int(text) for text in re.findall(r"<!-- ([\d,]+) -->", svg.partition("<!-- step -->")[0])]
+    assert len(ticks) > 1
+    assert {later - earlier for earlier, later in itertools.pairwise(ticks)} == {ticks[1] - ticks[0]}

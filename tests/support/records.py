@@ -1,0 +1,35 @@
+"""Records of runs that no training has made, for tests of their curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from gpt_cli.checkpoints.overview import Overview
+from gpt_cli.reporting.record import FIGURES, RunRecord
+
+
+def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state: str = "finished") -> RunRecord:
+    """One that logged these losses at steps 1, 2, 3 and so on, and evaluated at each, 1 higher."""
+    steps = np.arange(1.0, len(losses) + 1)
+    loss = np.array(losses)
+    known = {"step": steps, "tokens": 100 * steps, "seconds": 60 * steps, "loss": loss, "validation_loss": loss + 1}
+    other = {
+        "bits_per_byte": loss / 2,
+        "learning_rate": 0.001 * steps,
+        "gradient_norm": loss,
+        "tokens_per_second": steps,
+    }
+    metrics = {figure: (known | other)[figure] for figure in FIGURES}
+    return RunRecord(
+        overview=Overview(Path("runs") / name, state, steps=len(losses)),
+        name=name,
+        metrics=metrics,
+        samples=(),
+        environment={},
+        corpus={},
+        differs=None,
+        last_line_at=None,
+        notes=(),
+    )
