@@ -17,7 +17,7 @@ def export(
             "--out",
             metavar="PATH",
             parser=options.path,
-            help="A directory (hf) or a .safetensors file (safetensors).",
+            help="A directory (hf), a .safetensors file (safetensors) or a .html file (html).",
         ),
     ],
     form: Annotated[
@@ -25,17 +25,26 @@ def export(
         typer.Option(
             "--format",
             metavar="NAME",
-            parser=options.one_of("hf", "safetensors"),
+            **options.one_of("hf", "html", "safetensors"),
             help="hf: a directory that transformers loads; safetensors: one file that gpt loads, without what only "
-            "training needs.",
+            "training needs; html: a page in which the model runs, offline.",
         ),
     ] = "hf",
+    quantize: Annotated[
+        str | None,
+        typer.Option(
+            "--quantize",
+            metavar="NAME",
+            **options.one_of("float16", "int8"),
+            help="Weights of a page (html): float16, or int8 in half the space. Default: float16 up to 30 MB.",
+        ),
+    ] = None,
     run: options.WhichRun = None,
     checkpoint: options.WhichCheckpoint = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a trained model for transformers, or as one file to share.
+    """Write a trained model for transformers, as one file to share, or as a page in which it runs.
 
     An earlier export of the same name is replaced; any other directory that is not empty is refused.
     """

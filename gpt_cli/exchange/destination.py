@@ -35,12 +35,12 @@ def require_directory(out: Path) -> None:
         raise UsageError("--out", sentence, hint="--format safetensors writes one file")
 
 
-def require_file(out: Path) -> None:
-    """Raises UsageError where `out` does not end in .safetensors, is a directory, or belongs to a run."""
-    if out.suffix != ".safetensors":
-        raise UsageError("--out", f"{shown(out.name)} does not end in .safetensors, as --format safetensors writes")
+def require_file(out: Path, form: str) -> None:
+    """Raises UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
+    if out.suffix != f".{form}":
+        raise UsageError("--out", f"{shown(out.name)} does not end in .{form}, as --format {form} writes")
     if out.is_dir():
-        raise UsageError("--out", f"{shown(out)} is a directory, and --format safetensors writes a file")
+        raise UsageError("--out", f"{shown(out)} is a directory, and --format {form} writes a file")
     require_foreign(out)
 
 

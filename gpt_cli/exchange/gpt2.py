@@ -60,8 +60,8 @@ def read_foreign(path: Path) -> Foreign:
     kind = directory.config.get("model_type")
     own = _own(directory.config)
     if kind != "gpt2" and own is None:
-        sentence = "its config.json has no model_type" if kind is None else f"it is a model of type {as_json(kind)}"
-        raise CheckpointError(directory.where, f"{sentence}, where gpt2 would be right", hint=_HINT)
+        wrong = "its config.json has no model_type" if kind is None else f"it is a model of type {as_json(kind)}"
+        raise CheckpointError(directory.where, f"{wrong}, where gpt2 would be right", hint=_HINT)
     if kind == "gpt2":
         directory = _with_names_of_the_class(directory)
     end_of_text = directory.config.get("eos_token_id")

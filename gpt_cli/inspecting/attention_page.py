@@ -25,10 +25,19 @@ _MAX_PROMPT = 80  # characters
 
 def attention_page(dump: AttentionDump) -> bytes:
     """The page as HTML in UTF-8, with the weights of all chosen heads in it."""
+    content = dump_content(dump) | {
+        "scores": dump.scores and scores_content([dump.scores]),
+        "writes": dump.writes and writes_content(dump.writes, dump.texts),
+    }
+    return build_page(PARTS, content)
+
+
+def dump_content(dump: AttentionDump) -> dict[str, object]:
+    """The tokens and weights of a dump as the content of a page has them."""
     num_tokens = len(dump.tokens)
     triangles = dump.weights[..., *np.tril_indices(num_tokens)]  # [layers, heads, T (T + 1) / 2]
     levels = 65535 if triangles.size <= _FEW else 255
-    content = {
+    return {
         "tokens": dump.tokens,
         "labels": labels_content(dump.tokens),
         "layers": dump.layers,
@@ -36,12 +45,9 @@ def attention_page(dump: AttentionDump) -> bytes:
         "generated": [{"probability": chance.probability, "rank": chance.rank} for chance in dump.chances],
         "colours": STEPS,
         "origin": dump.origin and asdict(dump.origin) | {"prompt": prompt_content(dump.origin.prompt)},
-        "scores": dump.scores and scores_content([dump.scores]),
-        "writes": dump.writes and writes_content(dump.writes, dump.texts),
         "levels": levels,
         "weights": packed(quantise(triangles, levels).tobytes()),
     }
-    return build_page(PARTS, content)
 
 
 def prompt_content(prompt: str) -> str:

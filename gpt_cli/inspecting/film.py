@@ -11,7 +11,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
 from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.snapshots import losses_by_step, newest_snapshot, read_snapshots
+from gpt_cli.inspecting.snapshots import Snapshot, losses_by_step, newest_snapshot, read_snapshots
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
@@ -34,18 +34,46 @@ class Film:
     num_others: int  # of these snapshots, those of another prompt
 
 
+@dataclass(frozen=True)
+class Frames:
+    """Weights of snapshots as the content of a page has them, and what their film says about them."""
+
+    content: dict[str, object]
+    scores: tuple[HeadScores, ...]
+    newest: Snapshot
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]  # of the batches of these steps, in nats per token
+    every: int
+    num_others: int
+
+
 def make_film(run: RunFiles, layers: str | None = None, heads: str | None = None) -> Film:
     """The film of these heads, such as `0,3-5`, on the prompt of the run's newest snapshot.
 
     Raises CheckpointError for a run without snapshots or with a damaged or foreign one, UsageError for heads that the
     model does not have.
     """
+    found = read_frames(run, MOST_BYTES, layers, heads)
+    content = found.content | {
+        "scores": scores_content(found.scores),
+        "writes": None,
+        "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(losses_by_step(run))},
+    }
+    places = found.scores[0].layers, found.scores[0].heads
+    return Film(build_page(PARTS, content), found.steps, found.newest.tokens, *places, found.every, found.num_others)
+
+
+def read_frames(run: RunFiles, most_bytes: int, layers: str | None = None, heads: str | None = None) -> Frames:
+    """As many snapshots of the newest one's prompt as `most_bytes` hold before they are compressed, at least one.
+
+    Raises errors as `make_film` does.
+    """
     newest = newest_snapshot(run)
     num_layers, num_heads = newest.weights.shape[:2]
     places = parse_selection(layers, num_layers, "--layers"), parse_selection(heads, num_heads, "--heads")
     T = len(newest.tokens)
     num_snapshots = len(run.snapshots())
-    every = frames_apart(num_snapshots, len(places[0]) * len(places[1]), T)
+    every = frames_apart(num_snapshots, len(places[0]) * len(places[1]), T, most_bytes)
     steps: list[int] = []
     losses: list[float] = []
     weights: list[np.ndarray] = []
@@ -65,20 +93,17 @@ def make_film(run: RunFiles, layers: str | None = None, heads: str | None = None
         "generated": [],
         "colours": STEPS,
         "origin": {"checkpoint": str(run.path), "step": newest.step, "prompt": prompt_content(newest.prompt)},
-        "scores": scores_content(scores),
-        "writes": None,
         "levels": _LEVELS,
         "weights": packed(_differences(np.stack(weights)).tobytes()),
-        "frames": {"steps": steps, "losses": losses, "curves": _curves(losses_by_step(run))},
     }
     num_others = -(-num_snapshots // every) - len(steps)
-    return Film(build_page(PARTS, content), tuple(steps), newest.tokens, *places, every, num_others)
+    return Frames(content, tuple(scores), newest, tuple(steps), tuple(losses), every, num_others)
 
 
-def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int) -> int:
+def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES) -> int:
     """1 where a page can hold every snapshot, 2 where it can hold every second one, and so on."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
-    return -(-num_snapshots // max(1, MOST_BYTES // frame))
+    return -(-num_snapshots // max(1, most_bytes // frame))
 
 
 def _differences(frames: np.ndarray) -> np.ndarray:

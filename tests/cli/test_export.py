@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
+from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand, damage, without_torch
+from support.pages import content_of
 
 import gpt_cli
+from gpt_cli.checkpoints.checkpoint import save_checkpoint
+from gpt_cli.checkpoints.header import header_bytes, read_header
 
 FIGURES = {"out", "format", "class", "parameters", "bytes"}
 
@@ -45,6 +50,55 @@ def test_a_run_becomes_one_file_that_every_command_reads(smoke_run: Path, run: R
     assert run("export", "--run", out, "--out", tmp_path / "hf").code == 0
 
 
+def test_a_run_becomes_a_page_whose_size_is_told_before(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    out = tmp_path / "smoke.html"
+    words = ["export", "--run", smoke_run, "--format", "html", "--out", out]
+    outcome = run(*words, "--json")
+    assert outcome.code == 0, outcome.err
+    told = re.fullmatch(r"the page will have about (\d+\.\d) kB, with weights in float16\n", outcome.err)
+    assert told
+    figures = json.loads(outcome.out)
+    assert figures.keys() == FIGURES
+    assert (figures["format"], figures["class"], figures["bytes"]) == ("html", None, out.stat().st_size)
+    assert figures["bytes"] == pytest.approx(1000 * float(told[1]), rel=0.02)
+    assert figures["parameters"] == sum(each.numel() for each in gpt_cli.load(smoke_run).model.parameters())
+    assert content_of(out.read_bytes())["origin"]["run"] == "smoke"
+    # one checkpoint by itself has the name of its file
+    alone = tmp_path / "shared.safetensors"
+    assert run("export", "--run", smoke_run, "--out", alone, "--format", "safetensors").code == 0
+    smaller = run("export", "--run", alone, "--format", "html", "--out", out, "--quantize", "int8", "--quiet")
+    assert (smaller.code, smaller.err) == (0, "")
+    assert smaller.out.startswith(f"{out}: a page in which the model runs, ")
+    assert content_of(out.read_bytes())["origin"]["run"] == "shared"
+    assert out.stat().st_size < figures["bytes"] - 50_000
+
+
+def test_a_model_too_large_for_a_page_is_refused_before_torch_is_loaded(here: Path) -> None:
+    save_checkpoint(here / "small.safetensors", sharp_checkpoint("model.num_blocks=1"))
+    shapes = {"token_embedding.weight": (300_000, 512)}
+    header = header_bytes(shapes, read_header(here / "small.safetensors").metadata)
+    with open(here / "large.safetensors", "wb") as file:
+        file.write(header)
+        file.truncate(len(header) + 4 * 300_000 * 512)  # zeros that take no room
+    done = without_torch("export", "--run", "large.safetensors", "--format", "html", "--out", "large.html")
+    assert done.returncode == 5
+    # 153.6 million weights and 1.2 million bytes of scales, in base64, and the page's own script
+    told = re.match(
+        r"error: --format html: the page would have (\d+) MB with weights in int8, and browsers", done.stderr
+    )
+    assert told
+    assert int(told[1]) == pytest.approx((153.6 + 1.2) * 4 / 3, abs=1)
+    assert not (here / "large.html").exists()
+
+
+def test_a_tokenizer_that_is_damaged_in_the_header_is_an_error_of_the_checkpoint(here: Path, run: RunCommand) -> None:
+    path = here / "shared.safetensors"
+    save_checkpoint(path, sharp_checkpoint("model.num_blocks=1"))
+    path.write_bytes(path.read_bytes().replace(rb'"{\"kind\":\"byte\"}"', rb'"[\"kind\":\"byte\"}"'))
+    outcome = run("export", "--run", path, "--format", "html", "--out", "model.html")
+    assert (outcome.code, outcome.err) == (4, f'error: "{path}": its tokenizer is not valid\n')
+
+
 @pytest.fixture
 def taken(tmp_path: Path) -> Path:
     """A folder with things that are not ours to replace."""
@@ -68,7 +122,10 @@ def taken(tmp_path: Path) -> Path:
         ("file", "", 'error: --out: "{0}/file" is not a directory, as --format hf writes'),
         ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
-        ("new", "--format gguf", 'error: --format: "gguf" is not allowed; use hf | safetensors'),
+        ("new", "--format gguf", 'error: --format: "gguf" is not allowed; use hf | html | safetensors'),
+        ("model.htm", "--format html", 'error: --out: "model.htm" does not end in .html, as --format html writes'),
+        ("notes", "--quantize int8", "error: --quantize: --format hf writes weights as they are; only html has others"),
+        ("new", "--quantize int4", 'error: --quantize: "int4" is not allowed; use float16 | int8'),
         ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),
     ],
 )

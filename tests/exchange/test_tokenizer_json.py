@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import tokenizers
 from support.exchange import sharp_checkpoint
 from support.faults import scaled
-from tiktoken_ext.openai_public import r50k_pat_str
+from support.tokenizers import TOKENIZERS, texts
 
 from gpt_cli.exchange.tokenizer_json import byte_letters, merges, tokenizer_json
 from gpt_cli.exchange.writing import write_for_transformers
@@ -18,55 +17,7 @@ from gpt_cli.text.tokenizer import (
     BytePairTokenizer,
     ByteTokenizer,
     CharTokenizer,
-    Tokenizer,
-    train_byte_pairs,
 )
-
-# what splits, joins or hides characters, and what looks like something else
-HOSTILE = [
-    "",
-    " ",
-    "Hello, world!",
-    "  leading and trailing   ",
-    "a  b   c\td\n\n\ne \n f",
-    "line\r\nline\rline",
-    "it's we'll I'VE they're 'tis ''s",
-    "1 12 123 1234 12345 3.14159 ١٢٣٤ १२३४ １２３４",
-    "今天天气很好。我们去公园吧！",
-    "中文English混排 2026年11月",
-    "👩‍👩‍👧‍👦 👍🏽 🇨🇳 ☺️ 🙂🙂",
-    "e\u0301 a\u0308\u0304 \u0301 Z͑ͫ̓ͪ̂ͫ",
-    "\0 nul \x1b[2J escape",
-    "\u0085 \u2028 \u2029 \u00a0 \u3000 \u200b \ufeff \u001c",
-    "<|endoftext|>",
-    "before<|endoftext|>after <|endoftext|><|endoftext|>",
-    "<|unknown|> [UNK] </s> <s>",
-    "Ġ Ċ ĠThe ĉ ▁",
-    "\n",
-    " \n \n ",
-    "ab" * 300 + " " * 300 + "\n" * 30,
-]
-PARTS = ["The ", "value", " of", "  ", "\n", "\t", "123", "4567", "你好", "。", "é", "e\u0301", "🙂", "\u200d", "'s", "_x", "<|", "|>", "\u00a0", "ß", "\0"]  # fmt: skip
-# as the library tiktoken publishes it
-CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-
-
-def texts() -> list[str]:
-    """The hostile ones, and 3,000 random mixtures of parts, of which some at this scale."""
-    random.seed(5)
-    return HOSTILE + ["".join(random.choices(PARTS, k=random.randint(1, 30))) for _ in range(scaled(3000))]
-
-
-LEARNED = train_byte_pairs(
-    [*HOSTILE, "The value of the function is the value of its argument. 今天天气很好。" * 20], 500
-)
-TOKENIZERS: dict[str, Tokenizer] = {
-    "bpe": LEARNED,
-    "gpt2": BytePairTokenizer("tiktoken", r50k_pat_str, LEARNED.token_bytes),
-    "cl100k": BytePairTokenizer("tiktoken", CL100K, LEARNED.token_bytes),
-    "byte": ByteTokenizer(),
-    "char": CharTokenizer(sorted(set("".join([*HOSTILE, *PARTS])))),
-}
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -80,7 +31,7 @@ def test_ids_are_those_of_ours_for_hostile_texts(kind: str, transformers: Any, t
         ours.end_of_text,
     )
     theirs.model_max_length = 10**6  # it only warns
-    for text in texts():
+    for text in texts(scaled(3000)):
         ids = ours.encode(text)
         assert theirs.encode(text) == ids
         assert theirs.decode(ids) == ours.decode(ids)

@@ -2,19 +2,17 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import re
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from gpt_cli.inspecting import picture
+from gpt_cli.inspecting import fonts
 from gpt_cli.inspecting.dump import AttentionDump, Origin
-from gpt_cli.inspecting.picture import draw, find_fonts
+from gpt_cli.inspecting.picture import draw
 
 
 def dump(tokens: list[str], layers: int = 1, heads: int = 1) -> AttentionDump:
@@ -101,7 +99,7 @@ def test_a_long_path_and_a_long_prompt_are_cut_to_the_width_of_the_picture() -> 
 
 
 def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(dump(["今", "a"]), said.append)
     wrong = "no installed font has the characters 今; the picture shows ids instead of these tokens"
@@ -116,23 +114,6 @@ def test_single_characters_and_chinese_are_upright_below_a_column_and_words_are_
     assert [len(re.findall(f"<!-- {text} -->", svg)) for text in ("天", "气")] == [3, 1], "one above the other"
     places = [re.findall(f'<!-- {text} -->\\s*<g [^>]*transform="([^"]*)"', svg) for text in ("a", "be")]
     assert [["rotate(-90)" in place for place in found] for found in places] == [[False, False], [True, False]]
-
-
-def test_fonts_that_together_have_the_characters_are_found() -> None:
-    fonts, missing = find_fonts(set("今天a↵␣"))
-    if missing:
-        assert not os.environ.get("CI"), "tests/debian-packages.txt names a font"
-        pytest.skip("no font with Chinese characters is installed")
-    assert fonts[0] == "DejaVu Sans"
-    said: list[str] = []
-    draw(dump(["今", "a\n", "天"]), said.append)
-    assert said == []
-
-
-def test_a_damaged_font_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "noto-cjk.ttf").write_bytes(b"not a font")
-    monkeypatch.setattr(picture.font_manager, "findSystemFonts", lambda: [str(tmp_path / "noto-cjk.ttf")])
-    assert find_fonts({"今", "a"}) == (["DejaVu Sans"], {"今"})
 
 
 def test_a_full_grid_of_the_default_model_is_drawn() -> None:

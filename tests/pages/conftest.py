@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 from support.browsers import Opened
+from support.scripts import RunScript, run_script
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +41,11 @@ def opened(browser: Browser, file: Path) -> Iterator[Opened]:
     assert opened.complaints == []
     assert opened.requests == [file.as_uri()]
     opened.context.close()
+
+
+@pytest.fixture(name="run_script", scope="module")
+def _run_script(browser: Browser) -> Iterator[RunScript]:
+    """Calls functions of the pages' scripts: run_script(["shell.js"], "(given) => ...", given)."""
+    page = browser.new_page()
+    yield partial(run_script, page)
+    page.close()

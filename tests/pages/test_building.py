@@ -12,8 +12,9 @@ import pytest
 from support.pages import content_of
 
 import gpt_cli
+from gpt_cli.pages import model, report
 from gpt_cli.pages.attention import PARTS
-from gpt_cli.pages.building import build_page, packed
+from gpt_cli.pages.building import Parts, build_page, packed
 
 
 def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
@@ -33,6 +34,22 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
         "form-action 'none'",
     ]
     assert re.findall(r"(?:https?:)?//[a-z]+\.[a-z]+(?!3\.org)", page) == []
+
+
+@pytest.mark.parametrize("parts", [PARTS, model.PARTS, report.PARTS], ids=lambda parts: parts.folder)
+def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
+    """They share a scope, in which the second of two functions of one name silently replaces the first."""
+    folder = Path(gpt_cli.__file__).parent / "pages"
+    for scripts in (("words.js", "shell.js", *parts.scripts), parts.worker):
+        declared = [
+            name
+            for script in scripts
+            for name in re.findall(
+                r"^(?:async )?(?:function\*?|class|const|let) (\w+)", (folder / script).read_text("utf-8"), re.MULTILINE
+            )
+        ]
+        assert len(declared) > 20 or not scripts
+        assert sorted(declared) == sorted(set(declared))
 
 
 def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
@@ -59,7 +76,10 @@ def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
     assert content_of(build_page(PARTS, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
 
 
-@pytest.mark.parametrize("path", ["words.js", "attention/words.js"])
+@pytest.mark.parametrize(
+    "path",
+    ["words.js", "attention/words.js", "attention_views/words.js", "model/words.js", "report/words.js"],
+)
 def test_both_languages_have_the_same_words(path: str) -> None:
     text = (Path(gpt_cli.__file__).parent / "pages" / path).read_text()
     english, chinese = (re.findall(r"^ +(\w+):", part, re.MULTILINE) for part in re.split(r"(?:WORDS\.| )zh\b", text))

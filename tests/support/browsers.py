@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Request
 
 
 class Opened:
@@ -25,9 +25,13 @@ class Opened:
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.add_init_script("window.num_fired = 0; window.fired = () => { window.num_fired += 1; }")
-        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.context.on("request", self._keep)
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready]")
+
+    def _keep(self, request: Request) -> None:
+        if not request.url.startswith("blob:"):  # a worker, whose script is text of the page
+            self.requests.append(request.url)
 
     def copied(self) -> list[list[str]]:
         self.page.click("#copy-csv")

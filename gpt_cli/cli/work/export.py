@@ -6,25 +6,61 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.header import Header, strict_json
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.cli.amounts import size
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted
+from gpt_cli.errors import CheckpointError, UsageError
 from gpt_cli.exchange.destination import require_directory, require_file
 from gpt_cli.exchange.hugging_face import fit
+from gpt_cli.exchange.page_size import Kind, chosen_layout
+from gpt_cli.exchange.tokenizer_page import tokenizer_content
+from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 
 
-def export(*, out: Path, form: str, run: Path | None, checkpoint: str | None, json: bool, quiet: bool) -> None:
+def export(
+    *,
+    out: Path,
+    form: str,
+    quantize: Kind | None,
+    run: Path | None,
+    checkpoint: str | None,
+    json: bool,
+    quiet: bool,
+) -> None:
     """Write a model for others, and say what it is there."""
+    if quantize is not None and form != "html":
+        raise UsageError("--quantize", f"--format {form} writes weights as they are; only html has others")
     if form == "hf":
         require_directory(out)
     else:
-        require_file(out)
+        require_file(out, form)
+    console = Console(quiet)
     header = find_header(run, checkpoint)
     if form == "hf":
         vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
         fit(header.config.model, vocab_size)  # refuses
-    wanted = ExportWanted(out=out, form=form, run=run, checkpoint=checkpoint, json=json)
-    console, ahead = Console(quiet), ReadingAhead(header.path)
+    elif form == "html":
+        found, num_bytes = chosen_layout(header.shapes, tokenizer_content(_tokenizer_of(header)), quantize)
+        console.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
+    name = _name_of(header.path)
+    wanted = ExportWanted(out=out, form=form, quantize=quantize, name=name, run=run, checkpoint=checkpoint, json=json)
+    ahead = ReadingAhead(header.path)
     with importing_torch():
         from gpt_cli.cli.work.exporting import export_and_show  # only now torch
     export_and_show(wanted, console, ahead.read)
+
+
+def _tokenizer_of(header: Header) -> Tokenizer:
+    try:
+        return tokenizer_from_dict(strict_json(header.metadata["tokenizer"]))
+    except (ValueError, RecursionError):
+        raise CheckpointError(header.where, "its tokenizer is not valid") from None
+
+
+def _name_of(checkpoint: Path) -> str:
+    """The name of a checkpoint's run, or that of a file which belongs to none."""
+    folder = checkpoint.resolve().parent
+    return folder.parent.name if RunFiles(folder.parent).exists() else checkpoint.stem

@@ -8,7 +8,10 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted
+from gpt_cli.exchange.model_page import model_page, write_model_page
 from gpt_cli.exchange.writing import write_file, write_for_transformers
+
+_KINDS = {"html": "a page in which the model runs", "safetensors": "a checkpoint of gpt"}
 
 
 def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) -> None:
@@ -22,6 +25,11 @@ def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) 
         for note in found.notes:
             console.notice(note)
         num_bytes = sum(path.stat().st_size for path in out.iterdir())
+    elif wanted.form == "html":
+        with console.working(f"writing {out}"):
+            page = model_page(stored, wanted.quantize, wanted.name)
+            write_model_page(out, page)
+        class_name, num_parameters, num_bytes = None, page.num_parameters, out.stat().st_size
     else:
         num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
         with console.working(f"writing {out}"):
@@ -31,5 +39,5 @@ def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) 
         facts = {"out": str(out), "format": wanted.form, "class": class_name}
         console.json({**facts, "parameters": num_parameters, "bytes": num_bytes})
         return
-    kind = f"{class_name} of transformers" if class_name else "a checkpoint of gpt"
+    kind = f"{class_name} of transformers" if class_name else _KINDS[wanted.form]
     console.result(f"{out}: {kind}, {num_parameters:,} parameters, {size(num_bytes)}")

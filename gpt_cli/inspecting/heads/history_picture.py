@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.inspecting.canvas import Axes, as_file, font_manager, new_figure, rc_context
+from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing
 from gpt_cli.inspecting.heads.history import SHARES, Losses
 from gpt_cli.inspecting.heads.report import name_of
 from gpt_cli.inspecting.labels import label_of
-from gpt_cli.inspecting.picture import find_fonts, remark_on_missing
 
 _NUM_NAMED = 3  # heads of a panel that have a colour and a name
 _LEAST = 0.1  # the share that a head must reach for that

@@ -9,10 +9,11 @@ import numpy as np
 
 from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.inspecting.dump import Origin
+from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report import LOSS_CHANGE, Row
 from gpt_cli.inspecting.labels import label_of
-from gpt_cli.inspecting.picture import find_fonts, remark_on_missing, write_origin
+from gpt_cli.inspecting.picture import write_origin
 
 _MAX_COLUMNS = 4  # maps beside each other
 _MAX_NUMBERS = 64  # cells of a map that have their numbers

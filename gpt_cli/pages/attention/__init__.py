@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from gpt_cli.pages import attention_views
 from gpt_cli.pages.building import Parts
 
-_SCRIPTS = ("words", "weights", "scores", "maps", "lines", "writes", "heads", "tokens", "film", "page")
-PARTS = Parts("attention", tuple(f"{name}.js" for name in _SCRIPTS))
+_OWN = ("words", "packed", "scores", "scored", "writes", "film", "page")
+PARTS = Parts("attention", (*attention_views.SCRIPTS, *(f"attention/{name}.js" for name in _OWN)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Browser
 from support.browsers import Opened
+from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights, scores_of, snapshots_of
 
 from gpt_cli.checkpoints.run_files import RunFiles
@@ -17,87 +18,6 @@ from gpt_cli.inspecting.dump import Chance, Origin
 from gpt_cli.inspecting.film import make_film
 from gpt_cli.inspecting.heads.attribution import Writes
 from gpt_cli.inspecting.snapshots import snapshot_bytes
-
-CALL = "fired(1)"
-PAYLOADS = [
-    *(
-        template.replace("CALL", CALL)
-        for template in (
-            "<script>CALL</script>",
-            "</script><script>CALL</script>",
-            '"><script>CALL</script>',
-            "<img src=x onerror=CALL>",
-            '"><img src=x onerror=CALL>',
-            "'><img src=x onerror=CALL>",
-            "<svg onload=CALL>",
-            '"><svg onload=CALL>',
-            "<svg><script>CALL</script></svg>",
-            "<body onload=CALL>",
-            "<iframe srcdoc='<script>parent.CALL</script>'>",
-            "<iframe src=javascript:parent.CALL>",
-            "<a href=javascript:CALL autofocus onfocus=CALL>x</a>",
-            "<input autofocus onfocus=CALL>",
-            "<select autofocus onfocus=CALL>",
-            "<textarea autofocus onfocus=CALL>",
-            "<video><source onerror=CALL></video>",
-            "<audio src=x onerror=CALL>",
-            "<details open ontoggle=CALL>",
-            "<marquee onstart=CALL>",
-            "<object data=javascript:CALL>",
-            "<embed src=javascript:CALL>",
-            "<form><button formaction=javascript:CALL autofocus>",
-            "<math href=javascript:CALL>x</math>",
-            "<style onload=CALL></style>",
-            "<link rel=stylesheet href=x onerror=CALL>",
-            "<meta http-equiv=refresh content='0;javascript:CALL'>",
-            "<base href=javascript:CALL//>",
-            "<isindex action=javascript:CALL>",
-            "<table background=javascript:CALL>",
-            "--><script>CALL</script>",
-            "]]><script>CALL</script>",
-            "<!--<script>CALL</script>",
-            "<![CDATA[<script>CALL</script>",
-            "</style><script>CALL</script>",
-            "</title><script>CALL</script>",
-            "</textarea><script>CALL</script>",
-            "</noscript><script>CALL</script>",
-            "</template><script>CALL</script>",
-            "' onmouseover='CALL' x='",
-            '" onmouseover="CALL" x="',
-            '" onfocus="CALL" autofocus x="',
-            "` onmouseover=`CALL`",
-            "javascript:CALL",
-            "${CALL}",
-            "`${CALL}`",
-            "'+CALL+'",
-            '"+CALL+"',
-            "\\');CALL;//",
-            '\\");CALL;//',
-            "{{CALL}}",
-            "{{constructor.constructor('CALL')()}}",
-            "<%=CALL%>",
-            "#{CALL}",
-            "\u2028CALL//",
-            "\u2029CALL//",
-            "\r\nCALL//",
-            "\u202e<script>CALL</script>",
-            "\x00<script>CALL</script>",
-            "<scr\x00ipt>CALL</script>",
-            "＜script＞CALL＜/script＞",
-            "+ADw-script+AD4-CALL+ADw-/script+AD4-",
-            "&lt;script&gt;CALL&lt;/script&gt;",
-            "&#60;img src=x onerror=CALL&#62;",
-            "\\u003cscript\\u003eCALL\\u003c/script\\u003e",
-            "<svg><animate onbegin=CALL attributeName=x dur=1s>",
-            "<svg><a xlink:href=javascript:CALL><text>x</text></a></svg>",
-            "<div style='width:expression(CALL)'>",
-            "<x contenteditable onfocus=CALL tabindex=1 id=x>",
-            "__proto__",
-            "constructor",
-            "{{content}}",
-        )
-    )
-]
 
 
 def every_text_written() -> Writes:

@@ -17,13 +17,13 @@ function paletteOf(steps) {
   });
 }
 
-// A square of dots for the weights on or below the diagonal; nothing above it. Where there are more weights than dots,
+// A square of dots for the weights of a map; nothing above the diagonal. Where there are more weights than dots,
 // a dot is the largest of its weights: a mean would hide the narrow lines that heads draw.
 function dots(map, numTokens, side, threshold, palette) {
   const largest = new Float32Array(side * side).fill(-1);
   const dotOf = Int32Array.from({ length: numTokens }, (_, token) => Math.floor((token * side) / numTokens));
   for (let query = 0; query < numTokens; query++) {
-    const row = query * numTokens;
+    const row = placeInMap(query, 0);
     const down = dotOf[query] * side;
     for (let key = 0; key <= query; key++) {
       const weight = map[row + key];

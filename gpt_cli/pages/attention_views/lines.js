@@ -2,9 +2,8 @@
 
 // All lines of one token, or of all where it is null. 32 strengths by the square root of the weight, one path for each:
 // hundreds of thousands of lines would be too many elements.
-function drawLines(svg, lookers, targets, token, shown) {
-  const middle = (span) => span.offsetLeft + span.offsetWidth / 2;
-  const [from, to] = [lookers.map(middle), targets.map(middle)];
+// `from` and `to` are the middles of the tokens of each row, in pixels, and `widest` is the wider row.
+function drawLines(svg, { from, to, widest }, token, shown) {
   const paths = new Map();
   const add = (query, key, kind) => {
     const strength = Math.round(Math.sqrt(shown(query, key)) * 32);
@@ -15,7 +14,6 @@ function drawLines(svg, lookers, targets, token, shown) {
     if (token === null) for (let key = 0; key <= query; key++) add(query, key, "looks");
     else if (query === token) for (let key = 0; key <= token; key++) add(token, key, "looks");
     else if (query > token) add(query, token, "looked");
-  const widest = Math.max(...[lookers, targets].map((row) => row.at(-1).offsetLeft + row.at(-1).offsetWidth));
   svg.style.width = `${widest}px`;
   svg.replaceChildren(...[...paths].map(([name, lines]) => {
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");

@@ -1,0 +1,118 @@
+"""A trained model as one page in which it runs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.config import Config, ModelConfig
+from gpt_cli.errors import DataError, UsageError
+from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout
+from gpt_cli.exchange.tokenizer_page import tokenizer_content
+from gpt_cli.explaining.explanation import Note
+from gpt_cli.explaining.names import HEAD_STEPS
+from gpt_cli.explaining.words import say
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.colours import STEPS
+from gpt_cli.language import LANGUAGES
+from gpt_cli.pages.building import build_page
+from gpt_cli.pages.model import PARTS
+from gpt_cli.sampling.quantise import to_int8
+from gpt_cli.text.tokenizer import CharTokenizer, Tokenizer
+
+_PROMPTS = ("The value of", "今天")
+_LARGEST_HALF = float(np.finfo(np.float16).max)
+
+
+@dataclass(frozen=True)
+class ModelPage:
+    """What a page has: its content, the weights in base64, the kind of its matrices, and how many parameters."""
+
+    content: Mapping[str, Any]
+    weights: str
+    kind: Kind
+    num_parameters: int
+
+
+def write_model_page(out: Path, page: ModelPage) -> None:
+    """Write the page; raises EnvironmentFailure when the system refuses."""
+    write_durably(out, [build_page(PARTS, page.content, page.weights)])
+
+
+def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelPage:
+    """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
+
+    Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for
+    weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
+    """
+    weights = dict(checkpoint.build_model().named_parameters())
+    tokenizer = tokenizer_content(checkpoint.tokenizer)
+    found, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
+    num_parameters = sum(tensor.numel() for tensor in weights.values())
+    progress = checkpoint.progress
+    content = {
+        "config": model_content(checkpoint.config.model),
+        "tokenizer": tokenizer,
+        "tensors": found.tensors,
+        "origin": {
+            "run": name,
+            "step": progress.step,
+            "loss": progress.loss,
+            "best_loss": progress.best_loss,
+            "parameters": num_parameters,
+            "kind": found.kind,
+        },
+        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer),
+        "colours": STEPS,
+        "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
+    }
+    return ModelPage(content, base64.b64encode(stored(found, weights)).decode(), found.kind, num_parameters)
+
+
+def model_content(model: ModelConfig) -> dict[str, Any]:
+    """The settings of a model, and what follows from them."""
+    derived = ("head_size", "query_size", "turned_size", "key_value_heads")
+    return model.model_dump(mode="json") | {name: getattr(model, name) for name in derived}
+
+
+def first_prompt(config: Config, tokenizer: Tokenizer) -> str:
+    """A text to begin with that the model can read: that of its snapshots, or a short one."""
+    for text in (config.inspect.prompt, *_PROMPTS):
+        try:
+            if text and tokenizer.encode(text):
+                return text
+        except DataError:
+            continue
+    assert isinstance(tokenizer, CharTokenizer), "the others read every text"
+    return "".join(tokenizer.characters[:3])
+
+
+@torch.no_grad()
+def stored(found: Layout, weights: Mapping[str, Tensor]) -> bytes:
+    """The bytes of a layout: float16 numbers, int8 numbers and their scales, float32 vectors, little endian."""
+    content = bytearray(found.num_bytes)
+    for tensor in found.tensors:
+        for at, numbers in _arrays(tensor, weights[tensor["name"]]):
+            content[at : at + numbers.nbytes] = numbers.tobytes()
+    return bytes(content)
+
+
+def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
+    """The arrays of one tensor, each with the place of its first byte."""
+    if tensor["kind"] == "int8":
+        numbers, scales = to_int8(weight)
+        yield tensor["at"], numbers.numpy()
+        yield tensor["scales_at"], scales.float().numpy().astype("<f4")
+        return
+    if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
+        wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
+        raise UsageError("--quantize", wrong, hint="--quantize int8")
+    yield tensor["at"], weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")

@@ -1,0 +1,43 @@
+"""The page in which a trained model runs: its engine computes in a worker."""
+
+from __future__ import annotations
+
+from gpt_cli.pages import attention_views
+from gpt_cli.pages.building import Parts
+
+ENGINE = tuple(
+    f"model/engine/{name}.js"
+    for name in (
+        "refusal",
+        "numbers",
+        "layers",
+        "positions",
+        "ngrams",
+        "attention",
+        "model",
+        "reading",
+        "tokenizer",
+        "byte_pairs",
+        "streaming",
+        "labels",
+        "sampling",
+        "streams",
+        "explain",
+        "worker",
+    )
+)
+_OWN = (
+    "words",
+    "calling",
+    "engine/labels",
+    "live",
+    "settings",
+    "writing",
+    "candidates",
+    "reading",
+    "head_views",
+    "effects",
+    "explaining",
+    "page",
+)
+PARTS = Parts("model", (*attention_views.SCRIPTS, *(f"model/{name}.js" for name in _OWN)), worker=ENGINE)

@@ -1,0 +1,80 @@
+// What a block is made of beside attention: norms, activations, the feed-forward part. x is [T, D].
+
+// The norm that a config names, as a function of x [T, D]; its weights are those called `name`.
+function normOf(config, tensors, name) {
+  const weight = tensors.of(`${name}.weight`);
+  if (config.norm === "rmsnorm") return (x) => rmsNorm(x, weight);
+  const bias = tensors.has(`${name}.bias`) ? tensors.of(`${name}.bias`) : null;
+  return (x) => layerNorm(x, config.d_model, weight, bias);
+}
+
+// (x - mean) / sqrt(variance + epsilon) * weight + bias for each token.
+function layerNorm(x, size, weight = null, bias = null) {
+  const out = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += size) {
+    let mean = 0, variance = 0;
+    for (let place = 0; place < size; place++) mean += x[at + place] / size;
+    for (let place = 0; place < size; place++) variance += (x[at + place] - mean) ** 2 / size;
+    const factor = 1 / Math.sqrt(variance + 1e-5);
+    for (let place = 0; place < size; place++)
+      out[at + place] = (x[at + place] - mean) * factor * (weight ? weight[place] : 1) + (bias ? bias[place] : 0);
+  }
+  return out;
+}
+
+// x / sqrt(mean of squares + epsilon) * weight for each token.
+function rmsNorm(x, weight) {
+  const size = weight.length;
+  const out = new Float32Array(x.length);
+  for (let at = 0; at < x.length; at += size) {
+    let squares = 0;
+    for (let place = 0; place < size; place++) squares += x[at + place] ** 2 / size;
+    const factor = 1 / Math.sqrt(squares + 1e-6);
+    for (let place = 0; place < size; place++) out[at + place] = x[at + place] * factor * weight[place];
+  }
+  return out;
+}
+
+// The error function, to 1.5e-7. Abramowitz and Stegun 1964, formula 7.1.26.
+function erf(x) {
+  const t = 1 / (1 + 0.3275911 * Math.abs(x));
+  const sum = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+  return Math.sign(x) * (1 - sum * Math.exp(-x * x));
+}
+
+const ACTIVATIONS = {
+  gelu: (x) => 0.5 * x * (1 + erf(x * Math.SQRT1_2)),
+  gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+  relu: (x) => Math.max(x, 0),
+  relu2: (x) => Math.max(x, 0) ** 2,
+};
+
+class FeedForward {
+  constructor(config, tensors, name) {
+    this.expand = tensors.linear(`${name}.expand`);
+    this.contract = tensors.linear(`${name}.contract`);
+    this.activation = ACTIVATIONS[config.activation];
+  }
+
+  // [T, D] -> [T, D]
+  forward(x, numTokens) {
+    const hidden = linear(this.expand, x, numTokens);
+    for (let place = 0; place < hidden.length; place++) hidden[place] = this.activation(hidden[place]);
+    return linear(this.contract, hidden, numTokens);
+  }
+}
+
+// x + y: the sum of the residual stream and a branch.
+function sum(x, y) {
+  const out = new Float32Array(x.length);
+  for (let place = 0; place < out.length; place++) out[place] = x[place] + y[place];
+  return out;
+}
+
+// log(sum(exp(numbers))), without overflow.
+function logSumExp(numbers) {
+  let largest = -Infinity, total = 0;
+  for (const number of numbers) if (number > largest) largest = number;
+  for (const number of numbers) total += Math.exp(number - largest);
+  return largest + Math.log(total);
+}

@@ -1,0 +1,68 @@
+// The whole model: token ids in, logits out.
+
+class Block {
+  constructor(config, tensors, name) {
+    this.norm_1 = normOf(config, tensors, `${name}.norm_1`);
+    this.attention = attentionOf(config, tensors, `${name}.attention`);
+    this.norm_2 = normOf(config, tensors, `${name}.norm_2`);
+    this.feedForward = new FeedForward(config, tensors, `${name}.feed_forward`);
+    this.preNorm = config.norm_position === "pre";
+  }
+
+  // What the heads read, made from the residual stream: [T, D] -> [T, D].
+  attentionInput(x) { return this.preNorm ? this.norm_1(x) : x; }
+
+  // The residual stream of new tokens [T, D] -> [T, D].
+  forward(x, numTokens, start, cache, without) {
+    const mixed = mix(this.attention, this.attentionInput(x), numTokens, start, cache, without);
+    const attended = sum(x, linear(this.attention.projectionLayer, mixed, numTokens));
+    if (this.preNorm) return sum(attended, this.feedForward.forward(this.norm_2(attended), numTokens));
+    const normalised = this.norm_1(attended);
+    return this.norm_2(sum(normalised, this.feedForward.forward(normalised, numTokens)));
+  }
+}
+
+class GPT {
+  constructor(config, tensors) {
+    this.config = config;
+    this.tokenEmbedding = tensors.of("token_embedding.weight");
+    this.vocabSize = this.tokenEmbedding.rows;
+    this.ngramEmbedding = config.ngram_embedding === null ? null : new NgramEmbedding(config, tensors, this.vocabSize);
+    this.positionEmbedding = config.positions === "learned" ? tensors.of("position_embedding.weight") : null;
+    this.blocks = Array.from({ length: config.num_blocks }, (_, number) => new Block(config, tensors, `blocks.${number}`));
+    this.finalNorm = normOf(config, tensors, "final_norm");
+    this.outputLayer = { weight: config.tie_embeddings ? this.tokenEmbedding : tensors.of("output_layer.weight"), bias: null };
+  }
+
+  // The first residual stream of the tokens of ids from `start` on: [T, D].
+  embed(ids, start) {
+    const { d_model: size, positions } = this.config;
+    let x = new Float32Array((ids.length - start) * size);
+    for (let place = start; place < ids.length; place++) x.set(this.tokenEmbedding.row(ids[place]), (place - start) * size);
+    if (this.ngramEmbedding) x = this.ngramEmbedding.forward(x, ids, start);
+    if (positions !== "learned" && positions !== "sinusoidal") return x;
+    for (let place = start; place < ids.length; place++) {
+      const added = this.position(place);
+      for (let column = 0; column < size; column++) x[(place - start) * size + column] += added[column];
+    }
+    return x;
+  }
+
+  // What is added to the embedding of the token at a position: [D].
+  position(place) {
+    return this.positionEmbedding ? this.positionEmbedding.row(place) : sinusoidal(place, this.config.d_model);
+  }
+
+  // The residual stream after all blocks of the tokens from `start` on, which the memory then has too: [T, D].
+  forward(ids, start, memory) {
+    const numTokens = ids.length - start;
+    let x = this.embed(ids, start);
+    this.blocks.forEach((block, layer) => {
+      x = block.forward(x, numTokens, start, memory.caches[layer], memory.without[layer]);
+    });
+    return x;
+  }
+
+  // Logits of the tokens after each of some: the stream after all blocks [T, D] -> [T, V].
+  logits(x, numTokens) { return linear(this.outputLayer, this.finalNorm(x), numTokens); }
+}

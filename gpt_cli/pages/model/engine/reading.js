@@ -1,0 +1,66 @@
+// A text as a model reads it, token by token, and what it keeps of it.
+
+const _AT_ONCE = 32; // positions whose logits are in memory together
+
+// What a model knows of a text it has read, with some heads switched off: [[layer, head], ...].
+class Memory {
+  constructor(model, without = []) {
+    this.model = model;
+    this.without = model.blocks.map((_, layer) => new Set(without.filter(([of]) => of === layer).map(([, head]) => head)));
+    const { context_length: contextLength } = model.config;
+    this.caches = model.blocks.map(({ attention }) => new Cache(attention, contextLength));
+    this.ids = [];
+    this.surprisals = new Rows(1, contextLength); // in nats; the first token has none
+    this.logits = null; // of the token after the last
+  }
+
+  // Reads ids, as many anew as differ from what was read before.
+  read(ids) {
+    let start = commonPrefix(this.ids, ids);
+    // the logits after earlier tokens are gone, so their last one is read again
+    if (start < this.ids.length || !this.logits) start = Math.max(0, start - 1);
+    if (start === ids.length) return;
+    const { model } = this, { d_model: size } = model.config;
+    if (start === 0) this.surprisals.put([NaN], 0);
+    else if (start === this.ids.length) this.surprise(ids, start, this.logits);
+    this.ids = []; // where an error ends this, all is read anew
+    this.logits = null;
+    const x = model.forward(ids, start, this);
+    for (let first = start; first < ids.length; first += _AT_ONCE) {
+      const end = Math.min(ids.length, first + _AT_ONCE);
+      const logits = model.logits(x.subarray((first - start) * size, (end - start) * size), end - first);
+      for (let place = first; place < end; place++) {
+        this.logits = logits.slice((place - first) * model.vocabSize, (place - first + 1) * model.vocabSize);
+        if (place + 1 < ids.length) this.surprise(ids, place + 1, this.logits);
+      }
+    }
+    if (!this.logits.every(Number.isFinite)) throw new Refusal("notFinite");
+    this.ids = [...ids];
+  }
+
+  // Keeps how surprising the token at a place is, given the logits after the token before it.
+  surprise(ids, place, logits) { this.surprisals.put([logSumExp(logits) - logits[ids[place]]], place); }
+
+  // The weights of every head [L, H, T (T + 1) / 2]: the rows of each lower triangle.
+  attention() {
+    const size = triangle(this.ids.length);
+    const heads = this.caches.flatMap((cache) => cache.weights);
+    const found = new Float32Array(heads.length * size);
+    heads.forEach((weights, place) => found.set(weights.numbers.subarray(0, size), place * size));
+    return found;
+  }
+}
+
+function commonPrefix(one, other) {
+  const limit = Math.min(one.length, other.length);
+  let count = 0;
+  while (count < limit && one[count] === other[count]) count++;
+  return count;
+}
+
+// Where the text begins that a model reads of so many tokens: it moves by half a context, not by each token, so that
+// most tokens cost the work of one. gpt sample refills its cache at the same tokens, where positions are absolute.
+function windowStart(numTokens, contextLength) {
+  const step = contextLength + 1 - Math.max(1, Math.floor(contextLength / 2));
+  return step * Math.ceil(Math.max(0, numTokens - contextLength) / step);
+}

@@ -1,0 +1,113 @@
+// The engine as a worker: it answers messages {id, method, args} with {id, result} or {id, error: {message, reason, values}}.
+
+class Engine {
+  // The content of a page, and its weights in base64.
+  open({ content, weights }) {
+    const started = performance.now();
+    const { config, tensors, tokenizer } = content;
+    this.model = new GPT(config, new Tensors(tensors, bytesOf(weights)));
+    this.tokenizer = openTokenizer(tokenizer);
+    this.memories = new Map(); // by the heads that are switched off, the latest last
+    return {
+      config,
+      num_layers: config.num_blocks,
+      num_heads: config.num_heads,
+      context_length: config.context_length,
+      vocab_size: this.model.vocabSize,
+      end_of_text: this.tokenizer.endOfText,
+      milliseconds: performance.now() - started,
+    };
+  }
+
+  // The ids of a text, and the text of each token; an empty text has no ids.
+  encode({ text }) {
+    const ids = this.tokenizer.encode(text);
+    return { ids, texts: this.texts(ids) };
+  }
+
+  // The text of ids up to their last whole character, and that of each token by itself.
+  decode({ ids }) { return { text: textSoFar(this.tokenizer, ids), texts: this.texts(ids) }; }
+
+  texts(ids) { return ids.map((id) => this.tokenizer.tokenText(id)); }
+
+  // Reads ids, with some heads switched off; tokens that an earlier text has too are not computed again. Of a text
+  // longer than the context, the tokens from `start` on count: surprisals [T] has NaN for those before, attention none.
+  run({ ids, without = [] }) {
+    const started = performance.now();
+    const start = windowStart(ids.length, this.model.config.context_length);
+    const window = this.checked(ids.slice(start));
+    this.latest = this.memory(without);
+    this.latest.read(window);
+    const surprisals = new Float32Array(ids.length).fill(NaN);
+    surprisals.set(this.latest.surprisals.numbers.subarray(0, window.length), start);
+    return {
+      start,
+      logits: this.latest.logits.slice(),
+      surprisals,
+      attention: this.latest.attention(),
+      milliseconds: performance.now() - started,
+    };
+  }
+
+  // The likeliest tokens after the text of the last run: {id, text, probability, before}, where `before` is the
+  // probability without the parameters.
+  chances({ count, ...parameters }) {
+    const found = likeliest(this.latest.logits, parameters, count);
+    return found.map((chance) => ({ ...chance, text: this.tokenizer.tokenText(chance.id) }));
+  }
+
+  // The id that `gpt sample --seed` draws after `index` other ones, for the text of the last run.
+  draw({ seed, index, ...parameters }) {
+    if (this.uniforms?.seed !== seed) this.uniforms = new Uniforms(seed);
+    return choose(probabilities(this.latest.logits, parameters), this.uniforms.at(index));
+  }
+
+  // One head step by step, at one token of ids.
+  explain({ ids, without = [], layer, head, query }) {
+    const memory = new Memory(this.model, without);
+    const names = this.texts(this.checked(ids)).map((text, place) => `${place} ${labelOf(text).trim() || labelOf(text)}`);
+    return { steps: explainHead(this.model, ids, names, { memory, layer, head, query }) };
+  }
+
+  // The logits after each token: Float32Array [T, V].
+  allLogits({ ids }) {
+    const { model } = this;
+    return model.logits(model.forward(this.checked(ids), 0, new Memory(model)), ids.length);
+  }
+
+  // The memory of texts read without these heads; two are kept, so that a text can be compared with and without.
+  memory(without) {
+    const name = JSON.stringify(without);
+    const memory = this.memories.get(name) ?? new Memory(this.model, without);
+    this.memories.delete(name);
+    this.memories.set(name, memory);
+    if (this.memories.size > 2) this.memories.delete(this.memories.keys().next().value);
+    return memory;
+  }
+
+  checked(ids) {
+    const { config, vocabSize } = this.model;
+    if (ids.length < 1 || ids.length > config.context_length)
+      throw new Error(`${ids.length} tokens, where the model reads 1 to ${config.context_length}`);
+    for (const id of ids) if (!(Number.isInteger(id) && id >= 0 && id < vocabSize)) throw new Error(`there is no token ${id}`);
+    return ids;
+  }
+}
+
+// What a message hands over instead of copying it: the memory of all arrays in a result.
+function handedOver(result) {
+  const values = ArrayBuffer.isView(result) ? [result] : Object.values(result ?? {});
+  return values.filter((value) => ArrayBuffer.isView(value)).map((value) => value.buffer);
+}
+
+const engine = new Engine();
+
+onmessage = ({ data: { id, method, args } }) => {
+  try {
+    const result = engine[method](args);
+    postMessage({ id, result }, handedOver(result));
+  } catch (error) {
+    const { message, reason, values } = error;
+    postMessage({ id, error: { message, reason, values } });
+  }
+};

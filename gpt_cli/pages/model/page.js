@@ -1,0 +1,229 @@
+// The page of a model: what is asked of the engine, and what follows from its answers.
+
+const SHORTEST_STEP = 80; // milliseconds of a token while it plays, so that one can follow
+
+class ModelPage {
+  constructor(engine, opened, content, shell) {
+    Object.assign(this, { engine, opened, content, shell });
+    this.writing = new Writing(this, content.prompt);
+    this.settings = new Settings(() => this.changed());
+    this.candidates = new Candidates((candidate) => this.act(() => this.add(candidate)));
+    this.explaining = new Explaining(this);
+    this.views = null; // from the first answer on
+    this.asking = null; // what resolves once the newest text is answered
+    this.acting = Promise.resolve();
+    this.playing = false;
+    this.pending = 0; // what is under way
+    this.failure = null;
+    byId("step").addEventListener("click", () => this.act(() => this.step()));
+    byId("undo").addEventListener("click", () => this.act(() => this.undo()));
+    byId("play").addEventListener("click", () => this.playOrPause());
+    byId("prompt").addEventListener("focus", () => this.pause()); // whoever is about to type
+    document.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  get words() { return this.shell.words; }
+
+  press(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.act(() => this.step());
+    else if (event.key === " " && event.target === document.body) this.playOrPause();
+    else return;
+    event.preventDefault();
+  }
+
+  // --- asking
+
+  // The text, the settings or the heads have changed: asks again, once what is asked now is answered.
+  changed() {
+    this.stale = true;
+    this.asking ??= this.busyWith(this.askUntilFresh());
+    return this.asking;
+  }
+
+  // Says to those who cannot see it, and to tests, that more will change.
+  async busyWith(work) {
+    byId("model").setAttribute("aria-busy", (this.pending += 1) > 0);
+    await work;
+    byId("model").setAttribute("aria-busy", (this.pending -= 1) > 0);
+  }
+
+  async askUntilFresh() {
+    try {
+      while (this.stale) {
+        this.stale = false;
+        const readable = await this.writing.encode(this.engine);
+        this.showButtons();
+        if (readable) await this.ask();
+      }
+    } catch (error) {
+      this.fail(error);
+    } finally {
+      this.asking = null;
+    }
+  }
+
+  async ask() {
+    const { writing, views, playing } = this;
+    const { all: ids, allTexts: texts, added } = writing;
+    const without = views?.without ?? [];
+    const compared = without.length > 0 && !playing;
+    const [others, now] = await Promise.all([
+      compared ? this.look(ids, [], NUM_COMPARED) : null,
+      this.look(ids, without, compared ? NUM_COMPARED : NUM_CANDIDATES),
+    ]);
+    if (!views) this.makeViews();
+    this.answer = { ids: ids.slice(now.start), without, others, now };
+    this.views.receive(now, texts, added.length);
+    this.show();
+  }
+
+  // What the model makes of ids with some heads switched off.
+  async look(ids, without, count) {
+    const [found, chances] = await Promise.all([
+      this.engine.call("run", { ids, without }),
+      this.engine.call("chances", { ...this.settings.values, count }), // of that run, since the engine answers in turn
+    ]);
+    return { ...found, chances };
+  }
+
+  makeViews() {
+    const weights = new LiveWeights(this.opened);
+    weights.take(new Float32Array(weights.numHeads), [""], 0);
+    byId("opening").hidden = true;
+    byId("model").hidden = false;
+    this.views = new HeadViews(this.shell, weights, this.content.colours,
+      { changed: () => this.changed(), chose: () => this.explaining.show() });
+    this.views.speak();
+  }
+
+  // --- writing: one thing after another
+
+  act(what) {
+    this.acting = this.busyWith(this.acting.then(what).catch((error) => this.fail(error)));
+    return this.acting;
+  }
+
+  async add({ id, text }) {
+    if (this.writing.refusal) return; // nothing follows from a text that the model cannot read
+    byId("told").textContent = "";
+    await this.writing.add({ id, text });
+    await this.changed();
+  }
+
+  async undo() {
+    this.pause();
+    byId("told").textContent = "";
+    await this.writing.undo();
+    await this.changed();
+  }
+
+  // Draws a token and adds it; false where the text ends there, or where the model cannot read it.
+  async step() {
+    const { writing, engine, settings } = this;
+    await this.changed(); // the draw is from what follows the text as it is
+    if (writing.refusal) return false;
+    const { typed } = writing;
+    const id = await engine.call("draw", { ...settings.values, seed: settings.seed, index: writing.added.length });
+    if (id === this.opened.end_of_text) {
+      byId("told").textContent = this.words.ended;
+      return false;
+    }
+    const { texts } = await engine.call("decode", { ids: [id] });
+    if (typed === writing.typed) await this.add({ id, text: texts[0] });
+    return true;
+  }
+
+  async playOrPause() {
+    if (this.playing) return this.pause();
+    this.playing = true;
+    this.showButtons();
+    await this.act(async () => {
+      const { typed } = this.writing;
+      for (let more = true; more && this.playing && typed === this.writing.typed;) {
+        const started = performance.now();
+        more = await this.step();
+        await new Promise((resolve) => { setTimeout(resolve, SHORTEST_STEP - (performance.now() - started)); });
+      }
+      this.pause();
+    });
+  }
+
+  pause() {
+    if (!this.playing) return;
+    this.playing = false;
+    this.showButtons();
+    this.changed(); // what all heads would have said was left out meanwhile
+  }
+
+  // --- what is on the page
+
+  fail(error) {
+    this.playing = false;
+    this.failure = error;
+    showFailure(this.words, error);
+  }
+
+  speakAndShow() {
+    this.speak();
+    this.views?.show();
+    this.show();
+  }
+
+  speak() {
+    const { words, opened } = this;
+    const { origin } = this.content;
+    document.title = `${words.title}: ${origin.run} – gpt`;
+    byId("sizes").textContent = words.sizes(opened.num_layers, opened.num_heads, opened.context_length);
+    byId("origin").textContent = words.origin(origin);
+    if (this.failure) showFailure(words, this.failure);
+    this.writing.speak();
+    this.settings.speak(words);
+    this.showButtons();
+    this.views?.speak();
+    this.explaining.speak();
+  }
+
+  showButtons() {
+    byId("play").textContent = this.playing ? this.words.pause : this.words.play;
+    byId("step").disabled = byId("play").disabled = this.writing.refusal !== null;
+    disable("undo", this.writing.added.length === 0, "step");
+  }
+
+  show() {
+    if (!this.answer) return;
+    const { now, others } = this.answer;
+    this.showButtons();
+    this.candidates.show(now.chances, others?.chances ?? null, this.words);
+    showEffects(this);
+    this.explaining.show();
+  }
+}
+
+// The focus of a button that is disabled goes to another one: without a focus, Space would play.
+function disable(name, disabled, other) {
+  if (disabled && document.activeElement === byId(name)) byId(other).focus();
+  byId(name).disabled = disabled;
+}
+
+function showFailure(words, error) {
+  byId("opening").hidden = true;
+  byId("failure").hidden = false;
+  byId("failure").textContent = words.failed(sentenceOf(words, error));
+}
+
+// An error in the language of the page, where the engine gave its reason.
+function sentenceOf(words, { reason, values, message }) { return reason ? words.reasons[reason](...values) : message; }
+
+start(async (content) => {
+  let page = null;
+  const shell = new Shell(() => page?.speakAndShow());
+  byId("opening-said").textContent = shell.words.opening(content.origin);
+  try {
+    const engine = new EngineCaller();
+    page = new ModelPage(engine, await engine.open(content), content, shell);
+    page.speak();
+    await page.changed();
+  } catch (error) {
+    showFailure(shell.words, error);
+  }
+});

@@ -1,0 +1,63 @@
+// The text: what the user typed, and the tokens that were added to it since.
+
+class Writing {
+  constructor(page, prompt) {
+    this.page = page;
+    this.typed = prompt;
+    this.ids = []; // of the typed text
+    this.texts = [];
+    this.added = []; // {id, text}
+    this.encoded = null; // the text of which `ids` are
+    this.refusal = null; // why the typed text has no ids
+    byId("prompt").value = prompt;
+    byId("prompt").addEventListener("input", () => this.type());
+  }
+
+  get all() { return [...this.ids, ...this.added.map(({ id }) => id)]; }
+  get allTexts() { return [...this.texts, ...this.added.map(({ text }) => text)]; }
+
+  type() {
+    this.typed = byId("prompt").value;
+    this.added = [];
+    this.page.changed();
+  }
+
+  // The ids of what is typed, end-of-text where that is nothing, as gpt sample begins; false where the model has no
+  // token for a character, which it tells.
+  async encode(engine) {
+    const { typed } = this;
+    if (this.encoded === typed) return true;
+    try {
+      const { ids, texts } = await engine.call("encode", { text: typed });
+      if (!ids.length) [ids[0], texts[0]] = [this.page.opened.end_of_text, "<|endoftext|>"];
+      Object.assign(this, { ids, texts, encoded: typed, refusal: null });
+    } catch (error) {
+      Object.assign(this, { encoded: null, refusal: error });
+    }
+    this.speak();
+    byId("model").classList.toggle("unread", this.refusal !== null);
+    return this.refusal === null;
+  }
+
+  speak() { byId("refused").textContent = this.refusal ? sentenceOf(this.page.words, this.refusal) : ""; }
+
+  async add(token) {
+    this.added.push(token);
+    await this.showText();
+  }
+
+  async undo() {
+    this.added.pop();
+    await this.showText();
+  }
+
+  // The typed text, then what the added tokens say together: a character may need several of them.
+  async showText() {
+    const typed = this.typed;
+    const { text } = await this.page.engine.call("decode", { ids: this.added.map(({ id }) => id) });
+    if (typed !== this.typed) return; // changed meanwhile
+    const box = byId("prompt");
+    box.value = typed + text;
+    box.scrollTop = box.scrollHeight;
+  }
+}

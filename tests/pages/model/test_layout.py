@@ -1,0 +1,63 @@
+"""The page of a model in both languages and themes, on wide and narrow screens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.exchange import sharp_checkpoint
+from support.model_pages import press, settle, write, written
+from support.tokenizers import LEARNED
+
+CHECKPOINT = sharp_checkpoint(tokenizer=LEARNED)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 760), (1300, 900)])
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: int, height: int, language: str) -> None:
+    opened = Opened(browser, file, language)
+    page = opened.page
+    page.set_viewport_size({"width": width, "height": height})
+    write(page, "The value of " * 12 + "x" * 200)
+    page.keyboard.press("Escape")
+    press(page, "#off")
+    page.click("#explaining summary")
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not re.search(r"undefined|null|NaN|\$\{|\[object", page.evaluate("document.body.innerText"))
+    opened.context.close()
+
+
+def test_it_speaks_chinese_and_english_and_turns_dark(browser: Browser, file: Path) -> None:
+    opened = Opened(browser, file, "zh-CN", "dark")
+    page = opened.page
+    assert page.get_attribute("html", "lang") == "zh-CN"
+    assert page.inner_text("#step") == "续写一个 token"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"
+    page.click("#explaining summary")
+    press(page, "#off")
+    page.click("#language")
+    page.click("#theme")
+    settle(page)
+    assert page.inner_text("#step") == "add one token"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    left = page.evaluate("document.body.innerText").replace("中文", "").replace("今天", "")
+    assert not re.search("[\u4e00-\u9fff]", left)
+    opened.context.close()
+
+
+def test_a_page_whose_engine_fails_says_so(browser: Browser, file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.html"
+    broken.write_bytes(re.sub(rb'"shape": \[\d+, \d+\]', b'"shape": [9999999, 9999999]', file.read_bytes()))
+    opened = Opened(browser, broken)
+    assert opened.page.inner_text("#failure").startswith("The model stopped: ")
+    assert not opened.page.is_visible("#model")
+    opened.context.close()

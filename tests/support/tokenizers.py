@@ -1,0 +1,90 @@
+"""Tokenizers to compare with other implementations, and texts that tell them apart."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from tiktoken_ext.openai_public import r50k_pat_str
+
+from gpt_cli.exchange.ranks_from_merges import GPT2_PATTERN
+from gpt_cli.exchange.tokenizer_page import tokenizer_content
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, train_byte_pairs
+
+# what splits, joins or hides characters, and what looks like something else
+HOSTILE = [
+    "",
+    " ",
+    "Hello, world!",
+    "  leading and trailing   ",
+    "a  b   c\td\n\n\ne \n f",
+    "line\r\nline\rline",
+    "it's we'll I'VE they're 'tis ''s",
+    "1 12 123 1234 12345 3.14159 ١٢٣٤ १२३४ １２３４",
+    "今天天气很好。我们去公园吧！",
+    "中文English混排 2026年11月",
+    "👩‍👩‍👧‍👦 👍🏽 🇨🇳 ☺️ 🙂🙂",
+    "e\u0301 a\u0308\u0304 \u0301 Z͑ͫ̓ͪ̂ͫ",
+    "\0 nul \x1b[2J escape",
+    "\u0085 \u2028 \u2029 \u00a0 \u3000 \u200b \ufeff \u001c",
+    "<|endoftext|>",
+    "before<|endoftext|>after <|endoftext|><|endoftext|>",
+    "<|unknown|> [UNK] </s> <s>",
+    "Ġ Ċ ĠThe ĉ ▁",
+    "\n",
+    " \n \n ",
+    "ab" * 300 + " " * 300 + "\n" * 30,
+]
+PARTS = ["The ", "value", " of", "  ", "\n", "\t", "123", "4567", "你好", "。", "é", "e\u0301", "🙂", "\u200d", "'s", "_x", "<|", "|>", "\u00a0", "ß", "\0"]  # fmt: skip
+# as the library tiktoken publishes it
+CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+
+
+def texts(count: int) -> list[str]:
+    """The hostile ones, and random mixtures of parts."""
+    draws = random.Random(5)
+    return HOSTILE + ["".join(draws.choices(PARTS, k=draws.randint(1, 30))) for _ in range(count)]
+
+
+LEARNED = train_byte_pairs(
+    [*HOSTILE, "The value of the function is the value of its argument. 今天天气很好。" * 20], 500
+)
+TOKENIZERS: dict[str, Tokenizer] = {
+    "bpe": LEARNED,
+    "gpt2": BytePairTokenizer("tiktoken", r50k_pat_str, LEARNED.token_bytes),
+    "cl100k": BytePairTokenizer("tiktoken", CL100K, LEARNED.token_bytes),
+    "byte": ByteTokenizer(),
+    "char": CharTokenizer(sorted(set("".join([*HOSTILE, *PARTS])))),
+}
+
+# the pattern of GPT-4o, and that of Llama 3
+O200K = "|".join(
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+_PATTERNS = {"gpt2-paper": GPT2_PATTERN, "llama3": LLAMA3, "o200k": O200K}
+ALL_TOKENIZERS = TOKENIZERS | {
+    name: BytePairTokenizer("bpe", pattern, LEARNED.token_bytes) for name, pattern in _PATTERNS.items()
+}
+
+
+@cache
+def content_of(kind: str) -> dict[str, str]:
+    """What a page gets of one of ALL_TOKENIZERS; to read all of Unicode takes a second."""
+    return tokenizer_content(ALL_TOKENIZERS[kind])
+
+
+def characters(count: int, length: int = 40) -> list[str]:
+    """Texts of random characters: of all planes, of those that have scripts, of ASCII; some repeated."""
+    draws, found = random.Random(6), list[str]()
+    for _ in range(count):
+        highest = draws.choice((0x80, 0x250, 0x3100, 0xD800, 0x20000, 0x110000))
+        points = [point for point in (draws.randrange(highest) for _ in range(length)) if not 0xD800 <= point < 0xE000]
+        found.append("".join(chr(point) * draws.choice((1, 1, 1, 1, 2, 4)) for point in points))
+    return found
