@@ -32,7 +32,9 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Load
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"warning: {line}\n")
+    from gpt_cli.language import say
+
+    sys.stderr.write(f"warning: {say(line)}\n")
 
 
 def train(

@@ -44,7 +44,9 @@ def run(words: Sequence[str]) -> int:
 
         return run_command(words)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        from gpt_cli.language import say
+
+        print(say("stopped"), file=sys.stderr)
         return EXIT_CODE_STOPPED
 
 
@@ -55,7 +57,9 @@ def interrupt(_: int, frame: FrameType | None) -> None:
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            os.write(2, b"stopped\n")
+            # the catalogue cannot be read in the middle of an import
+            language = getattr(sys.modules.get("gpt_cli.language"), "language", lambda: "en")
+            os.write(2, "已停止\n".encode() if language() == "zh" else b"stopped\n")
             os._exit(EXIT_CODE_STOPPED)
         frame = frame.f_back
     raise KeyboardInterrupt

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpt_cli.language import say
+
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
 
@@ -26,10 +28,11 @@ class GptError(Exception):
         return f"{self.where}: {self.sentence}"
 
     def lines(self) -> list[str]:
-        """The text for stderr: an `error:` line for each problem, then the hints, each once."""
+        """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
         problems = [self, *self.others]
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-        return [f"error: {problem}" for problem in problems] + [f"hint: {hint}" for hint in hints]
+        errors = [f"error: {say(problem.where)}: {say(problem.sentence)}" for problem in problems]
+        return errors + [f"hint: {say(hint)}" for hint in hints]
 
 
 class UsageError(GptError):

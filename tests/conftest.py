@@ -32,6 +32,7 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with sharing(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
+        patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
         patch.setenv("OMP_WAIT_POLICY", "passive")  # commands leave that alone, and print nothing about a busy machine
         yield
 

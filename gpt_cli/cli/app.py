@@ -13,6 +13,8 @@ from typer.main import get_command
 from gpt_cli.cli import (
     attn_dump,
     bench,
+    completing,
+    completion,
     config,
     data,
     evaluate,
@@ -22,13 +24,21 @@ from gpt_cli.cli import (
     import_,
     info,
     options,
+    report,
     runs,
     sample,
     sweep,
     train,
 )
+from gpt_cli.cli.helping import HelpContext
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
-from gpt_cli.cli.usage import ClickUsageError, NoArgsIsHelpError, name_flags_as_typed, usage_error
+from gpt_cli.cli.usage import (
+    ClickUsageError,
+    NoArgsIsHelpError,
+    name_flags_as_typed,
+    require_known_language,
+    usage_error,
+)
 from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, is_lack_of_memory, shown
 from gpt_cli.files import reason
 from gpt_cli.version import __version__
@@ -72,9 +82,19 @@ def _root(
 ) -> None: ...
 
 
+def _commands(incomplete: str) -> list[str]:
+    """The commands of `gpt`, for shells."""
+    return completing.words(*getattr(get_command(app), "commands", {}))(incomplete)
+
+
 def show_help(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="A command, such as sample or data list.")
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND",
+            autocompletion=_commands,
+            help="A command, such as sample or data list.",
+        ),
     ] = None,
 ) -> int:
     """Show the flags of a command, as its --help does."""
@@ -97,11 +117,13 @@ app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data m
 app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
 app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
+app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.command("bench", epilog="Example: gpt bench --config tiny --json, gpt bench --attention")(bench.bench)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")
+app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
@@ -133,23 +155,32 @@ def _run(words: Sequence[str], state: dict[str, Any]) -> int:
 def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     """The exit code of the command that the words name."""
     try:
+        require_known_language()
         command = get_command(app)
-        _complete(command)
+        prepare(command)
+        if completing.asked():
+            return completing.answer(command)
         with command.make_context("gpt", list(words), obj=state) as context:
             code = command.invoke(context)
         return code if isinstance(code, int) else 0
     except typer.Exit as done:
         return done.exit_code
     except NoArgsIsHelpError as error:
-        print(error.message)  # naming no command asks for the help text
+        if words:
+            print(error.message)  # naming no command of a group asks for its help
+            return 0
+        from gpt_cli.cli.work.welcome import welcome
+
+        print(welcome())
         return 0
 
 
-def _complete(command: Any) -> None:
-    """Give each command --debug, and the list of commands each first sentence uncut, wrapped where it is long."""
+def prepare(command: Any) -> None:
+    """Give each command --debug and translated help, and the list of commands each first sentence uncut."""
+    command.context_class = HelpContext
     for below in getattr(command, "commands", {}).values():
         below.short_help = below.short_help or (below.help or "").partition(".")[0] + "."
-        _complete(below)
+        prepare(below)
     if not hasattr(command, "commands") or command.invoke_without_command:
         command.params += get_command(_debug_alone()).params
 

@@ -29,7 +29,7 @@ def attn_dump(
         typer.Option(
             "--format",
             metavar="NAME",
-            parser=options.one_of("json", "csv"),
+            **options.one_of("json", "csv"),
             help="What --out - writes: json or csv. Default: json.",
         ),
     ] = None,
@@ -57,7 +57,7 @@ def attn_dump(
         list[str] | None,
         typer.Option(
             metavar="STAGE",
-            parser=options.one_of(*STAGES),
+            **options.one_of(*STAGES),
             help="Write more than the weights: scores (neither divided nor masked), queries, keys, values, heads. "
             "Repeatable.",
         ),
@@ -66,7 +66,7 @@ def attn_dump(
         str,
         typer.Option(
             metavar="NAME",
-            parser=options.one_of("float32", "float16"),
+            **options.one_of("float32", "float16"),
             help="float32, or float16 in .npz and .safetensors.",
         ),
     ] = "float32",

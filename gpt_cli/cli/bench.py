@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 
 def bench(
@@ -15,6 +15,7 @@ def bench(
         typer.Option(
             "--config",
             metavar="FILE",
+            autocompletion=completing.configs,
             help="A YAML file or a shipped config. Default: small, or with --attention multi-head.",
         ),
     ] = None,

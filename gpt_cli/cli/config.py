@@ -6,10 +6,15 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and describe configs.")
-File = Annotated[str, typer.Argument(metavar="FILE", help="A YAML file or the name of a shipped config.")]
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", autocompletion=completing.configs, help="A YAML file or the name of a shipped config."
+    ),
+]
 
 
 @app.command(epilog="Example: gpt config check my.yaml")

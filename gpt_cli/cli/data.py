@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora; count, prepare and verify texts."
@@ -25,7 +25,12 @@ def list_entries(json: options.Json = False, quiet: options.Quiet = False) -> No
 
 @app.command(epilog="Example: gpt data fetch tinyshakespeare --out data")
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names that `gpt data list` prints, or all.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME", autocompletion=completing.texts, help="Names that `gpt data list` prints, or all."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", parser=options.path, help="Also write the text to this directory."),
@@ -46,6 +51,7 @@ def stats(
         typer.Argument(
             metavar="SOURCE",
             parser=options.source,
+            autocompletion=completing.texts,
             help="A file, directory, glob, - for stdin, or a name that `gpt data list` prints.",
         ),
     ],
@@ -68,6 +74,7 @@ def prepare(
         typer.Argument(
             metavar="SOURCE",
             parser=options.source,
+            autocompletion=completing.texts,
             help="The text, as gpt train --data names it. Default: that of the config.",
             show_default=False,
         ),
@@ -91,7 +98,12 @@ def prepare(
 def verify(
     source: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE", parser=options.source, help="The text, as gpt train --data names it."),
+        typer.Argument(
+            metavar="SOURCE",
+            parser=options.source,
+            autocompletion=completing.texts,
+            help="The text, as gpt train --data names it.",
+        ),
     ],
     config: options.ConfigFile = None,
     settings: options.SetFlags = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 
 def evaluate(
@@ -17,6 +17,7 @@ def evaluate(
             "--data",
             metavar="SOURCE",
             parser=options.source,
+            autocompletion=completing.texts,
             help="The text to measure. Repeatable. Default: the validation text of the run.",
         ),
     ] = None,
@@ -26,6 +27,7 @@ def evaluate(
             "--run",
             metavar="PATH",
             parser=options.path,
+            autocompletion=completing.runs,
             help="A run directory or checkpoint. Repeatable. Default: the newest run under runs/.",
         ),
     ] = None,

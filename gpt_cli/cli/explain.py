@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from gpt_cli.cli import options
-from gpt_cli.explaining.names import EXAMPLES, FORMATS, LANGUAGES, STUDIES
+from gpt_cli.explaining.names import EXAMPLES, FORMATS, STUDIES
+from gpt_cli.language import LANGUAGES
 
 
 def explain(
@@ -32,7 +33,7 @@ def explain(
         str | None,
         typer.Option(
             metavar="NAME",
-            parser=options.one_of(*EXAMPLES),
+            **options.one_of(*EXAMPLES),
             help="A published example instead of a model: journey, six tokens of three numbers.",
         ),
     ] = None,
@@ -40,7 +41,7 @@ def explain(
         str | None,
         typer.Option(
             metavar="NAME",
-            parser=options.one_of(*STUDIES),
+            **options.one_of(*STUDIES),
             help=f"A study of one idea instead of a head: {', '.join(STUDIES)}.",
         ),
     ] = None,
@@ -58,11 +59,16 @@ def explain(
         typer.Option(
             "--format",
             metavar="NAME",
-            parser=options.one_of(*FORMATS),
+            **options.one_of(*FORMATS),
             help="terminal, markdown or html. Default: terminal.",
         ),
     ] = None,
-    language: Annotated[str, typer.Option(metavar="NAME", parser=options.one_of(*LANGUAGES), help="en or zh.")] = "en",
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", **options.one_of(*LANGUAGES), help="en or zh. Default: the language of help and errors."
+        ),
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report import LOSS_CHANGE, SORTABLE
 
@@ -21,6 +21,7 @@ def heads(
             "--data",
             metavar="SOURCE",
             parser=options.source,
+            autocompletion=completing.texts,
             help="The text that the heads read. Repeatable. Default: the validation text of the run.",
         ),
     ] = None,
@@ -40,7 +41,7 @@ def heads(
         str | None,
         typer.Option(
             metavar="HOW",
-            parser=options.one_of("zero", "mean", "layer"),
+            **options.one_of("zero", "mean", "layer"),
             help="How much the loss rises without each head: its output is zero, or its mean over the text. "
             "layer: without each whole layer.",
         ),
@@ -60,7 +61,7 @@ def heads(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            parser=options.one_of(*SORTABLE),
+            **options.one_of(*SORTABLE),
             help=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. Default: by layer and head.",
         ),
     ] = None,
@@ -82,7 +83,7 @@ def heads(
         typer.Option(
             "--dtype",
             metavar="NAME",
-            parser=options.one_of("auto", "float32", "bfloat16"),
+            **options.one_of("auto", "float32", "bfloat16"),
             help="For --ablate: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
         ),
     ] = None,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 
 def info(
@@ -15,6 +15,7 @@ def info(
         typer.Argument(
             metavar="PATH",
             parser=options.source,
+            autocompletion=completing.configs_and_runs,
             help="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",
         ),
     ] = None,

@@ -13,6 +13,7 @@ import typer
 from gpt_cli.cli import options
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import shown
+from gpt_cli.language import say
 
 READERS: dict[str, Callable[[object], Any]] = {
     "seed": options.whole_number(0, options.MAX_SEED),
@@ -57,7 +58,8 @@ def converse(console: Console, choices: SamplingChoices, answer: Callable[[str, 
     console.notice(WELCOME)
     for line in _lines():
         if line.strip() == "/help":
-            console.result("\n".join([WELCOME, "These are the values now; type a line like them to change one:"]))
+            console.result(say(WELCOME))
+            console.result(say("These are the values now; type a line like them to change one:"))
             console.result("\n".join(choices.lines()))
         elif line.startswith("/"):
             try:

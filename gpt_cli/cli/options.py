@@ -6,10 +6,11 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from gpt_cli.cli import completing
 from gpt_cli.errors import shown
 
 
@@ -43,15 +44,15 @@ def number(low: float, high: float = float("inf"), *, above: bool = False) -> Ca
     return read
 
 
-def one_of(*words: str) -> Callable[[str], str]:
-    """A reader that accepts only these words."""
+def one_of(*words: str) -> dict[str, Any]:
+    """What typer needs of a flag that takes one of these words: its reader, and what a shell offers for it."""
 
     def read(text: str) -> str:
         if text not in words:
             raise typer.BadParameter(f"{shown(text)} is not allowed; use {' | '.join(words)}")
         return text
 
-    return read
+    return {"parser": read, "autocompletion": completing.words(*words)}
 
 
 def path(text: object) -> Path:
@@ -80,6 +81,7 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
 
 DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 MAX_SEED = 2**63 - 1
+DTYPES = ("auto", "float32", "bfloat16")
 TEMPERATURE = number(0)
 TOP_K = whole_number(0)
 SHARE = number(0, 1)
@@ -90,6 +92,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
+        autocompletion=completing.configs,
         help="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
         "induction, shakespeare, shakespeare-cpu, smoke.",
     ),
@@ -104,13 +107,17 @@ WhichRun = Annotated[
         "--run",
         metavar="PATH",
         parser=path,
+        autocompletion=completing.runs,
         help="A run directory or one checkpoint file. Default: the newest run under runs/.",
     ),
 ]
 WhichCheckpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="WHICH", help="best, last or a step of a run. Default: the best intact checkpoint."
+        "--checkpoint",
+        metavar="WHICH",
+        autocompletion=completing.words("best", "last"),
+        help="best, last or a step of a run. Default: the best intact checkpoint.",
     ),
 ]
 Prompt = Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="The prompt; - reads it from stdin.")]
@@ -133,6 +140,7 @@ Device = Annotated[
         "--device",
         metavar="NAME",
         parser=device_name,
+        autocompletion=completing.words("auto", "cpu", "cuda"),
         help="auto, cpu, cuda or cuda:N. Default: auto; in gpt train, that of the config.",
     ),
 ]
@@ -141,14 +149,17 @@ Dtype = Annotated[
     typer.Option(
         "--dtype",
         metavar="NAME",
-        parser=one_of("auto", "float32", "bfloat16"),
+        **one_of(*DTYPES),
         help="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config.",
     ),
 ]
 Quantize = Annotated[
     str | None,
     typer.Option(
-        "--quantize", metavar="NAME", parser=one_of("int8"), help="int8: weights in 8 bits, products in bfloat16."
+        "--quantize",
+        metavar="NAME",
+        **one_of("int8"),
+        help="int8: weights in 8 bits, products in bfloat16.",
     ),
 ]
 Without = Annotated[

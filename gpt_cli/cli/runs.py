@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from gpt_cli.checkpoints.run_files import STATES
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 COLUMNS = ("name", "state", "steps", "loss", "parameters", "size", "age")
 
@@ -33,21 +33,29 @@ def list_runs(
     context: typer.Context,
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", parser=options.path, help="Where the runs are. Default: runs/."),
+        typer.Argument(
+            metavar="DIR",
+            parser=options.path,
+            autocompletion=completing.words("rm"),  # of directories, the shell knows the names itself
+            help="Where the runs are. Default: runs/.",
+        ),
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            parser=options.one_of(*COLUMNS),
+            **options.one_of(*COLUMNS),
             help=f"One of {', '.join(COLUMNS)}: the lowest loss, the most steps, the newest first. Default: by name.",
         ),
     ] = None,
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="STATE", parser=options.one_of(*STATES), help=f"Only runs that are {', '.join(STATES)}."
+            "--state",
+            metavar="STATE",
+            **options.one_of(*STATES),
+            help=f"Only runs that are {', '.join(STATES)}.",
         ),
     ] = None,
     json: options.Json = False,
@@ -65,7 +73,12 @@ def list_runs(
 
 @app.command("rm", epilog="Example: gpt runs rm tiny runs/sweep/003-d_model-64 --yes")
 def remove(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names that `gpt runs` prints, or paths of runs.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME", autocompletion=completing.run_names, help="Names that `gpt runs` prints, or paths of runs."
+        ),
+    ],
     yes: Annotated[
         bool, typer.Option("--yes", help="Remove without asking; needed where there is no terminal.")
     ] = False,

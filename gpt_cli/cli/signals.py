@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gpt_cli.language import say
+
 # timeout signals its child and then the group, and shells pass on Ctrl-C and HUP: one request may arrive twice
 SAME_REQUEST_SECONDS = 1.0
 
@@ -22,8 +24,9 @@ class Signals:
 
     Until `saving` is set nothing has to be saved, and INT, TERM or HUP ends the process at once. From then on the
     first one is remembered, those within a second of it belong to the same request, and a later one ends the process at
-    once; its files are whole at any moment. USR1 asks for a checkpoint. `before_leaving` runs before the process ends
-    at once, and `advice` is the end of the line that it prints then, if `may_speak` allows it with its exit code.
+    once; its files are whole at any moment, and once `saved` is set nothing is lost. USR1 asks for a checkpoint.
+    `before_leaving` runs before the process ends at once, and `advice` is the end of the line that it prints then, if
+    `may_speak` allows it with its exit code.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class Signals:
         self.before_leaving = before_leaving
         self.advice = advice
         self.may_speak = may_speak
-        self.saving = False
+        self.saving = self.saved = False
         self.received: int | None = None
         self._received_at = 0.0
         self._save_asked = False
@@ -59,13 +62,14 @@ class Signals:
             self.received, self._received_at = number, time.monotonic()
         elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:
             again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
-            self._leave(number, again + self.advice)
+            after = f"ended by a second signal, {signal_name(number)}, after all was saved"
+            self._leave(number, after if self.saved else again + self.advice)
 
     def _leave(self, number: int, line: str) -> None:
         try:
             if self.may_speak(128 + number):
                 with contextlib.suppress(OSError):  # the terminal may have gone away
-                    os.write(2, f"warning: {line}\n".encode())
+                    os.write(2, f"warning: {say(line)}\n".encode())
             self.before_leaving()
         finally:
             os._exit(128 + number)

@@ -15,6 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
+from gpt_cli.language import say
 
 
 def prepare_streams() -> None:
@@ -62,18 +63,18 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True)
 class Console:
-    """Prints what a command has to say; `quiet` leaves out notices and progress."""
+    """Prints what a command has to say, in the language of the user; `quiet` leaves out notices and progress."""
 
     quiet: bool = False
 
     def notice(self, text: str) -> None:
         """A line on stderr that a user may want to know."""
         if not self.quiet:
-            self._line(text)
+            self._line(say(text))
 
     def warn(self, text: str) -> None:
         """A line on stderr that a user must know, quiet or not."""
-        self._line(f"warning: {text}")
+        self._line(f"warning: {say(text)}")
 
     def result(self, text: str) -> None:
         """A line of the result."""
@@ -92,7 +93,8 @@ class Console:
         if self.quiet:
             yield lambda _: None
             return
-        progress = Bar(what, total, unit) if sys.stderr.isatty() else Lines(what, total, unit, self.notice)
+        is_terminal = sys.stderr.isatty()
+        progress = Bar(say(what), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
         try:
             yield progress.count
         finally:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import options
+from gpt_cli.cli import completing, options
 
 
 def train(
@@ -19,6 +19,7 @@ def train(
             "--data",
             metavar="SOURCE",
             parser=options.source,
+            autocompletion=completing.texts,
             help="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. Repeatable.",
         ),
     ] = None,
@@ -32,7 +33,13 @@ def train(
     device: options.Device = None,
     dtype: options.Dtype = None,
     compile: Annotated[  # noqa: A002
-        str | None, typer.Option("--compile", metavar="WHEN", help="Compile the blocks with torch: auto, on or off.")
+        str | None,
+        typer.Option(
+            "--compile",
+            metavar="WHEN",
+            autocompletion=completing.words("auto", "on", "off"),
+            help="Compile the blocks with torch: auto, on or off.",
+        ),
     ] = None,
     threads: options.Threads = None,
     seed: Annotated[
@@ -81,6 +88,7 @@ def train(
             "--init-from",
             metavar="PATH",
             parser=options.path,
+            autocompletion=completing.runs,
             help="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
             "transformers.",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Sequence
 
@@ -11,8 +12,9 @@ from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParamet
 from typer._click.exceptions import UsageError as ClickUsageError
 
 from gpt_cli.errors import GptError, UsageError, shown
+from gpt_cli.language import LANGUAGES, VARIABLE, code_of
 
-__all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "usage_error"]
+__all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "require_known_language", "usage_error"]
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> UsageError:
@@ -37,6 +39,13 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> U
         hint = f"put quotes around a text with spaces; {see}"
         return UsageError(command, f"{shown(extra[1])} belongs to no flag", hint=hint)
     return UsageError(command, _sentence(error.message), hint=see)
+
+
+def require_known_language() -> None:
+    """Raises UsageError where GPT_LANGUAGE names a language that `gpt` does not speak."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked and code_of(asked) not in LANGUAGES:
+        raise UsageError(VARIABLE, f"{shown(asked)} is not allowed; use {' | '.join(LANGUAGES)}")
 
 
 def name_flags_as_typed(error: GptError, words: Sequence[str]) -> None:

@@ -5,4 +5,31 @@ from __future__ import annotations
 EXAMPLES = ("journey",)
 STUDIES = ("scaling", "mask", "dropout", "padding")
 FORMATS = ("terminal", "markdown", "html")
-LANGUAGES = ("en", "zh")
+# the steps of one head, in order, with those of every form of model
+HEAD_STEPS = (
+    "token_embedding",
+    "ngram_embedding",
+    "ngram_normalised",
+    "position_embedding",
+    "stream",
+    "normalised",
+    "latent",
+    "query_latent",
+    "queries",
+    "keys",
+    "rotary_queries",
+    "rotary_keys",
+    "rotated_queries",
+    "rotated_keys",
+    "values",
+    "scores",
+    "divided",
+    "masked",
+    "weights",
+    "weighted_values",
+    "head_output",
+    "concatenated",
+    "projected",
+    "residual",
+    "normalised_after",
+)

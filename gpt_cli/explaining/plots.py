@@ -10,7 +10,7 @@ from gpt_cli.explaining.explanation import Explanation, Label, Note, Step
 from gpt_cli.explaining.studies import SIZES
 from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.inspecting.picture import find_fonts
+from gpt_cli.inspecting.fonts import find_fonts
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:

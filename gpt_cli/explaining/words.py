@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpt_cli.explaining.explanation import Note
-from gpt_cli.explaining.names import LANGUAGES
+from gpt_cli.language import LANGUAGES
 
 _WORDS: dict[str, tuple[str, str]] = {
     # a head of a trained model

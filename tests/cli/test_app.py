@@ -72,7 +72,7 @@ def test_version_and_help_are_commands_that_people_try(run: RunCommand) -> None:
     assert run("--version").out == f"gpt {gpt_cli.__version__}\n"
     assert run("help", "sample") == run("sample", "--help")
     assert run("help", "data", "list") == run("data", "list", "--help")
-    assert run("help") == run("--help") == run()
+    assert run("help") == run("--help")
 
 
 def test_every_command_has_an_example_and_a_traceback_to_ask_for(run: RunCommand) -> None:

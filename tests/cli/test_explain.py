@@ -51,6 +51,16 @@ def test_other_forms_in_chinese(smoke_run: Path, run: RunCommand, form: str) -> 
     assert "注意力之后的残差流" in outcome.out
 
 
+@pytest.mark.parametrize(
+    ("flags", "title"), [([], "在 softmax 之前加掩码"), (["--language", "en"], "masking before softmax")]
+)
+def test_the_language_is_that_of_the_user(
+    here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, flags: list[str], title: str
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert title in run("explain", "--study", "mask", *flags).out
+
+
 def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) -> None:
     outcome = run("explain", "--example", "journey")
     assert outcome.code == 0

@@ -87,8 +87,14 @@ def test_one_wish_may_arrive_twice(then: signal.Signals) -> None:
             143,
             "warning: ended by a second signal, SIGTERM, without saving the last steps; resume: so\nleft\n",
         ),
+        (
+            "signals.saving = signals.saved = True",
+            ["SIGTERM", "SIGINT"],
+            130,
+            "warning: ended by a second signal, SIGINT, after all was saved\nleft\n",
+        ),
     ],
-    ids=["nothing-to-save", "second-wish"],
+    ids=["nothing-to-save", "second-wish", "while-it-concludes"],
 )
 def test_a_signal_ends_the_process_at_once(before: str, then: list[str], code: int, err: str) -> None:
     sends = "\n    ".join(f"os.kill(os.getpid(), signal.{name}); time.sleep(1.2)" for name in then)

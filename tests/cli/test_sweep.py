@@ -56,10 +56,17 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     before = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*.*")}
     again = run("sweep", "s.yaml")
     best = rows[0]["run"]
-    assert (again.code, again.err) == (0, f"3 of 3 runs have ended before\nnext: gpt sample --run {best}\n")
+    assert (again.code, again.err.splitlines()) == (
+        0,
+        [
+            "3 of 3 runs have ended before",
+            "the curves of all runs: runs/s/report.html",
+            f"next: gpt sample --run {best}",
+        ],
+    )
     assert [line.split()[0] for line in again.out.splitlines()[1:]] == [row["name"] for row in rows]
     changed = {path.name for path, at in before.items() if path.stat().st_mtime_ns != at}
-    assert changed <= {"sweep.json"}
+    assert changed <= {"sweep.json", "report.html"}
 
 
 def test_another_file_for_the_same_directory_is_refused_with_the_difference(folder: Path, run: RunCommand) -> None:

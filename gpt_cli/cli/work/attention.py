@@ -119,7 +119,7 @@ def _require_room(
     if wanted.out is not None and wanted.out != STDOUT:
         folder = next(parent for parent in wanted.out.absolute().parents if parent.is_dir())
         needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
-    shorter = "use a shorter prompt" + (" or a smaller --generate" if wanted.num_generated else "")
+    shorter = "use a shorter prompt or a smaller --generate" if wanted.num_generated else "use a shorter prompt"
     for per_head, fixed, free, what in needs:
         require_room(
             "attn-dump",

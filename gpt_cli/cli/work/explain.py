@@ -16,6 +16,7 @@ from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.stages import out_of_range
+from gpt_cli.language import language as of_user
 
 
 def explain(
@@ -32,7 +33,7 @@ def explain(
     out: Path | None,
     truncate: bool,
     form: str | None,
-    language: str,
+    language: str | None,
     json: bool,
     quiet: bool,
 ) -> None:
@@ -64,7 +65,7 @@ def explain(
     with importing_torch():
         from gpt_cli.cli.work.explanations import explain_and_show  # only now torch
     form = None if json else form or "terminal"
-    explain_and_show(wanted, Console(quiet), out=out, form=form, language=language, read=read)
+    explain_and_show(wanted, Console(quiet), out=out, form=form, language=language or of_user(), read=read)
 
 
 def _check_picture(out: Path, study: str | None) -> None:

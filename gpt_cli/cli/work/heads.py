@@ -99,8 +99,10 @@ def report_heads(
 def _check_file(out: Path, *, over_training: bool, query: int | None) -> None:
     ending = out.suffix.lower()
     if ending not in FORMATS:
-        page = "attn-dump --over-training --out film.html" if over_training else "attn-dump --out attention.html"
-        hint = {".html": f"gpt {page}", "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
+        page = "gpt attn-dump --out attention.html"
+        if over_training:
+            page = "gpt attn-dump --over-training --out film.html"
+        hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
         raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(FORMATS)}", hint=hint)
     if ending == ".png" and query is not None:
         raise UsageError("--query", "a .png file shows no tokens; use .json or .csv", hint="--out heads.csv")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpt_cli.checkpoints.finding import RUNS
+from gpt_cli.checkpoints.finding import named_run
 from gpt_cli.checkpoints.lock import is_held, sole_trainer
 from gpt_cli.checkpoints.overview import find_runs
 from gpt_cli.checkpoints.run_files import RunFiles
@@ -16,6 +16,7 @@ from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 from gpt_cli.files import remove as remove_file
 from gpt_cli.files import remove_directory, remove_if_empty
+from gpt_cli.language import say
 
 
 def remove(*, names: list[str], yes: bool, quiet: bool) -> None:
@@ -35,7 +36,7 @@ def _named(names: Sequence[str]) -> list[RunFiles]:
     found: dict[Path, RunFiles] = {}
     wrong: list[GptError] = []
     for name in names:
-        path = _path(name)
+        path = named_run(name)
         try:
             _require_removable(path)
             found.setdefault(path.resolve(), RunFiles(path))
@@ -44,12 +45,6 @@ def _named(names: Sequence[str]) -> list[RunFiles]:
     if wrong:
         raise together(wrong)
     return list(found.values())
-
-
-def _path(name: str) -> Path:
-    """What a name means: a run below runs/, else a path. One that begins with . or / or ~ is a path in any case."""
-    path = Path(os.path.expanduser(name))
-    return RUNS / name if name[:1] not in (".", "/", "~") and os.path.isdir(RUNS / name) else path
 
 
 def _require_removable(path: Path) -> None:
@@ -63,7 +58,7 @@ def _require_removable(path: Path) -> None:
         raise EnvironmentFailure(shown(path), "this run is being trained, so it is not removed", hint=hint)
     if not run.exists() and not run.steps() and not run.best.exists():
         below = find_runs(path)
-        hint = f"name its runs, as in gpt runs rm {visible(path)}/*" if below else "gpt runs lists the runs"
+        hint = f"name its runs, as in gpt runs rm {visible(path)}/*/" if below else "gpt runs lists the runs"
         sentence = (
             f"this is not a run but a directory of {counted(len(below), 'run')}" if below else "this is not a run"
         )
@@ -76,10 +71,9 @@ def _agreed(runs: Sequence[RunFiles]) -> bool:
         raise UsageError("gpt runs rm", "it asks on a terminal only; --yes removes without asking")
     num_bytes = sum(path.stat().st_size for run in runs for path in run.files())
     names = ", ".join(visible(run.path) for run in runs)
-    print(
-        f"remove {counted(len(runs), 'run')} ({names}), {size(num_bytes)}? [y/N] ", end="", file=sys.stderr, flush=True
-    )
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    question = say(f"remove {counted(len(runs), 'run')} ({names}), {size(num_bytes)}? [y/N] ")
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes", "是")
 
 
 def _remove(run: RunFiles, console: Console) -> None:

@@ -15,6 +15,8 @@ from gpt_cli.cli.amounts import duration, size
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import counted
+from gpt_cli.language import say
+from gpt_cli.reporting.smoothing import SmoothedLoss
 from gpt_cli.sampling.streaming import printable
 from gpt_cli.training.advising.advice import Advice
 from gpt_cli.training.advising.before import before_training
@@ -24,7 +26,6 @@ from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Samp
 # lines about the way of a training whose stderr is no terminal: so many, or more where they would be further apart
 NUM_LINES = 20
 LINE_SECONDS = 60.0
-_SMOOTHED = 20  # losses
 
 
 def announce(prepared: Prepared, console: Console) -> None:
@@ -58,11 +59,11 @@ def announce(prepared: Prepared, console: Console) -> None:
 def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
     """Print each report, on a terminal beside a bar, and advice that its figures give; returns the last one."""
     way, curve = _Way(prepared), Curve(prepared.config, prepared.vocab_size)
-    bar = tqdm(
+    bar = _Bar(
         total=way.length,
         initial=way.done,
         # as short as it can be, since 80 columns hold it with all figures
-        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + way.unit + "{postfix}",
+        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + say(way.unit) + "{postfix}",
         dynamic_ncols=True,
         leave=False,
         file=sys.stderr,
@@ -100,6 +101,15 @@ def advise(found: Iterable[Advice], console: Console, where: str = "") -> None:
         console.notice(f"advice: {where}{advice}")
 
 
+class _Bar(tqdm):
+    """A bar whose figures are said in the language of the user where it is drawn, which is not at each step."""
+
+    @property
+    def format_dict(self) -> Any:
+        found = super().format_dict
+        return {**found, "postfix": say(found["postfix"])} if found.get("postfix") else found
+
+
 class _Way:
     """How far a training is, in steps or, by the clock, in seconds, and how low its losses are."""
 
@@ -112,7 +122,7 @@ class _Way:
         self.done = self.at(prepared.step, prepared.elapsed)
         self.best: tuple[int, float] | None = None  # its step, and the validation loss
         self._line_at = prepared.elapsed  # seconds
-        self._loss, self._num_losses = 0.0, 0
+        self.loss = SmoothedLoss()
 
     def at(self, step: int, elapsed: float) -> int:
         """How much is done at a step, so many seconds into the run."""
@@ -139,12 +149,6 @@ class _Way:
             self._line_at = elapsed
         return due
 
-    def smooth(self, loss: float) -> float:
-        """A mean of the losses so far, most of it of the last quarter of them, or of the last twenty."""
-        self._loss += (loss - self._loss) / min(1 + self._num_losses / 4, _SMOOTHED)
-        self._num_losses += 1
-        return self._loss
-
 
 def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
     done_before, done = way.done, way.at(report.step, report.elapsed)
@@ -152,7 +156,7 @@ def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
         way.done = done_before if bar.disable else done
         bar.update(done - done_before)
         return
-    way.done, loss = done, way.smooth(report.loss)
+    way.done, loss = done, way.loss.add(report.loss)
     best = "" if way.best is None else f"{way.best[1]:.3f}, "
     figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
     at = f"step {report.step}, " if way.by_clock else ""

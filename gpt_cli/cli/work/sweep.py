@@ -15,11 +15,12 @@ from typing import Any
 
 from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.overview import Overview, overview
+from gpt_cli.checkpoints.overview import Overview, is_run, overview
 from gpt_cli.checkpoints.run_files import SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.work.report import MOST_ON_A_PAGE
 from gpt_cli.cli.work.runs import HEAD, figures, print_table, row, sorted_by
 from gpt_cli.cli.work.sweeping import Point, train_points, written
 from gpt_cli.config import Config
@@ -74,7 +75,9 @@ def sweep(
         if len(todo) < len(points):
             console.notice(f"{len(points) - len(todo)} of {counted(len(points), 'run')} have ended before")
         ended = train_points(found, todo, max_time, environments, console)
-        best = _show_results(points, directory, console, as_json=json)
+        runs = sorted_by([_look(point.path) for point in points], "loss")
+        _show_results(points, runs, directory, console, as_json=json)
+        _write_report(runs, directory, console)
     if ended.signal is not None:
         command = f"gpt sweep {shlex.quote(str(file))}" + (f" --out {shlex.quote(str(out))}" if out else "")
         command += "" if max_time is None else f" --max-time {max_time}"
@@ -87,8 +90,8 @@ def sweep(
             f"{len(ended.failed)} of {counted(len(points), 'run')} failed, the first with exit code {code}: {names}"
         )
         raise _KINDS.get(code, EnvironmentFailure)(shown(directory), sentence, hint="the same command tries them again")
-    if best is not None:
-        console.notice(f"next: gpt sample --run {shlex.quote(str(best))}")
+    if runs[0].best_loss is not None:
+        console.notice(f"next: gpt sample --run {shlex.quote(str(runs[0].path))}")
     return 0
 
 
@@ -153,9 +156,9 @@ def _shares(jobs: int, configs: Sequence[Config], console: Console) -> list[dict
             from gpt_cli.cli.work.gpus import num_gpus
         gpus = num_gpus()
     found = shares(jobs, configs, cores(), gpus, os.environ)
-    threads = {counted(int(share["OMP_NUM_THREADS"]), "thread") for share in found if "OMP_NUM_THREADS" in share}
-    each = [*threads, *(["a GPU"] if gpus else [])]
-    console.notice(f"{jobs} runs at once" + (f", each with {' and '.join(each)}" if each else ""))
+    threads = counted(int(found[0]["OMP_NUM_THREADS"]), "thread")  # all have as many
+    each = f"{threads} and a GPU" if gpus else threads
+    console.notice(f"{jobs} runs at once, each with {each}")
     return found
 
 
@@ -209,10 +212,11 @@ def _look(run: Path) -> Overview:
     return overview(run) if run.exists() else Overview(run, "empty")
 
 
-def _show_results(points: Sequence[Point], directory: Path, console: Console, *, as_json: bool) -> Path | None:
-    """Print all points, the best first, which is returned where there is one."""
+def _show_results(
+    points: Sequence[Point], runs: Sequence[Overview], directory: Path, console: Console, *, as_json: bool
+) -> None:
+    """Print all points, the best first."""
     by_path = {point.path: point for point in points}
-    runs = sorted_by([_look(point.path) for point in points], "loss")
     if as_json:
         shipped = {name: read_config(str(path)) for name, path in shipped_configs().items()}
         rows = [row(run, directory, shipped) | {"settings": dict(by_path[run.path].settings)} for run in runs]
@@ -220,4 +224,20 @@ def _show_results(points: Sequence[Point], directory: Path, console: Console, *,
     else:
         cells = [(*figures(run, directory), run.problem or _settings(by_path[run.path])) for run in runs]
         print_table(console, (*HEAD[:-1], "settings"), cells)
-    return None if runs[0].best_loss is None else runs[0].path
+
+
+def _write_report(runs: Sequence[Overview], directory: Path, console: Console) -> None:
+    """Write the page of the runs that have begun, of many the best; the sweep is no worse without it."""
+    from gpt_cli.cli.work.reporting import write_page
+
+    begun = [run.path for run in runs if is_run(run.path)]
+    if not begun:
+        return
+    page, chosen = directory / "report.html", sorted(begun[:MOST_ON_A_PAGE])
+    try:
+        write_page(chosen, page)
+    except GptError as error:
+        console.warn(f"{error}; there is no report of this sweep")
+        return
+    what = "all runs" if len(chosen) == len(begun) else f"the best {len(chosen)} of {counted(len(begun), 'run')}"
+    console.notice(f"the curves of {what}: {page}")

@@ -12,7 +12,9 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.terminal import Console, Mute, abandon_stdout
+from gpt_cli.cli.work.leaving import leave_picture
 from gpt_cli.cli.work.showing import announce, conclude, show_progress
+from gpt_cli.errors import DivergedError
 from gpt_cli.machine.sharing import Sharing
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.reports import Prepared
@@ -65,8 +67,15 @@ def train_and_show(
             if ranks.size == 1 and prepared.config.train.device.startswith("cuda"):
                 _remark_on_gpus(console)
             signals.saving = True
-            finished = show_progress(reports, prepared, console)
+            try:
+                finished = show_progress(reports, prepared, console)
+            except DivergedError:
+                stack.close()
+                if ranks.is_first:
+                    leave_picture(request.directory, console.warn)
+                raise
             stack.close()
+            signals.saved = True
             try:
                 conclude(finished, prepared, console, as_json=json)
             except OSError:
@@ -74,6 +83,8 @@ def train_and_show(
                 if finished.signal is None:
                     raise
                 abandon_stdout()
+            if ranks.is_first:
+                leave_picture(request.directory, console.warn)
     return 0 if finished.signal is None else 128 + finished.signal
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.cli.interactive import SamplingChoices
+from gpt_cli.exchange.page_size import Kind
 
 STDOUT = Path("-")
 
@@ -122,10 +123,12 @@ class HeadsWanted:
 
 @dataclass(frozen=True)
 class ExportWanted:
-    """A model to write for others, as `form` hf or safetensors."""
+    """A model to write for others, as `form` hf, html or safetensors; `quantize` is for a page."""
 
     out: Path
     form: str
+    quantize: Kind | None
+    name: str  # of the run, or of a single checkpoint
     run: Path | None
     checkpoint: str | None
     json: bool

@@ -1,0 +1,33 @@
+"""What `gpt` alone says: what to type first."""
+
+from __future__ import annotations
+
+import shlex
+
+from gpt_cli.checkpoints.finding import newest_run
+from gpt_cli.errors import CheckpointError, visible
+from gpt_cli.language import say
+
+
+def welcome() -> str:
+    """The first commands to type, each below a line that a shell ignores; where there is a run, those that use it."""
+    try:
+        run = newest_run()
+    except CheckpointError:
+        run = None
+    of_run = "" if run is None else f" --run {shlex.quote(str(run))}"
+    train = [
+        ("train a small model on the documentation of Python, in minutes", "gpt train --config tiny"),
+        ("train one on a text of your own", "gpt train --config tiny --data my.txt --out runs/my"),
+    ]
+    use = [
+        ("let the model continue a text", f"gpt sample{of_run} --prompt 'The value of'"),
+        ("see which tokens it looks at", f"gpt attn-dump{of_run} --prompt 'The value of' --out attention.html"),
+    ]
+    begin = "What to type first:" if run is None else f"Your newest run is {visible(run)}. What to type next:"
+    commands = "\n".join(
+        f"  # {say(does)}\n  {command}" for does, command in (train + use if run is None else use + train)
+    )
+    purpose = "Train a small GPT on your own text, sample from it, and see its attention."
+    rest = "gpt --help lists all commands; gpt help train lists the flags of one."
+    return f"{say(purpose)}\n\n{say(begin)}\n{commands}\n\n{say(rest)}"

@@ -1,0 +1,121 @@
+"""Texts with values in them, and how another language says them.
+
+The code says everything in English, in plain f-strings. The catalogue finds the text that a finished sentence was made
+from, takes its values out, and puts them into the other language. Messages of libraries are found in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+
+_VALUE = re.compile(r"\{(\w*)(![tn])?\}")
+_EDGE = 3  # characters
+_NUMBER = re.compile(r"[+-]?([\d.,]*\d(e[+-]?\d+)?%?|inf|nan)")
+_LONGEST = 10_000  # characters; nothing that people should read is longer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
+
+    `{s}` is the ending of a plural or nothing. What is said has `{name}`.
+    """
+
+    between: tuple[str, ...]  # what precedes, separates and follows the values
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]  # of the values: t, n or nothing
+    said: str
+
+    @classmethod
+    def of(cls, text: str, said: str) -> Entry:
+        """The entry of a line of the catalogue."""
+        values = list(_VALUE.finditer(text))
+        ends = [0, *(value.end() for value in values)]
+        starts = [*(value.start() for value in values), len(text)]
+        between = tuple(text[end:start] for end, start in zip(ends, starts, strict=True))
+        kinds = tuple((value[2] or "").removeprefix("!") for value in values)
+        return cls(between, tuple(value[1] for value in values), kinds, said)
+
+    def values_of(self, text: str) -> dict[str, str] | None:
+        """The values that make the entry this text, each as short as it can be from the left; None where none do."""
+        first, *rest = self.between
+        if not rest:
+            return {} if text == first else None
+        *middle, last = rest
+        if not text.startswith(first) or not text.endswith(last):
+            return None
+        at, end = len(first), len(text) - len(last)
+        values: dict[str, str] = {}
+        for name, literal in zip(self.names, middle, strict=False):
+            found = text.find(literal, at, end) if at <= end else -1
+            if found < 0:
+                return None
+            values[name], at = text[at:found], found + len(literal)
+        if at > end:
+            return None
+        values[self.names[-1]] = text[at:end]
+        return values if all(map(_fits, self.names, self.kinds, values.values())) else None
+
+
+def _fits(name: str, kind: str, value: str) -> bool:
+    """Whether a value can be what its name and its kind say."""
+    if name == "s":
+        return value in ("", "s")
+    return kind != "n" or all(map(_NUMBER.fullmatch, value.split(", ")))
+
+
+class Catalogue:
+    """All entries of a language; of several that fit a text, the one with the most letters of its own counts."""
+
+    def __init__(self, pairs: Mapping[str, str]):
+        self.pairs = dict(pairs)
+        entries = [Entry.of(text, said) for text, said in pairs.items()]
+        entries.sort(key=lambda entry: -sum(map(len, entry.between)))
+        # of each way to begin or to end, the entries with their ranks: a text can be few of them
+        self._ranked: dict[tuple[str, str], list[tuple[int, Entry]]] = {}
+        for rank, entry in enumerate(entries):
+            first, last = entry.between[0][:_EDGE], entry.between[-1][-_EDGE:]
+            edge = (first, "") if len(first) == _EDGE else ("", last if len(last) == _EDGE else "")
+            self._ranked.setdefault(edge, []).append((rank, entry))
+
+    def find(self, text: str) -> str | None:
+        """How the language says a text; None where the catalogue lacks it."""
+        if len(text) > _LONGEST:
+            return None
+        if text in self.pairs and "{" not in text:
+            return self.pairs[text]
+        entry, values = self.fit(text)
+        return None if entry is None else self._with_values(entry, values)
+
+    def fit(self, text: str) -> tuple[Entry | None, dict[str, str]]:
+        """The entry that a text was made from, with its values; None where there is none."""
+        edges = {(text[:_EDGE], ""), ("", text[-_EDGE:]), ("", "")}
+        ranked = chain.from_iterable(self._ranked.get(edge, ()) for edge in edges)
+        for _, entry in sorted(ranked, key=itemgetter(0)):
+            if (values := entry.values_of(text)) is not None:
+                return entry, values
+        return None, {}
+
+    def say(self, text: str) -> str:
+        """How the language says a text; one that the catalogue lacks stays what it is."""
+        found = self.find(text)
+        return text if found is None else found
+
+    def _with_values(self, entry: Entry, values: Mapping[str, str]) -> str:
+        said = dict(values)
+        for name, kind in zip(entry.names, entry.kinds, strict=True):
+            said[name] = self._say_value(values[name]) if kind == "t" else values[name]
+        return _VALUE.sub(lambda found: said[found[1]], entry.said)
+
+    def _say_value(self, value: str) -> str:
+        """A value that is a text of the catalogue, or a list of such texts."""
+        found = self.find(value)
+        if found is not None:
+            return found
+        parts = [(part, self.find(part)) for part in value.split(", ")]
+        known = any(found is not None for _, found in parts)
+        return "，".join(found or part for part, found in parts) if known else value

@@ -1,0 +1,118 @@
+"""What shells offer after TAB, in the shells themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand
+
+# $WORDS stands for the words before the last, $LAST for the last
+ASK = {
+    "bash": """
+        eval "$(gpt completion bash)"
+        COMP_WORDS=($WORDS "$LAST") COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _gpt_completion gpt
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """,
+    "zsh": """
+        autoload -Uz compinit; compinit -D -u
+        source <(gpt completion zsh)
+        _arguments() { print -r -- "$1" }
+        _files() { print }
+        words=($WORDS "$LAST") CURRENT=${#words}
+        _gpt_completion
+    """,
+    "fish": """
+        gpt completion fish | source
+        complete -C '$WORDS $LAST' | string split -f 1 \\t
+    """,
+}
+WITHOUT_SETTINGS = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"], "fish": ["--no-config"]}
+
+
+@pytest.fixture
+def folder(here: Path) -> Path:
+    """A folder with two runs, one of them in a sweep, and a text."""
+    for name in ("tiny", "rates/001"):
+        checkpoints = here / "runs" / name / "checkpoints"
+        checkpoints.mkdir(parents=True)
+        (checkpoints / "best.safetensors").touch()
+    (here / "text.txt").touch()
+    return here
+
+
+def offered(shell: str, line: str) -> list[str]:
+    """What a shell offers after the words of a line, of which the last one may have begun."""
+    program = shutil.which(shell)
+    if program is None:
+        assert not os.environ.get("CI"), "tests/debian-packages.txt names the shells"
+        pytest.skip(f"this machine has no {shell}")
+    words, _, last = line.rpartition(" ")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    asked = subprocess.run(
+        [program, *WITHOUT_SETTINGS[shell], "-c", ASK[shell].replace("$WORDS", words).replace("$LAST", last)],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    if shell == "zsh":  # "name":"explanation", in one line
+        return sorted(name for name, _ in re.findall(r'"([^"]+)"(:"[^"]*")?', asked.stdout))
+    return sorted(line for line in asked.stdout.splitlines() if line)
+
+
+@pytest.mark.parametrize("shell", ASK)
+def test_a_shell_offers_commands_and_the_names_of_configs_runs_and_texts(shell: str, folder: Path) -> None:
+    assert offered(shell, "gpt exp") == ["explain", "export"]
+    assert offered(shell, "gpt train --config sha") == ["shakespeare", "shakespeare-cpu"]
+    assert offered(shell, "gpt sample --run runs/") == ["runs/rates/001", "runs/tiny"]
+    assert offered(shell, "gpt runs rm ti") == ["tiny"]
+    assert offered(shell, "gpt data stats pyt") == ["python-docs"]
+    assert offered(shell, "gpt train --dtype b") == ["bfloat16"]
+
+
+@pytest.mark.parametrize("shell", ASK)
+def test_the_name_of_a_run_is_never_run(shell: str, folder: Path) -> None:
+    for name in (r"x\$(touch harm)", "$(touch harm)", "my run"):
+        shutil.copytree(folder / "runs" / "tiny", folder / "runs" / name)
+    assert offered(shell, "gpt sample --run runs/") == ["runs/rates/001", "runs/tiny"]
+    assert not (folder / "harm").exists()
+
+
+def test_all_words_that_a_flag_takes_are_offered(here: Path) -> None:
+    assert offered("bash", "gpt explain --study s") == ["scaling"]
+    assert offered("bash", "gpt heads --ablate ") == ["layer", "mean", "zero"]
+    assert offered("bash", "gpt runs r") == ["rm"]
+    assert offered("bash", "gpt help at") == ["attn-dump"]
+
+
+def test_what_a_shell_offers_is_explained_in_the_language_of_the_user(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    monkeypatch.setenv("_GPT_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "gpt info --")
+    asked = subprocess.run(
+        [sys.executable, "-m", "gpt_cli"], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    explained = dict(re.findall(r'"(--[^"]+)":"([^"]*)"', asked.stdout))
+    assert explained["--help"] == "显示这段帮助。"
+    assert explained.keys() >= {"--checkpoint", "--json", "--quiet"}
+    assert not [flag for flag, does in explained.items() if not re.search("[\u4e00-\u9fff]", does)]
+
+
+@pytest.mark.parametrize("shell", ASK)
+def test_a_shell_completes_files_where_gpt_knows_no_name(shell: str, folder: Path) -> None:
+    assert offered(shell, "gpt train --data te") in ([], ["text.txt"])
+
+
+def test_another_shell_is_refused_with_those_that_work(run: RunCommand) -> None:
+    outcome = run("completion", "csh")
+    assert (outcome.code, outcome.err) == (2, 'error: SHELL: "csh" is not allowed; use bash | zsh | fish\n')

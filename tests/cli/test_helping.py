@@ -1,0 +1,43 @@
+"""Help in Chinese."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+from support.helpers import run_command
+
+
+@pytest.fixture
+def chinese_help(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    monkeypatch.setenv("COLUMNS", "80")
+    return run_command("sample", "--help").out.splitlines()
+
+
+def test_help_is_chinese_with_flags_and_values_as_they_are(chinese_help: list[str]) -> None:
+    assert chinese_help[0] == "用法：gpt sample [OPTIONS]"
+    assert "  --greedy                总是选概率最大的 token。" in chinese_help
+    assert "  --num-samples N         每个提示词续写几次。  [默认：1]" in chinese_help
+    assert chinese_help[-1] == "  例：gpt sample --prompt 'The value of' --num-samples 3"
+
+
+def test_lines_fit_and_break_neither_words_nor_before_marks(chinese_help: list[str]) -> None:
+    assert max(map(cell_len, chinese_help)) <= 80
+    assert not [line for line in chinese_help if line.strip()[:1] in tuple("，。：；、）")]
+    assert "9223372036854775807。" in "\n".join(chinese_help)
+
+
+def test_help_names_no_types_of_python() -> None:
+    said = run_command("runs", "rm", "--help").out
+    assert "\n  NAME  Names that `gpt runs` prints" in said
+    assert "str" not in said
+
+
+@pytest.mark.parametrize("command", [(), ("data", "stats"), ("data",), ("runs",)])
+def test_headings_are_chinese(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    said = run_command(*command, "--help").out
+    assert "选项：\n" in said
+    assert "Options" not in said
+    assert "Commands" not in said
+    assert "[required]" not in said

@@ -1,0 +1,65 @@
+"""Finished sentences are found again in the catalogue, with their values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpt_cli.language.catalogue import Catalogue
+
+SMALL = Catalogue(
+    {
+        "no such run": "没有这个训练",
+        "{path} is no run": "{path} 不是训练目录",
+        "{path} is no run; {hint!t}": "{path} 不是训练目录；{hint}",
+        "{a} of {b} tokens": "{b} 个词元中的 {a} 个",
+        "{number!n} head{s}": "{number} 个注意力头",
+        "ask for {what!t}": "要求 {what}",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("no such run", "没有这个训练"),
+        ("runs/a is no run", "runs/a 不是训练目录"),
+        ("runs/a is no run; no such run", "runs/a 不是训练目录；没有这个训练"),
+        ("runs/a is no run; unheard of", "runs/a 不是训练目录；unheard of"),
+        ("3 of 40 tokens", "40 个词元中的 3 个"),
+        ("1 head", "1 个注意力头"),
+        ("12 heads", "12 个注意力头"),
+        ("ask for 12 heads", "要求 12 个注意力头"),
+        ("ask for 1,200 heads, no such run, 3.5", "要求 1,200 个注意力头，没有这个训练，3.5"),
+        ("1e-05 heads", "1e-05 个注意力头"),
+        ("1, 2, 4 heads", "1, 2, 4 个注意力头"),
+        ("ask for bread, butter", "要求 bread, butter"),
+        ("no head", "no head"),
+        ("2 headstones", "2 headstones"),
+        ("nothing like that", "nothing like that"),
+    ],
+)
+def test_a_sentence_is_said_with_its_values(text: str, said: str) -> None:
+    assert SMALL.say(text) == said
+
+
+def test_of_entries_that_fit_the_one_with_most_letters_counts() -> None:
+    catalogue = Catalogue({"{a}: {b}": "{a}：{b}", "{a}: no {b} left": "{a}：{b} 用完了"})
+    assert catalogue.say("disk: no room left") == "disk：room 用完了"
+    assert catalogue.say("disk: full") == "disk：full"
+
+
+def test_a_value_that_looks_like_an_entry_stays_what_it_is() -> None:
+    assert SMALL.say("no such run is no run") == "no such run 不是训练目录"
+
+
+@given(st.text(), st.text())
+def test_values_of_strangers_are_kept_whatever_they_contain(path: str, other: str) -> None:
+    catalogue = Catalogue({"<{path}> and [{other}]": "[{other}]、<{path}>"})
+    said = catalogue.say(f"<{path}> and [{other}]")
+    assert sorted(said.replace("、", "")) == sorted(f"[{other}]<{path}>".replace("、", ""))
+
+
+def test_a_text_that_nobody_can_read_costs_nothing() -> None:
+    assert SMALL.find("x" * 10**7) is None

@@ -1,0 +1,231 @@
+"""The texts that the code hands to the user, read from its source: errors, hints, notices, advice, progress."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import gpt_cli
+from gpt_cli.cli import terminal
+from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
+from gpt_cli.errors import GptError
+from gpt_cli.language import chinese, say
+from gpt_cli.language.catalogue import Catalogue
+
+PACKAGE = Path(gpt_cli.__file__).parent
+
+# which arguments of a call the user reads: places and keywords
+READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
+    "notice": ((0,), ()),
+    "_notice": ((0,), ()),
+    "warn": ((0,), ()),
+    "_warn": ((0,), ()),
+    "counting": ((0,), ()),
+    "working": ((0,), ()),
+    "say": ((0,), ()),
+    "BadParameter": ((0,), ()),
+    "Advice": ((1, 2), ("sentence", "flags")),
+}
+_ERROR = ((1,), ("sentence", "hint"))
+_VALUE = "{}"
+_PROSE = re.compile("[A-Za-z,;:]+ [A-Za-z]")  # two words
+# what tests let commands say, and no command does
+MADE_UP = frozenset[str]()
+# what one types is the same in every language: gpt, a command, perhaps its argument, then flags
+_COMMAND = re.compile(r"(gpt( [a-z]+){1,2} ([^\s-]\S* )?)?(--[a-z-]+( ('[^']*'|(?!--)\S+))?( |$))+")
+
+
+@dataclass(frozen=True)
+class Message:
+    """A text in the code, with `{}` for each value, and where it is; `whole` spells out values that are texts too."""
+
+    text: str
+    where: str
+    whole: frozenset[str]
+
+
+def skeleton(text: str) -> str:
+    """A text of the catalogue with `{}` for each value."""
+    return re.sub(r"\{[^{}]*\}", _VALUE, text)
+
+
+def half_said(text: str, catalogue: Catalogue) -> Iterator[str]:
+    """The parts of a finished text that the catalogue lacks: all of it, or the words of a value.
+
+    Names, numbers and commands are the same in every language; what libraries give as a `reason` need not be known.
+    """
+    if not _PROSE.search(text) or _COMMAND.fullmatch(text):
+        return
+    entry, values = catalogue.fit(text)
+    if entry is None:
+        yield text
+        return
+    for name, kind in zip(entry.names, entry.kinds, strict=True):
+        value = values[name]
+        if kind == "t" and name != "reason" and not value.startswith('"'):
+            for part in [value] if catalogue.find(value) else value.split(", "):
+                yield from half_said(part, catalogue)
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Fail at the end where a sentence, a hint or a notice that was said meanwhile lacks its Chinese."""
+    said: list[str] = []
+    lines = GptError.lines
+
+    def noted_lines(error: GptError) -> list[str]:
+        for problem in (error, *error.others):
+            said.extend(text for text in (problem.sentence, problem.hint) if text)
+        return lines(error)
+
+    def noted(text: str) -> str:
+        said.append(text)
+        return say(text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GptError, "lines", noted_lines)
+        patch.setattr(terminal, "say", noted)
+        yield
+    missing = [part for text in dict.fromkeys(said) if text not in MADE_UP for part in half_said(text, chinese())]
+    assert not missing, f"the catalogue of Chinese texts lacks: {missing}"
+
+
+def messages() -> Iterator[Message]:
+    """Every text that the source hands to one of these calls, as far as the source alone says."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        constants = _assigned(tree)
+        for scope in ast.walk(tree):
+            if not isinstance(scope, ast.FunctionDef | ast.Module):
+                continue
+            known = constants | _assigned(scope)
+            for call in _calls(scope):
+                for argument in _read_arguments(call):
+                    for text, whole in _texts(argument, known).items():
+                        if not _is_value(text):
+                            yield Message(text, f"{path.relative_to(PACKAGE)}:{call.lineno}", frozenset(whole))
+
+
+def places() -> Iterator[str]:
+    """What errors are about, where that is a word of English: a corpus, but no flag, key, command or variable."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(ast.parse(path.read_text("utf-8")))):
+            assert isinstance(call, ast.Call)
+            name = getattr(call.func, "id", "")
+            where = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+            is_error = hasattr(gpt_cli_errors(), name) and len(call.args) > 1
+            if is_error and isinstance(where, str) and where.isalpha() and where.islower():
+                yield where
+
+
+def refusals() -> Iterator[str]:
+    """What each setting says of a value that it does not take, in a file and, without null, after `--set`."""
+    for key, details in known_keys().items():
+        words = allowed_values(key, details)
+        yield f'"x" {is_none_of(words)}'
+        if others := [word for word in words if word != "null"]:
+            yield f'"x" {is_none_of(others)}'
+
+
+def _is_value(text: str) -> bool:
+    """Whether a text is nothing but values, with at most two words between several; tests hear what comes of it."""
+    num_words = len(re.findall("[A-Za-z]+", text))
+    return not num_words or (num_words <= 2 and text.count(_VALUE) > 1)
+
+
+def _calls(scope: ast.AST) -> Iterator[ast.Call]:
+    """The calls of a function or module, without those of the functions in it."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, ast.Call):
+            yield node
+        if not isinstance(node, ast.FunctionDef):
+            yield from _calls(node)
+
+
+def _read_arguments(call: ast.Call) -> Iterator[ast.expr]:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    is_error = name.endswith(("Error", "Failure", "LostProcess")) and name[0].isupper()
+    places, keywords = READ.get(name) or (_ERROR if is_error and hasattr(gpt_cli_errors(), name) else ((), ()))
+    yield from (call.args[place] for place in places if place < len(call.args))
+    yield from (keyword.value for keyword in call.keywords if keyword.arg in keywords)
+
+
+def gpt_cli_errors() -> object:
+    """The module of the kinds of errors."""
+    from gpt_cli import errors
+
+    return errors
+
+
+def _assigned(scope: ast.AST) -> dict[str, list[ast.expr]]:
+    """The expressions that a scope gives to each name of its own."""
+    found: dict[str, list[ast.expr]] = {}
+
+    def look(node: ast.AST) -> None:
+        for below in ast.iter_child_nodes(node):
+            if isinstance(below, ast.Assign):
+                for target in below.targets:
+                    if isinstance(target, ast.Name):
+                        found.setdefault(target.id, []).append(below.value)
+                    elif isinstance(target, ast.Tuple) and isinstance(below.value, ast.Tuple):
+                        for name, value in zip(target.elts, below.value.elts, strict=False):
+                            if isinstance(name, ast.Name):
+                                found.setdefault(name.id, []).append(value)
+            if not isinstance(below, ast.FunctionDef):
+                look(below)
+
+    look(scope)
+    return found
+
+
+def _texts(node: ast.expr, known: dict[str, list[ast.expr]]) -> dict[str, set[str]]:
+    """What an expression can be, with `{}` for each value; for each text, what it is with the values spelled out."""
+    if isinstance(node, ast.Constant):
+        return {node.value: {node.value}} if isinstance(node.value, str) else {}
+    if isinstance(node, ast.JoinedStr):
+        parts = ["".join(part) for part in product(*(_choices(part, known) for part in node.values))]
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else _VALUE for part in node.values)
+        return {text: set(parts)}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = (_texts(side, known) or {_VALUE: {_VALUE}} for side in (node.left, node.right))
+        pairs = list(product(*(side.items() for side in sides)))
+        return {one + two: set(map("".join, product(ones, twos))) for (one, ones), (two, twos) in pairs}
+    if isinstance(node, ast.IfExp):
+        return _texts(node.body, known) | _texts(node.orelse, known)
+    if isinstance(node, ast.BoolOp):
+        return _union(_texts(value, known) for value in node.values)
+    if isinstance(node, ast.Name):
+        return _union(_texts(value, _without(known, node.id)) for value in known.get(node.id, []))
+    return {}
+
+
+def _choices(part: ast.expr, known: dict[str, list[ast.expr]]) -> set[str]:
+    """What a part of an f-string can be: the texts that a name or a condition stands for, else `{}`."""
+    if isinstance(part, ast.Constant):
+        return {str(part.value)}
+    assert isinstance(part, ast.FormattedValue)
+    return _spelled_out(part.value, known)
+
+
+def _spelled_out(node: ast.expr, known: dict[str, list[ast.expr]]) -> set[str]:
+    if isinstance(node, ast.IfExp):
+        return _spelled_out(node.body, known) | _spelled_out(node.orelse, known)
+    if isinstance(node, ast.Name) and node.id in known:
+        return set().union(*(_spelled_out(value, _without(known, node.id)) for value in known[node.id]))
+    is_text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return set().union(*_texts(node, known).values()) if is_text else {_VALUE}
+
+
+def _union(found: Iterable[dict[str, set[str]]]) -> dict[str, set[str]]:
+    return {text: whole for texts in found for text, whole in texts.items()}
+
+
+def _without(known: dict[str, list[ast.expr]], name: str) -> dict[str, list[ast.expr]]:
+    return {other: values for other, values in known.items() if other != name}
