@@ -37,6 +37,7 @@ PRELOADED = (
     "gpt_cli.cli.work.together",
     "gpt_cli.cli.work.training",
     "gpt_cli.cli.work.sampling",
+    "gpt_cli.reporting.picture",
 )
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or a condition, and then the number of the signal

@@ -123,10 +123,12 @@ def _rate(start: Prepared) -> Iterator[Advice]:
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:
         return
-    name = "a learning rate of" if rate.key == "learning_rate" else "Muon's learning rate of"
     far = f"{times:,.0f} times" if times > 1 else f"1/{1 / times:,.0f} of"
-    at = f" at a width of {start.config.model.d_model}" if rate.key == "learning_rate" else ""
-    yield Advice("rate", f"{name} {rate.value:g} is {far} what is usual{at}", rate.flag(rate.usual))
+    sentence = f"Muon's learning rate of {rate.value:g} is {far} what is usual"
+    if rate.key == "learning_rate":
+        width = start.config.model.d_model
+        sentence = f"a learning rate of {rate.value:g} is {far} what is usual at a width of {width}"
+    yield Advice("rate", sentence, rate.flag(rate.usual))
 
 
 def _amount(number: int) -> str:

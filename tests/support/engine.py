@@ -1,0 +1,55 @@
+"""The engine of a model's page, called without the page, and the model that it should compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.exchange.model_page import model_page
+from gpt_cli.exchange.page_size import Kind
+from gpt_cli.model import GPT
+from gpt_cli.pages.model import ENGINE
+from gpt_cli.sampling.quantise import to_int8
+from support.scripts import RunScript
+
+_CALLS = """({ opening, calls }) => {
+  const part = %s;
+  engine.open(opening);
+  return calls.map(([method, args]) => part(engine[method](args)));
+}"""
+LIKELIEST = "({ logits }) => logits.indexOf(Math.max(...logits))"
+
+
+def answers(
+    run_script: RunScript,
+    checkpoint: Checkpoint,
+    *calls: tuple[str, Any],
+    kind: Kind = "float16",
+    part: str = "(result) => result",
+) -> Any:
+    """What the engine answers to calls of its methods, each with its argument, after it opened a model.
+
+    `part` is a function of JavaScript that says what of an answer is wanted.
+    """
+    page = model_page(checkpoint, kind, "tested")
+    opening = {"content": page.content, "weights": page.weights}
+    return run_script(ENGINE, _CALLS % part, {"opening": opening, "calls": calls})
+
+
+def rounded(checkpoint: Checkpoint, kind: Kind) -> GPT:
+    """The model with matrices rounded as a page stores them, in float64."""
+    model = checkpoint.build_model().double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2 and kind == "int8":
+                numbers, scales = to_int8(parameter.float())
+                parameter.copy_(numbers.double() * scales.double()[:, None])
+            elif parameter.dim() == 2:
+                parameter.copy_(parameter.half())
+    return model
+
+
+def random_ids(count: int, vocab_size: int = 257) -> list[int]:
+    return torch.randint(0, vocab_size, (count,), generator=torch.Generator().manual_seed(7)).tolist()

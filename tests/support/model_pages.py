@@ -1,0 +1,59 @@
+"""Pages of models, opened in Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from playwright.sync_api import Page
+
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.exchange.model_page import model_page, write_model_page
+from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.text.tokenizer import Tokenizer
+
+
+def written(path: Path, checkpoint: Checkpoint, name: str = "runs/tested") -> Path:
+    """The file of a page with weights in float16."""
+    write_model_page(path, model_page(checkpoint, "float16", name))
+    return path
+
+
+def settle(page: Page) -> None:
+    """Wait until the page has shown what follows from all that was done."""
+    page.wait_for_selector('#model[aria-busy="false"]')
+
+
+def write(page: Page, text: str) -> None:
+    """Replace the text."""
+    page.fill("#prompt", text)
+    settle(page)
+
+
+def press(page: Page, button: str, times: int = 1) -> None:
+    for _ in range(times):
+        page.click(button)
+    settle(page)
+
+
+def choose(page: Page, name: str) -> None:
+    """Choose a head, such as `layer 1 head 2`."""
+    page.click(f'button[aria-label="{name}"]')
+    assert page.inner_text("#head-name") == name
+
+
+def candidates(page: Page) -> list[tuple[str, str]]:
+    """The labels and the numbers of the bars, from top to bottom."""
+    found = page.locator(".candidate").all()
+    return [(row.locator(".word").inner_text(), row.locator(".number").first.inner_text()) for row in found]
+
+
+def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text of tokens as a field has it: whole characters so far, and one kind of line break."""
+    stream = TextStream(tokenizer)
+    return "".join(map(stream.feed, ids)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def plain(text: str) -> str:
+    """Without the marks that set token text apart from its surroundings."""
+    return text.replace("\u2068", "").replace("\u2069", "")
