@@ -79,6 +79,8 @@ def test_nothing_in_the_catalogue_is_said_by_nobody() -> None:
 
 def _occurs(text: str, said: str) -> bool:
     """Whether a text comes from a source that may put it together from a few pieces, of four words on average."""
+    if text in said:
+        return True
     words = re.findall(r"\w+|\s+|[^\w\s]+", text)
     fewest = [0]  # pieces of the first words; marks between them cost nothing
     for end in range(1, len(words) + 1):

@@ -14,7 +14,7 @@ from support.browsers import Opened
 from support.scripts import RunScript, run_script
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # its event loop runs until it ends, which other tests must not meet
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
@@ -43,7 +43,7 @@ def opened(browser: Browser, file: Path) -> Iterator[Opened]:
     opened.context.close()
 
 
-@pytest.fixture(name="run_script", scope="module")
+@pytest.fixture(name="run_script", scope="package")
 def _run_script(browser: Browser) -> Iterator[RunScript]:
     """Calls functions of the pages' scripts: run_script(["shell.js"], "(given) => ...", given)."""
     page = browser.new_page()
