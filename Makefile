@@ -1,9 +1,8 @@
 # `make` lists the targets. Everything happens in .venv, which is made when it is missing.
 PYTHON ?= python3
 GPT := .venv/bin/gpt
-# many tests wait for a process or a browser: one worker more than there are cores keeps these busy; more than five would
-# take more memory than a laptop has
-PYTEST := .venv/bin/python -m pytest --numprocesses $(shell expr $$(nproc) + 1) --maxprocesses 5
+# a process for each core; more than four would take more memory than a laptop has
+PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 
 help:  ## list the targets

@@ -247,6 +247,7 @@ def steps(run: RunDirectory) -> int:
     return len(run.metrics.read_text().splitlines()) if run.metrics.exists() else 0
 
 
+@pytest.mark.long
 def test_a_sweep_that_is_killed_and_stopped_goes_on_where_it_was(folder: Path, run: RunCommand) -> None:
     """Killed with -9 in its first run, whose training saves and ends by itself; stopped by INT; then continued."""
     # steps that take long enough to be met, and few files

@@ -68,6 +68,7 @@ def check_that_an_induction_head_formed_and_matters_most() -> None:
     assert found["loss"] == pytest.approx(2.35, abs=0.15)
 
 
+@pytest.mark.long  # 25 s
 def test_the_config_of_the_lesson_makes_an_induction_head_and_the_pages_show_it(here: Path) -> None:
     """One test, since the training takes half a minute and tests are shared among processes."""
     typed, also = map(shown, PAGES)

@@ -119,5 +119,5 @@ def test_readers_meet_whole_files_while_a_trainer_saves_each_step(tmp_path: Path
         finally:
             enough.touch()
         assert trainer.result().code == 143
-    assert len(steps) > 5  # the training continued meanwhile
+    assert len(steps) > 1  # the training continued meanwhile
     tally("reads while a trainer saved each step: none failed", count)

@@ -20,8 +20,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
 
 
-@pytest.mark.parametrize(("width", "height"), [(360, 760), (1300, 900)])
-@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+@pytest.mark.parametrize(
+    ("width", "height", "language"),
+    [
+        (360, 760, "zh-CN"),
+        pytest.param(360, 760, "en-US", marks=pytest.mark.long),
+        pytest.param(1300, 900, "zh-CN", marks=pytest.mark.long),
+        (1300, 900, "en-US"),
+    ],
+)
 def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: int, height: int, language: str) -> None:
     opened = Opened(browser, file, language)
     page = opened.page

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser
 
 from benchmarks.model_page import measured
 
 
+@pytest.mark.long
 def test_the_benchmark_of_the_page_gives_its_size_and_times(browser: Browser, tmp_path: Path) -> None:
     found = measured(browser, "smoke", tmp_path, num_tokens=3)
     assert found["bytes"] == (tmp_path / "smoke.html").stat().st_size
