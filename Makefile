@@ -2,7 +2,8 @@
 PYTHON ?= python3
 GPT := .venv/bin/gpt
 # a process for each core; more than four would take more memory than a laptop has
-PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4
+# files stay whole, so that each of their shared fixtures is made once
+PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 
 help:  ## list the targets

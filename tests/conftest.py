@@ -15,6 +15,8 @@ from support.faults import SCALE
 from support.forks import Servers
 from support.helpers import RunCommand, run_command
 
+from gpt_cli.cli.work import training
+from gpt_cli.cli.work.leaving import leave_picture
 from gpt_cli.machine.sharing import sharing
 
 Tally = Callable[[str, int], None]
@@ -28,8 +30,12 @@ hypothesis.settings.load_profile("patient")
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests depend neither on the caches of the user who runs them nor on what else the machine does."""
+    """Tests depend neither on the caches of the user who runs them nor on what else the machine does.
+
+    Trainings in this process draw no picture of their losses, which takes longer than they do; see `drawing`.
+    """
     with sharing(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "leave_picture", lambda *_: None)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
@@ -40,6 +46,12 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @pytest.fixture(name="run")
 def _run() -> RunCommand:
     return run_command
+
+
+@pytest.fixture
+def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings leave their picture, as they do for users."""
+    monkeypatch.setattr(training, "leave_picture", leave_picture)
 
 
 @pytest.fixture

@@ -140,16 +140,16 @@ SIGNALS = {"asked to save": [signal.SIGUSR1], "suspended": [signal.SIGSTOP, sign
 
 def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> None:
     def watched(name: str) -> str:
-        folder = new_folder(tmp_path / name, "train.max_steps=100")
+        folder = new_folder(tmp_path / name, "train.max_steps=40")
         directory = RunDirectory(folder / "run")
         first, *later = SIGNALS.get(name, [0])
         signals = [(directory.metrics.exists, first), *((0.3, number) for number in later)] if first else ()
         ended = servers.gpt(folder, *START, *OBSERVERS[name], terminal=name == "on a terminal", signals=signals)
         assert ended.code == 0, ended.err
         assert ("saved as asked" in ended.err) == (name == "asked to save")
-        return weights(directory.step_file(100))
+        return weights(directory.step_file(40))
 
-    names = some_of(list(OBSERVERS), 8)
+    names = some_of(list(OBSERVERS), 6)
     found = dict(zip(names, in_parallel(watched, names), strict=True))
     assert len(set(found.values())) == 1, found
     tally("ways to watch a run: same weights", len(names))

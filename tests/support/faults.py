@@ -20,8 +20,9 @@ from gpt_cli.config.reading import write_config
 from support.helpers import CORPUS_TEXT, small_config
 
 # the share of all cases that runs; `make test-long` runs every one
-SCALE = float(os.environ.get("GPT_TEST_SCALE", "0.03"))
-NUM_WORKERS = 2
+SCALE = float(os.environ.get("GPT_TEST_SCALE", "0.02"))
+# where pytest runs a process for each core, cases wait for each other
+NUM_WORKERS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
 CHANGING = ("open", "write", "fsync", "replace", "unlink", "rmdir", "mkdir", "ftruncate")
 
 Item = TypeVar("Item")

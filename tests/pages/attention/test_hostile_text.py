@@ -45,6 +45,14 @@ def test_no_text_of_a_film_does_anything(browser: Browser, tmp_path: Path) -> No
     opened.context.close()
 
 
+# focuses a token; what it and the words that it raised have
+_RAISED = """span => {
+  span.focus();
+  return Array.from(document.querySelectorAll("#raised .word"), word => ({
+    numChildren: span.childElementCount + word.childElementCount, texts: [span.textContent, word.textContent] }));
+}"""
+
+
 def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     assert len(set(PAYLOADS)) >= 60
     path = tmp_path / "<img src=x onerror=fired(1)>.html"
@@ -62,14 +70,10 @@ def test_no_token_text_does_anything(browser: Browser, tmp_path: Path) -> None:
     for token, payload in enumerate(PAYLOADS):
         span = page.locator(".token").nth(token)
         span.hover()
-        span.focus()
-        assert span.evaluate("e => e.childElementCount") == 0
-        written = page.locator("#raised .word")
-        assert written.count() == 1
-        assert written.evaluate("e => e.childElementCount") == 0
+        (written,) = span.evaluate(_RAISED)
+        assert written["numChildren"] == 0
         if payload.isprintable():
-            assert span.evaluate("e => e.textContent") == payload
-            assert written.evaluate("e => e.textContent") == payload
+            assert written["texts"] == [payload, payload]
     assert page.inner_text("#origin") == f"“\u2068{origin.prompt}\u2069” · {origin.checkpoint}, step 5"
     page.click("#language")
     page.select_option("#order", "induction")
