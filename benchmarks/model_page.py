@@ -35,7 +35,7 @@ _WATCH = """
       super(source);
       window.worker = this;
       this.methods = new Map();
-      this.addEventListener("message", ({ data: { id } }) => note(`answered ${this.methods.get(id)}`));
+      this.addEventListener("message", ({ data }) => data.progress || note(`answered ${this.methods.get(data.id)}`));
     }
     postMessage(message) {
       this.methods.set(message.id, message.method);
@@ -55,7 +55,7 @@ _GROW = """async (numTokens) => {
   for (let length = 20; length <= ids.length; length++) {
     const started = performance.now();
     await new Promise((resolve) => {
-      worker.onmessage = resolve;
+      worker.onmessage = ({ data }) => data.progress || resolve();
       worker.postMessage({ id: `grow ${length}`, method: "run", args: { ids: ids.slice(0, length), without: [] } });
     });
     times.push(performance.now() - started);

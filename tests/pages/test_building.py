@@ -52,6 +52,14 @@ def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
         assert sorted(declared) == sorted(set(declared))
 
 
+@pytest.mark.parametrize("parts", [PARTS, model.PARTS, report.PARTS], ids=lambda parts: parts.folder)
+def test_no_two_elements_of_a_page_have_one_id(parts: Parts) -> None:
+    """A script finds the first alone."""
+    ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
+    assert len(ids) > 10
+    assert sorted(ids) == sorted(set(ids))
+
+
 def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
     page = build_page(PARTS, {}).decode()
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):

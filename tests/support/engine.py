@@ -14,10 +14,12 @@ from gpt_cli.pages.model import ENGINE
 from gpt_cli.sampling.quantise import to_int8
 from support.scripts import RunScript
 
-_CALLS = """({ opening, calls }) => {
+_CALLS = """async ({ opening, calls }) => {
   const part = %s;
   engine.open(opening);
-  return calls.map(([method, args]) => part(engine[method](args)));
+  const results = [];
+  for (const [method, args] of calls) results.push(part(await engine[method](args)));
+  return results;
 }"""
 LIKELIEST = "({ logits }) => logits.indexOf(Math.max(...logits))"
 

@@ -1,5 +1,7 @@
 // The overview: a small map for each head, in a grid of layers and heads with the means.
 
+const DRAWING = 50; // milliseconds, after which keys and clicks come before further maps
+
 class Heads {
   constructor(page) {
     this.page = page;
@@ -51,7 +53,7 @@ class Heads {
     tile.append(button);
     cell.append(tile);
     Object.assign(button, { layer, head, tile });
-    return Object.assign(tile, { cell, layer, head, button, canvas, place: this.page.weights.place(layer, head) });
+    return Object.assign(tile, { cell, layer, head, button, canvas, turn: 0, place: this.page.weights.place(layer, head) });
   }
 
   // The tile so many rows and columns from another one, if there is one.
@@ -91,14 +93,21 @@ class Heads {
   // Dots across each map that is on the page.
   get sides() { return this.shown.map((tile) => Math.floor(tile.canvas.clientWidth * window.devicePixelRatio)); }
 
-  // Draws the maps that have changed.
+  // Draws the maps that have changed, those first whose turn is longest ago; where that takes long, the rest a little later.
   draw(sides) {
     const { weights, threshold, palette, frame } = this.page;
-    this.shown.forEach((tile, at) => {
-      const drawn = `${frame} ${threshold} ${sides[at]}`;
-      if (tile.drawn !== drawn) drawSmall(tile.canvas, weights.of(tile.layer, tile.head), weights.numTokens, sides[at], threshold, palette);
-      tile.drawn = drawn;
-    });
+    const started = performance.now();
+    clearTimeout(this.later);
+    const changed = this.shown.map((tile, at) => ({ tile, side: sides[at], drawn: `${frame} ${threshold} ${sides[at]}` }))
+      .filter(({ tile, drawn }) => tile.drawn !== drawn).sort((one, other) => one.tile.turn - other.tile.turn);
+    for (const { tile, side, drawn } of changed) {
+      if (performance.now() - started > DRAWING) {
+        this.later = setTimeout(() => this.draw(sides));
+        return;
+      }
+      drawSmall(tile.canvas, weights.of(tile.layer, tile.head), weights.numTokens, side, threshold, palette);
+      Object.assign(tile, { drawn, turn: started });
+    }
   }
 
   // Whether a tile of the grid has no room for "duplicate token".

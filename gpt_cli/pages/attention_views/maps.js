@@ -21,14 +21,15 @@ function paletteOf(steps) {
 // a dot is the largest of its weights: a mean would hide the narrow lines that heads draw.
 function dots(map, numTokens, side, threshold, palette) {
   const largest = new Float32Array(side * side).fill(-1);
-  const dotOf = Int32Array.from({ length: numTokens }, (_, token) => Math.floor((token * side) / numTokens));
-  for (let query = 0; query < numTokens; query++) {
+  const ends = Int32Array.from({ length: side }, (_, dot) => Math.ceil(((dot + 1) * numTokens) / side)); // of its tokens
+  for (let query = 0, down = 0; query < numTokens; query++) {
+    if (query === ends[down]) down += 1;
     const row = placeInMap(query, 0);
-    const down = dotOf[query] * side;
-    for (let key = 0; key <= query; key++) {
-      const weight = map[row + key];
-      const dot = down + dotOf[key];
-      if (weight > largest[dot]) largest[dot] = weight;
+    for (let key = 0, dot = 0; key <= query; dot++) {
+      const end = Math.min(ends[dot], query + 1), at = down * side + dot;
+      let found = largest[at];
+      for (; key < end; key++) if (map[row + key] > found) found = map[row + key];
+      largest[at] = found;
     }
   }
   const image = new ImageData(side, side);

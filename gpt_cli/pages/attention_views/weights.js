@@ -37,9 +37,7 @@ class Weights {
   // All layers have the same number of heads, so that the mean of all is that of their means.
   mean(layer) {
     const maps = layer === null ? this.layers.map((_, each) => this.of(each, null)) : this.heads.map((_, each) => this.of(layer, each));
-    const mean = new Float32Array(placeInMap(this.numTokens, 0));
-    for (const map of maps) for (let cell = 0; cell < mean.length; cell++) mean[cell] += map[cell] / maps.length;
-    return mean;
+    return meanOf(maps);
   }
 
   csv(layer, head) {
@@ -53,6 +51,13 @@ class Weights {
           precise(map[placeInMap(query, key)])].join());
     return lines.join("\n") + "\n";
   }
+}
+
+// The mean of maps, or of some rows of each.
+function meanOf(maps) {
+  const mean = new Float32Array(maps[0].length);
+  for (const map of maps) for (let cell = 0; cell < mean.length; cell++) mean[cell] += map[cell] / maps.length;
+  return mean;
 }
 
 // The place of a weight in a map.

@@ -10,6 +10,7 @@ ENGINE = tuple(
     for name in (
         "refusal",
         "numbers",
+        "rows",
         "layers",
         "positions",
         "ngrams",
@@ -30,6 +31,7 @@ _OWN = (
     "words",
     "calling",
     "engine/labels",
+    "engine/rows",
     "live",
     "settings",
     "writing",

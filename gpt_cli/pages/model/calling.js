@@ -5,8 +5,9 @@ class EngineCaller {
     // the worker is text of this script, since a page from a disk may load no other file
     this.worker = new Worker(URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
     this.waiting = new Map();
-    this.worker.onmessage = ({ data: { id, result, error } }) => {
-      const { resolve, reject } = this.waiting.get(id);
+    this.worker.onmessage = ({ data: { id, progress, result, error } }) => {
+      const { resolve, reject, told } = this.waiting.get(id);
+      if (progress) return told?.(progress);
       this.waiting.delete(id);
       if (error === undefined) resolve(result);
       else reject(Object.assign(new Error(error.message), error));
@@ -14,14 +15,17 @@ class EngineCaller {
     this.count = 0;
   }
 
-  // The result of a method, in the order of the calls; rejects with the engine's error.
-  call(method, args) {
+  // The result of a method, in the order of the calls; rejects with the engine's error. `told` hears {done, total}.
+  call(method, args, told) {
     return new Promise((resolve, reject) => {
       const id = this.count++;
-      this.waiting.set(id, { resolve, reject });
+      this.waiting.set(id, { resolve, reject, told });
       this.worker.postMessage({ id, method, args });
     });
   }
+
+  // Ends the reading that was asked for so far: its result is null, and what was read stays read.
+  stop() { this.worker.postMessage({ stop: true }); }
 
   // Opens the model of the page; its weights are in an element of their own, which the engine alone reads.
   open(content) { return this.call("open", { content, weights: byId("data").textContent }); }

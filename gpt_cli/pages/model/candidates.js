@@ -28,7 +28,7 @@ class Candidates {
     const focused = [...byId("candidates").children].findIndex((row) => row.contains(document.activeElement));
     byId("candidates").replaceChildren(...rows.map((candidate) => this.row(candidate, widest, words)));
     if (focused >= 0) byId("candidates").children[Math.min(focused, rows.length - 1)]?.firstChild.focus();
-    byId("bars-help").textContent = others ? `${words.barsHelp} ${words.othersHelp}` : words.barsHelp;
+    byId("bars-help").textContent = words.barsHelp + (others ? words.othersHelp : "");
   }
 
   row(candidate, widest, words) {

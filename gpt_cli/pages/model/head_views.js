@@ -44,11 +44,11 @@ class HeadViews extends Views {
 
   // What the model has computed of a text, or of its end from `start` on. The chosen token stays the chosen one, and
   // has the focus if it had it; a choice of the last one stays one of the last.
-  receive({ start, attention, surprisals }, texts, numGenerated) {
+  receive({ start, first, attention, surprisals }, texts, numGenerated) {
     const { weights } = this;
     const ended = this.chosen === weights.numTokens - 1;
     const strip = document.activeElement.closest("#text, #surprisals");
-    weights.take(attention, texts.slice(start), numGenerated);
+    weights.take({ first, attention }, texts.slice(start), numGenerated);
     this.hovered = this.pointed = null;
     byId("details").ariaLive = inField(document.activeElement) ? "off" : "polite"; // not with every letter
     if (this.chosen !== null) {

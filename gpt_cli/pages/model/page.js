@@ -1,6 +1,7 @@
 // The page of a model: what is asked of the engine, and what follows from its answers.
 
 const SHORTEST_STEP = 80; // milliseconds of a token while it plays, so that one can follow
+const QUIET = 500; // milliseconds of reading, after which the page says how far it is
 
 class ModelPage {
   constructor(engine, opened, content, shell) {
@@ -15,6 +16,7 @@ class ModelPage {
     this.playing = false;
     this.pending = 0; // what is under way
     this.failure = null;
+    this.progress = null;
     byId("step").addEventListener("click", () => this.act(() => this.step()));
     byId("undo").addEventListener("click", () => this.act(() => this.undo()));
     byId("play").addEventListener("click", () => this.playOrPause());
@@ -36,6 +38,7 @@ class ModelPage {
   // The text, the settings or the heads have changed: asks again, once what is asked now is answered.
   changed() {
     this.stale = true;
+    this.engine.stop();
     this.asking ??= this.busyWith(this.askUntilFresh());
     return this.asking;
   }
@@ -48,6 +51,7 @@ class ModelPage {
   }
 
   async askUntilFresh() {
+    this.asked = performance.now();
     try {
       while (this.stale) {
         this.stale = false;
@@ -59,6 +63,7 @@ class ModelPage {
       this.fail(error);
     } finally {
       this.asking = null;
+      this.tellProgress(null);
     }
   }
 
@@ -67,33 +72,49 @@ class ModelPage {
     const { all: ids, allTexts: texts, added } = writing;
     const without = views?.without ?? [];
     const compared = without.length > 0 && !playing;
+    const count = compared ? NUM_COMPARED : NUM_CANDIDATES;
+    const known = String(this.answer?.without) === String(without) ? this.answer?.ids : []; // whose attention is here
     const [others, now] = await Promise.all([
-      compared ? this.look(ids, [], NUM_COMPARED) : null,
-      this.look(ids, without, compared ? NUM_COMPARED : NUM_CANDIDATES),
+      compared ? this.look({ ids, had: null }, count) : null,
+      this.look({ ids, without, had: known }, count),
     ]);
+    if (!now || (compared && !others)) return;
     if (!views) this.makeViews();
     this.answer = { ids: ids.slice(now.start), without, others, now };
     this.views.receive(now, texts, added.length);
     this.show();
   }
 
-  // What the model makes of ids with some heads switched off.
-  async look(ids, without, count) {
-    const [found, chances] = await Promise.all([
-      this.engine.call("run", { ids, without }),
-      this.engine.call("chances", { ...this.settings.values, count }), // of that run, since the engine answers in turn
-    ]);
-    return { ...found, chances };
+  // What the model makes of ids with some heads switched off; null if it was stopped.
+  look(args, count) {
+    const chances = { ...this.settings.values, count };
+    return this.engine.call("run", { ...args, chances }, (progress) => this.tellProgress(progress));
   }
 
   makeViews() {
     const weights = new LiveWeights(this.opened);
-    weights.take(new Float32Array(weights.numHeads), [""], 0);
+    weights.take({ first: 0, attention: new Float32Array(weights.numHeads) }, [""], 0);
     byId("opening").hidden = true;
     byId("model").hidden = false;
     this.views = new HeadViews(this.shell, weights, this.content.colours,
       { changed: () => this.changed(), chose: () => this.explaining.show() });
     this.views.speak();
+  }
+
+  // How much of a text is read, where that takes long; null once all is shown.
+  tellProgress(progress) {
+    this.progress = progress && performance.now() - this.asked > QUIET ? progress : null;
+    this.showProgress();
+  }
+
+  showProgress() {
+    const { progress, words } = this;
+    byId("model").classList.toggle("behind", progress !== null);
+    byId("progress").hidden = progress === null;
+    if (progress === null) return;
+    const { done, total } = progress;
+    Object.assign(byId("progress-bar"), { value: done, max: total });
+    byId("progress-said").textContent = words.progress(done, total);
   }
 
   // --- writing: one thing after another
@@ -177,6 +198,7 @@ class ModelPage {
     byId("origin").textContent = words.origin(origin);
     if (this.failure) showFailure(words, this.failure);
     this.writing.speak();
+    this.showProgress();
     this.settings.speak(words);
     this.showButtons();
     this.views?.speak();

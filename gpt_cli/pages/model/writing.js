@@ -9,17 +9,36 @@ class Writing {
     this.added = []; // {id, text}
     this.encoded = null; // the text of which `ids` are
     this.refusal = null; // why the typed text has no ids
+    this.shown = null; // what showText wrote last
+    this.undone = false; // since then, by the browser
     byId("prompt").value = prompt;
-    byId("prompt").addEventListener("input", () => this.type());
+    byId("prompt").addEventListener("input", (event) => this.type(event));
+    byId("prompt").addEventListener("keydown", (event) => this.takeBack(event));
+    byId("prompt").addEventListener("beforeinput", (event) => this.keepBrowser(event));
   }
 
   get all() { return [...this.ids, ...this.added.map(({ id }) => id)]; }
   get allTexts() { return [...this.texts, ...this.added.map(({ text }) => text)]; }
 
-  type() {
+  type({ inputType }) {
+    this.undone ||= inputType === "historyUndo";
     this.typed = byId("prompt").value;
     this.added = [];
     this.page.changed();
+  }
+
+  // Ctrl+Z takes back the tokens that were added; what was typed after them, the browser takes back.
+  takeBack(event) {
+    if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.altKey || !this.added.length) return;
+    event.preventDefault();
+    this.page.act(() => this.page.undo());
+  }
+
+  // The browser's steps are older than what the page wrote: taken back there, they would mix with it.
+  keepBrowser(event) {
+    const { inputType, target } = event;
+    const stale = inputType === "historyUndo" ? target.value === this.shown : inputType === "historyRedo" && !this.undone;
+    if (this.shown !== null && stale) event.preventDefault();
   }
 
   // The ids of what is typed, end-of-text where that is nothing, as gpt sample begins; false where the model has no
@@ -57,7 +76,8 @@ class Writing {
     const { text } = await this.page.engine.call("decode", { ids: this.added.map(({ id }) => id) });
     if (typed !== this.typed) return; // changed meanwhile
     const box = byId("prompt");
-    box.value = typed + text;
+    box.value = this.shown = typed + text;
+    this.undone = false;
     box.scrollTop = box.scrollHeight;
   }
 }

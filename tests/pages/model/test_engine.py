@@ -113,15 +113,17 @@ def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> Non
     texts = [ids[:5], ids[:6], ids[:6], ids[:4], ids, [*ids[:10], 3, 4], ids[20:], [9], ids]
     calls = [{"ids": text, "without": without} for text in texts for without in ([], [[1, 2]])]
     page = model_page(checkpoint, "float16", "tested")
-    function = """({ opening, calls }) => {
+    function = """async ({ opening, calls }) => {
       const apart = (one, other) => Math.max(...Array.from(one, (number, place) => Math.abs(number - other[place]) || 0));
       engine.open(opening);
-      return calls.map((call) => {
+      const results = [];
+      for (const call of calls) {
         const fresh = new Engine();
         fresh.open(opening);
-        const [found, anew] = [engine.run(call), fresh.run(call)];
-        return ["logits", "surprisals", "attention"].map((name) => [found[name].length - anew[name].length, apart(found[name], anew[name])]);
-      });
+        const [found, anew] = [await engine.run(call), await fresh.run(call)];
+        results.push(["logits", "surprisals", "attention"].map((name) => [found[name].length - anew[name].length, apart(found[name], anew[name])]));
+      }
+      return results;
     }"""
     opening = {"content": page.content, "weights": page.weights}
     found = np.array(run_script(ENGINE, function, {"opening": opening, "calls": calls}))
@@ -180,10 +182,10 @@ def test_a_text_after_one_whose_logits_are_not_finite_is_read_as_if_it_were_the_
     checkpoint = sharp_checkpoint("model.num_blocks=1", "model.norm_position=post")
     checkpoint.weights["token_embedding.weight"][9] *= 1e30
     page = model_page(checkpoint, "int8", "tested")
-    function = """(opening) => {
+    function = """async (opening) => {
       engine.open(opening);
-      engine.run({ ids: [1, 2] });
-      try { engine.run({ ids: [1, 2, 9] }); } catch { return engine.run({ ids: [1, 2, 4] }).surprisals; }
+      await engine.run({ ids: [1, 2] });
+      try { await engine.run({ ids: [1, 2, 9] }); } catch { return (await engine.run({ ids: [1, 2, 4] })).surprisals; }
     }"""
     found = run_script(ENGINE, function, {"content": page.content, "weights": page.weights})
     (expected,) = answers(run_script, checkpoint, ("run", {"ids": [1, 2, 4]}), kind="int8")
@@ -289,3 +291,37 @@ def test_a_text_comes_back_from_its_ids(run_script: RunScript) -> None:
         {"text": text, "texts": texts},
         {"ids": [], "texts": []},
     ]
+
+
+def test_a_reading_that_nobody_waits_for_ends_and_goes_on_later(run_script: RunScript) -> None:
+    """Of 30 tokens, 8 at a time, 16 are read before it is stopped; another text begins with the first 12 of them."""
+    checkpoint, ids = sharp_checkpoint("model.ngram_embedding=3"), random_ids(30)
+    page = model_page(checkpoint, "float16", "tested")
+    function = """async ({ opening, ids, other }) => {
+      engine.open(opening);
+      const told = [];
+      const stopped = await engine.run({ ids }, (done, total) => told.push([done, total]) < 2);
+      const results = [await engine.run({ ids: other }), await engine.run({ ids }, (done) => told.push(done))];
+      return { stopped, told, results };
+    }"""
+    other = [*ids[:12], 5, 6]
+    given = {"opening": {"content": page.content, "weights": page.weights}, "ids": ids, "other": other}
+    found = run_script(ENGINE, function, given)
+    assert found["stopped"] is None
+    assert found["told"] == [[8, 30], [16, 30], 19, 27]  # the last token in common is read again
+    for text, result in zip((other, ids), found["results"], strict=True):
+        (expected,) = answers(run_script, checkpoint, ("run", {"ids": text}))
+        for part in ("logits", "surprisals", "attention"):
+            np.testing.assert_array_equal(_numbers(result[part]), _numbers(expected[part]))
+
+
+def test_attention_that_the_page_has_is_not_sent_again(run_script: RunScript) -> None:
+    """5 tokens have triangles of 15 weights in 12 heads, of which the rows of the first 3 have 6."""
+    checkpoint, ids = sharp_checkpoint(), random_ids(5)
+    texts: list[Any] = [[], ids[:3], [*ids[:3], 256], ids, None]
+    calls = [("run", {"ids": ids, "had": had}) for had in texts]
+    whole, *parts = answers(run_script, checkpoint, *calls)
+    assert [whole["first"], *(part["first"] for part in parts)] == [0, 3, 3, 5, 5]
+    triangles = np.reshape(whole["attention"], (12, 15))
+    for part, start in zip(parts, (6, 6, 15, 15), strict=True):
+        np.testing.assert_array_equal(np.reshape(part["attention"], (12, -1)), triangles[:, start:])

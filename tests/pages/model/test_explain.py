@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from support.engine import answers, random_ids, rounded
@@ -29,9 +31,8 @@ def test_steps_are_those_of_gpt_explain(form: str, layer: int, head: int, query:
     texts = [checkpoint.tokenizer.token_text(token) for token in ids]
     wanted = {"ids": ids, "layer": layer, "head": head, "query": query}
     (found,) = answers(run_script, checkpoint, ("explain", wanted))
-    expected = explain_head(
-        rounded(checkpoint, "float16"), texts, ids, layer=layer, head=head, queries=[query]
-    ).to_json()["steps"]
+    explanation = explain_head(rounded(checkpoint, "float16"), texts, ids, layer=layer, head=head, queries=[query])
+    expected = json.loads("".join(explanation.to_json()))["steps"]
     assert [step["name"] for step in found["steps"]] == [step["name"] for step in expected]
     for step, other in zip(found["steps"], expected, strict=True):
         assert {key: step[key] for key in ("formula", "shape", "rows")} == {

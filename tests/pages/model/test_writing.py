@@ -160,6 +160,32 @@ def test_a_candidate_that_is_clicked_is_added_and_taken_back(page: Page) -> None
     assert page.evaluate("document.activeElement.id") == "step", "a disabled button keeps no focus"
 
 
+def test_undo_takes_back_added_tokens_and_mixes_no_older_text_into_what_the_page_wrote(page: Page) -> None:
+    """A browser's own steps, such as the deleting of the first text, know nothing of the tokens that came since."""
+    write(page, "")
+    page.fill("#seed", "20")
+    page.focus("#prompt")
+    page.keyboard.type(TEXT)
+    texts = []
+    for _ in range(3):
+        page.keyboard.press("Control+Enter")
+        settle(page)
+        texts.append(page.input_value("#prompt"))
+    for expected in (*reversed(texts[:-1]), *[TEXT] * 9):
+        page.keyboard.press("Control+z")
+        settle(page)
+        assert page.input_value("#prompt") == expected
+    page.keyboard.press("Control+y")
+    page.keyboard.type("x")
+    assert page.input_value("#prompt") == f"{TEXT}x"
+    page.keyboard.press("Control+z")
+    settle(page)
+    assert page.input_value("#prompt") == TEXT
+    page.keyboard.press("Control+y")
+    settle(page)
+    assert page.input_value("#prompt") == f"{TEXT}x"
+
+
 def test_a_text_longer_than_the_context_says_what_the_model_sees(page: Page) -> None:
     write(page, "the value of " * 20)
     ids = LEARNED.encode("the value of " * 20)

@@ -1,26 +1,5 @@
 // The forms of attention: how each makes queries, keys and values; then one causal head, the same in all of them.
 
-// Rows that grow at their end: [count, width]. There will never be more than `most`.
-class Rows {
-  constructor(width, most) {
-    Object.assign(this, { width, most });
-    this.numbers = new Float32Array(0);
-  }
-
-  // Puts rows behind the first `count`, over those that were there.
-  put(rows, count) {
-    const end = count * this.width + rows.length;
-    if (end > this.numbers.length) this.grow(end);
-    this.numbers.set(rows, count * this.width);
-  }
-
-  grow(length) {
-    const larger = new Float32Array(Math.max(length, Math.min(2 * this.numbers.length, this.most * this.width)));
-    larger.set(this.numbers);
-    this.numbers = larger;
-  }
-}
-
 // What attention keeps of the tokens it has read: keys and values of each group, the weights of each head. Row t of
 // the weights has t + 1 numbers, since no token sees a later one.
 class Cache {
@@ -161,6 +140,3 @@ function addValues(weights, values, size, out, at) {
     for (let place = 0; place < size; place++) out[at + place] += weight * values[key * size + place];
   }
 }
-
-// The numbers in the first rows of a lower triangle.
-function triangle(rows) { return (rows * (rows + 1)) / 2; }

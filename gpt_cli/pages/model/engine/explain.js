@@ -11,10 +11,15 @@ class Steps {
   all(name, formula, numbers) { this.add(name, formula, numbers, this.names); }
 
   // Those of the token that looks, from numbers of all.
-  one(name, formula, numbers) {
-    const { names, query } = this;
-    const width = numbers.length / names.length;
-    this.add(name, formula, numbers.slice(query * width, (query + 1) * width), [names[query]]);
+  one(name, formula, numbers) { this.own(name, formula, this.rowOf(numbers).slice()); }
+
+  // Those of the token that looks: [1, width].
+  own(name, formula, numbers) { this.add(name, formula, numbers, [this.names[this.query]]); }
+
+  // The row of the token that looks, from numbers of all.
+  rowOf(numbers) {
+    const width = numbers.length / this.numTokens;
+    return numbers.subarray(this.query * width, (this.query + 1) * width);
   }
 
   // A number for each token that is looked at: [1, T].
@@ -26,6 +31,7 @@ class Steps {
   }
 }
 
+// The memory has read the ids, perhaps more after them.
 function explainHead(model, ids, names, { memory, layer, head, query }) {
   const steps = new Steps(names, query);
   const block = model.blocks[layer], { attention } = block;
@@ -35,10 +41,11 @@ function explainHead(model, ids, names, { memory, layer, head, query }) {
   if (block.preNorm) steps.all("normalised", `a = ${normFormula(model.config)}`, seen);
   const explained = attention instanceof LatentAttention ? latentProjections : projections;
   const { product, root } = explained(attention, seen, source, head, steps);
-  const { queries, keys, values } = attention.project(seen, ids.length, 0);
+  const { queries } = attention.project(steps.rowOf(seen), 1, query);
+  const { keys, values } = memory.caches[layer];
   const group = attention.groupOf(head);
-  const weights = looks(attention, queries[head], keys[group], product, root, steps);
-  mixes(weights, values[group], steps);
+  const weights = looks(attention, queries[head], keys[group].numbers, product, root, steps);
+  mixes(weights, values[group].numbers.subarray(0, ids.length * attention.headSize), steps);
   joins(model, block, stream, seen, memory, layer, steps);
   return steps.found;
 }
@@ -60,9 +67,7 @@ function streamInto(model, ids, layer, memory, steps) {
     steps.all("position_embedding", "P[t]", rows((_, place) => model.position(place)));
     parts.push("P[t]");
   }
-  let x = model.embed(ids, 0);
-  for (let before = 0; before < layer; before++)
-    x = model.blocks[before].forward(x, ids.length, 0, memory.caches[before], memory.without[before]);
+  const x = memory.streams[layer].numbers.slice(0, ids.length * config.d_model);
   steps.all("stream", layer ? `x = block_${layer - 1}(...)` : `x = ${parts.join(" + ")}`, x);
   return x;
 }
@@ -108,12 +113,12 @@ function turned(query, key, queries, keys, size, steps) {
   steps.all("rotated_keys", formula(key), rotate(keys.slice(), size, 0));
 }
 
-// From scores to weights [T], of which those after the query are zero.
-function looks({ querySize, scale }, queries, keys, product, root, steps) {
+// From scores of a query [K] and all keys [T, K] to weights [T], of which those after the query are zero.
+function looks({ querySize, scale }, own, keys, product, root, steps) {
   const { numTokens, query } = steps;
   const scores = Float64Array.from({ length: numTokens }, (_, key) => {
     let score = 0;
-    for (let place = 0; place < querySize; place++) score += queries[query * querySize + place] * keys[key * querySize + place];
+    for (let place = 0; place < querySize; place++) score += own[place] * keys[key * querySize + place];
     return score;
   });
   steps.looking("scores", product, scores);
@@ -135,21 +140,21 @@ function mixes(weights, values, steps) {
   steps.all("weighted_values", "wⱼ vⱼ", parts);
   const output = new Float64Array(size);
   for (let at = 0; at < parts.length; at++) output[at % size] += parts[at];
-  steps.add("head_output", "h = Σ wⱼ vⱼ", output, [steps.names[steps.query]]);
+  steps.own("head_output", "h = Σ wⱼ vⱼ", output);
 }
 
 // From the outputs of all heads back to the residual stream.
 function joins(model, block, stream, seen, memory, layer, steps) {
-  const { numTokens } = steps, { attention } = block;
+  const { attention } = block;
   const { numHeads, projectionLayer } = attention;
   const heads = numHeads === 1 ? "(h0)" : numHeads === 2 ? "(h0, h1)" : `(h0, ..., h${numHeads - 1})`;
-  const mixed = mix(attention, seen, numTokens, 0, memory.caches[layer], memory.without[layer]);
-  const projected = linear(projectionLayer, mixed, numTokens);
-  const added = sum(stream, projected);
-  steps.one("concatenated", `hs = ${heads}`, mixed);
-  steps.one("projected", `o = projection_layer hs${projectionLayer.bias ? " + b" : ""}`, projected);
-  steps.one("residual", "y = x + o", added);
-  if (!block.preNorm) steps.one("normalised_after", normFormula(model.config).replaceAll("x", "y"), block.norm_1(added));
+  const mixed = mix(attention, steps.rowOf(seen), 1, steps.query, memory.caches[layer], memory.without[layer]);
+  const projected = linear(projectionLayer, mixed, 1);
+  const added = sum(steps.rowOf(stream), projected);
+  steps.own("concatenated", `hs = ${heads}`, mixed);
+  steps.own("projected", `o = projection_layer hs${projectionLayer.bias ? " + b" : ""}`, projected);
+  steps.own("residual", "y = x + o", added);
+  if (!block.preNorm) steps.own("normalised_after", normFormula(model.config).replaceAll("x", "y"), block.norm_1(added));
 }
 
 function normFormula({ norm, bias }) {

@@ -58,6 +58,7 @@ class GPT {
     const numTokens = ids.length - start;
     let x = this.embed(ids, start);
     this.blocks.forEach((block, layer) => {
+      memory.streams[layer].put(x, start);
       x = block.forward(x, numTokens, start, memory.caches[layer], memory.without[layer]);
     });
     return x;

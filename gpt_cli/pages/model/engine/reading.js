@@ -1,6 +1,6 @@
 // A text as a model reads it, token by token, and what it keeps of it.
 
-const _AT_ONCE = 32; // positions whose logits are in memory together
+const _AT_ONCE = 8; // tokens that are read together: fewer take longer, more keep the worker from newer messages
 
 // What a model knows of a text it has read, with some heads switched off: [[layer, head], ...].
 class Memory {
@@ -9,44 +9,48 @@ class Memory {
     this.without = model.blocks.map((_, layer) => new Set(without.filter(([of]) => of === layer).map(([, head]) => head)));
     const { context_length: contextLength } = model.config;
     this.caches = model.blocks.map(({ attention }) => new Cache(attention, contextLength));
+    this.streams = model.blocks.map(() => new Rows(model.config.d_model, contextLength)); // into each block
     this.ids = [];
     this.surprisals = new Rows(1, contextLength); // in nats; the first token has none
     this.logits = null; // of the token after the last
   }
 
-  // Reads ids, as many anew as differ from what was read before.
-  read(ids) {
+  // Reads ids, as many anew as differ from what was read before. Between pieces it yields how many are read: whoever
+  // goes on no further leaves a memory of these.
+  *read(ids) {
     let start = commonPrefix(this.ids, ids);
     // the logits after earlier tokens are gone, so their last one is read again
     if (start < this.ids.length || !this.logits) start = Math.max(0, start - 1);
     if (start === ids.length) return;
-    const { model } = this, { d_model: size } = model.config;
+    const { model } = this;
     if (start === 0) this.surprisals.put([NaN], 0);
     else if (start === this.ids.length) this.surprise(ids, start, this.logits);
-    this.ids = []; // where an error ends this, all is read anew
-    this.logits = null;
-    const x = model.forward(ids, start, this);
-    for (let first = start; first < ids.length; first += _AT_ONCE) {
-      const end = Math.min(ids.length, first + _AT_ONCE);
-      const logits = model.logits(x.subarray((first - start) * size, (end - start) * size), end - first);
-      for (let place = first; place < end; place++) {
-        this.logits = logits.slice((place - first) * model.vocabSize, (place - first + 1) * model.vocabSize);
+    for (let end; start < ids.length; start = end) {
+      end = Math.min(ids.length, start + _AT_ONCE);
+      this.ids = []; // where an error ends this, all is read anew
+      const logits = model.logits(model.forward(ids.slice(0, end), start, this), end - start);
+      for (let place = start; place < end; place++) {
+        this.logits = logits.slice((place - start) * model.vocabSize, (place - start + 1) * model.vocabSize);
         if (place + 1 < ids.length) this.surprise(ids, place + 1, this.logits);
       }
+      if (end === ids.length && !this.logits.every(Number.isFinite)) throw new Refusal("notFinite");
+      this.ids = ids.slice(0, end);
+      if (end < ids.length) yield end;
     }
-    if (!this.logits.every(Number.isFinite)) throw new Refusal("notFinite");
-    this.ids = [...ids];
   }
 
   // Keeps how surprising the token at a place is, given the logits after the token before it.
   surprise(ids, place, logits) { this.surprisals.put([logSumExp(logits) - logits[ids[place]]], place); }
 
-  // The weights of every head [L, H, T (T + 1) / 2]: the rows of each lower triangle.
-  attention() {
-    const size = triangle(this.ids.length);
+  // Whether these are the first tokens of those that were read.
+  has(ids) { return commonPrefix(this.ids, ids) === ids.length; }
+
+  // The weights of every head [L, H, ...]: the rows of each lower triangle, of the tokens from `first` on.
+  attention(first) {
+    const [start, end] = [triangle(first), triangle(this.ids.length)];
     const heads = this.caches.flatMap((cache) => cache.weights);
-    const found = new Float32Array(heads.length * size);
-    heads.forEach((weights, place) => found.set(weights.numbers.subarray(0, size), place * size));
+    const found = new Float32Array(heads.length * (end - start));
+    heads.forEach((weights, place) => found.set(weights.numbers.subarray(start, end), place * (end - start)));
     return found;
   }
 }

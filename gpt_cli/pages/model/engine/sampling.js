@@ -1,8 +1,8 @@
 // Which token comes next: functions of logits and parameters, as gpt_cli/sampling/next_token.py has them.
 
 // The chance of each token [V], in numbers of 64 bits, which add up to 1. A temperature of 0 gives the likeliest token
-// chance 1; topK 0 or null and topP 1 or null change nothing.
-function probabilities(logits, { temperature = 1, topK = null, topP = null } = {}) {
+// chance 1; topK 0 or null and topP 1 or null change nothing. `order` is that of the ids by their logits, if it is known.
+function probabilities(logits, { temperature = 1, topK = null, topP = null } = {}, order = null) {
   const best = logits.reduce((found, logit, id) => (logit > logits[found] ? id : found), 0);
   const chances = new Float64Array(logits.length);
   if (temperature === 0) {
@@ -13,7 +13,7 @@ function probabilities(logits, { temperature = 1, topK = null, topP = null } = {
   for (let id = 0; id < chances.length; id++) chances[id] = Math.exp((logits[id] - logits[best]) / temperature);
   scale(chances);
   if (!topK && (topP === null || topP >= 1)) return chances;
-  const order = Uint32Array.from(chances.keys()).sort((one, other) => chances[other] - chances[one]);
+  order ??= ranked(logits);
   if (topK) {
     for (const id of order.subarray(topK)) chances[id] = 0;
     scale(chances);
@@ -27,6 +27,9 @@ function probabilities(logits, { temperature = 1, topK = null, topP = null } = {
   }
   return scale(chances);
 }
+
+// Ids from the likeliest on; of equal ones the first comes first.
+function ranked(logits) { return Uint32Array.from(logits.keys()).sort((one, other) => logits[other] - logits[one]); }
 
 // The same in place, divided by their sum.
 function scale(chances) {
@@ -46,7 +49,7 @@ function choose(chances, uniform) {
 
 // The likeliest `count` tokens as { id, probability, before }, where `before` is the chance without parameters.
 function likeliest(logits, parameters, count) {
-  const [chances, before] = [probabilities(logits, parameters), probabilities(logits)];
-  const order = Uint32Array.from(chances.keys()).sort((one, other) => chances[other] - chances[one] || before[other] - before[one]);
+  const order = ranked(logits);
+  const [chances, before] = [probabilities(logits, parameters, order), probabilities(logits)];
   return Array.from(order.subarray(0, count), (id) => ({ id, probability: chances[id], before: before[id] }));
 }

@@ -1,4 +1,7 @@
-// The engine as a worker: it answers messages {id, method, args} with {id, result} or {id, error: {message, reason, values}}.
+// The engine as a worker: it answers messages {id, method, args} in turn, with {id, result} or {id, error: {message, reason,
+// values}}. Long reading tells {id, progress: {done, total}} meanwhile, and ends early where a message {stop: true} comes.
+
+const PATIENCE = 50; // milliseconds of work, after which newer messages are looked at
 
 class Engine {
   // The content of a page, and its weights in base64.
@@ -31,20 +34,26 @@ class Engine {
   texts(ids) { return ids.map((id) => this.tokenizer.tokenText(id)); }
 
   // Reads ids, with some heads switched off; tokens that an earlier text has too are not computed again. Of a text
-  // longer than the context, the tokens from `start` on count: surprisals [T] has NaN for those before, attention none.
-  run({ ids, without = [] }) {
+  // longer than the context, the tokens from `start` on count: surprisals [T] has NaN for those before. Of the attention
+  // of all heads, it gives the rows of tokens from `first` on, after those of `had`, of which the caller knows them; null
+  // wants none. `chances` wants the likeliest tokens. `goesOn` hears how many of how many tokens are read, and decides.
+  async run({ ids, without = [], had = [], chances = null }, goesOn = () => true) {
     const started = performance.now();
     const start = windowStart(ids.length, this.model.config.context_length);
     const window = this.checked(ids.slice(start));
-    this.latest = this.memory(without);
-    this.latest.read(window);
+    const memory = this.memory(without);
+    for (const done of memory.read(window)) if (!(await goesOn(done, window.length))) return null;
+    this.latest = memory;
+    const first = had ? commonPrefix(had, window) : window.length;
     const surprisals = new Float32Array(ids.length).fill(NaN);
-    surprisals.set(this.latest.surprisals.numbers.subarray(0, window.length), start);
+    surprisals.set(memory.surprisals.numbers.subarray(0, window.length), start);
     return {
       start,
-      logits: this.latest.logits.slice(),
+      logits: memory.logits.slice(),
       surprisals,
-      attention: this.latest.attention(),
+      first,
+      attention: memory.attention(first),
+      chances: chances && this.chances(chances),
       milliseconds: performance.now() - started,
     };
   }
@@ -64,7 +73,11 @@ class Engine {
 
   // One head step by step, at one token of ids.
   explain({ ids, without = [], layer, head, query }) {
-    const memory = new Memory(this.model, without);
+    let memory = this.memories.get(JSON.stringify(without));
+    if (!memory?.has(ids)) {
+      memory = new Memory(this.model, without);
+      for (const _ of memory.read(ids));
+    }
     const names = this.texts(this.checked(ids)).map((text, place) => `${place} ${labelOf(text).trim() || labelOf(text)}`);
     return { steps: explainHead(this.model, ids, names, { memory, layer, head, query }) };
   }
@@ -101,13 +114,35 @@ function handedOver(result) {
 }
 
 const engine = new Engine();
+let answered = Promise.resolve(); // once all messages so far are
+let numStops = 0;
 
-onmessage = ({ data: { id, method, args } }) => {
+onmessage = ({ data }) => {
+  if (data.stop) numStops += 1;
+  else {
+    const asked = numStops;
+    answered = answered.then(() => answer(data, () => numStops > asked));
+  }
+};
+
+async function answer({ id, method, args }, isStopped) {
   try {
-    const result = engine[method](args);
+    const result = await engine[method](args, watch(id, isStopped));
     postMessage({ id, result }, handedOver(result));
   } catch (error) {
     const { message, reason, values } = error;
     postMessage({ id, error: { message, reason, values } });
   }
-};
+}
+
+// Tells how far the work on a message is, and lets newer ones come: whether somebody waits for it still.
+function watch(id, isStopped) {
+  let since = performance.now();
+  return async (done, total) => {
+    if (performance.now() - since < PATIENCE) return true;
+    postMessage({ id, progress: { done, total } });
+    await new Promise((resolve) => { setTimeout(resolve); });
+    since = performance.now();
+    return !isStopped();
+  };
+}

@@ -1,0 +1,25 @@
+// Rows of numbers that come one after another; the worker and the page use them.
+
+// Rows that grow at their end: [count, width]. There will never be more than `most`.
+class Rows {
+  constructor(width, most) {
+    Object.assign(this, { width, most });
+    this.numbers = new Float32Array(0);
+  }
+
+  // Puts rows behind the first `count`, over those that were there.
+  put(rows, count) {
+    const end = count * this.width + rows.length;
+    if (end > this.numbers.length) this.grow(end);
+    this.numbers.set(rows, count * this.width);
+  }
+
+  grow(length) {
+    const larger = new Float32Array(Math.max(length, Math.min(2 * this.numbers.length, this.most * this.width)));
+    larger.set(this.numbers);
+    this.numbers = larger;
+  }
+}
+
+// The numbers in the first rows of a lower triangle.
+function triangle(rows) { return (rows * (rows + 1)) / 2; }

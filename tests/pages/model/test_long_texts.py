@@ -1,0 +1,53 @@
+"""A text that takes the engine long: the page says how far it is, and a newer text does not wait for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+from support.exchange import sharp_checkpoint
+from support.model_pages import write, written
+
+# about 2 seconds for 500 tokens
+CHECKPOINT = sharp_checkpoint("model.d_model=256", "model.num_blocks=8", "model.context_length=512")
+WATCH = """
+  window.told = [];
+  window.numStopped = 0;
+  window.Worker = class extends Worker {
+    constructor(source) {
+      super(source);
+      this.addEventListener("message", ({ data }) => {
+        if (data.progress) told.push([data.progress.done, data.progress.total]);
+        numStopped += data.result === null;
+      });
+    }
+  };
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
+
+
+def test_a_newer_text_does_not_wait_for_a_long_one(browser: Browser, file: Path) -> None:
+    page = browser.new_page(locale="en-US")
+    page.add_init_script(WATCH)
+    page.goto(file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    assert page.is_hidden("#progress")
+    page.fill("#prompt", "x" * 500)
+    page.wait_for_selector("#progress:visible")
+    assert page.inner_text("#progress-said").endswith(" of 500 tokens")
+    page.click("#language")
+    assert page.inner_text("#progress-said").endswith(" / 500 个 token")
+    page.click("#language")
+    write(page, "ab")
+    assert page.is_hidden("#progress")
+    assert page.locator(".read").all_text_contents() == ["a", "b"]
+    assert page.evaluate("numStopped") == 1
+    read = page.evaluate("told.map(([done]) => done)")
+    assert read == sorted(read)
+    assert 0 < read[-1] < 500
+    page.close()
