@@ -1,6 +1,7 @@
-"""Signals that ask a training to stop or to save.
+"""Signals that ask a training to stop or to save, or end a long work.
 
-A thread receives them, because Python's own handlers wait until the main thread returns from whatever it computes.
+In a training, a thread receives them, because Python's own handlers wait until the main thread returns from whatever
+it computes.
 """
 
 from __future__ import annotations
@@ -101,6 +102,25 @@ def listening(signals: Signals) -> Iterator[None]:
         os.close(write_end)
         thread.join()
         os.close(read_end)
+
+
+@contextmanager
+def removing_unfinished() -> Iterator[None]:
+    """Let TERM and HUP end a long work as Ctrl-C does, so that its temporary file goes too; an ignored one stays so.
+
+    Raises SystemExit with 128 and the number of the signal.
+    """
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def signal_name(number: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from gpt_cli.inspecting.pieces import gathered, json_pieces
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Explanation:
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     source: str = ""  # the model and the text that it is about
 
-    def to_json(self) -> dict[str, Any]:
-        """Every digit of every number; minus infinity is null."""
+    def to_json(self) -> Iterator[str]:
+        """Every digit of every number, as JSON in pieces; minus infinity is null."""
         steps = [
             {
                 "part": step.part,
@@ -62,22 +64,16 @@ class Explanation:
                 "shape": list(step.numbers.shape),
                 "rows": _names(step.rows),
                 "columns": _names(step.columns),
-                "numbers": _listed(step.numbers),
+                "numbers": step.numbers,
                 "notes": [{"note": note.key, **note.gaps} for note in step.notes],
             }
             for step in self.steps
         ]
-        parameters = {name: _listed(numbers) for name, numbers in self.parameters.items()}
-        return {**self.facts, "steps": steps, **({"parameters": parameters} if parameters else {})}
+        parameters = {"parameters": self.parameters} if self.parameters else {}
+        return gathered(json_pieces({**self.facts, "steps": steps, **parameters}))
 
 
 def _names(labels: Sequence[Label]) -> list[str]:
     return [
         label if isinstance(label, str) else " ".join(map(str, [label.key, *label.gaps.values()])) for label in labels
     ]
-
-
-def _listed(numbers: np.ndarray) -> Any:
-    if numbers.ndim > 1:
-        return [_listed(row) for row in numbers]
-    return [None if number == -np.inf else number for number in numbers.tolist()]

@@ -77,8 +77,8 @@ def dump_attention(
     """
     device = model.token_embedding.weight.device
     batch = torch.tensor([list(ids)], device=device)
-    parts: dict[str, list[np.ndarray]] = {stage: [] for stage in stages}
-    for layer, of_layer in zip(layers, model.attention_stages(batch, layers, heads), strict=True):
+    arrays: dict[str, np.ndarray] = {}
+    for row, (layer, of_layer) in enumerate(zip(layers, model.attention_stages(batch, layers, heads), strict=True)):
         for stage in stages:
             tensor = getattr(of_layer, stage)[0]
             require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint) if origin else "checkpoint")
@@ -86,8 +86,9 @@ def dump_attention(
             if file_dtype == "float16" and np.abs(found).max() > np.finfo(np.float16).max:
                 wrong = f"float16 cannot hold {stage} of {np.abs(found).max():g}"
                 raise UsageError("--file-dtype", wrong, hint="--file-dtype float32")
-            parts[stage].append(found.astype(file_dtype, copy=False))
-    arrays = {stage: np.stack(found) for stage, found in parts.items()}
+            if row == 0:
+                arrays[stage] = np.empty((len(layers), *found.shape), file_dtype)
+            arrays[stage][row] = found
     tokens = tuple(tokenizer.token_text(token) for token in ids)
     chances = _chances(model, batch, num_generated)
     return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, chances, origin)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,47 @@ from gpt_cli.inspecting.attention_page import attention_page
 from gpt_cli.inspecting.cells import inert
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.formats import PICTURES, format_of
+from gpt_cli.inspecting.pieces import gathered, json_pieces
 
 
-def write_dump(path: Path, dump: AttentionDump, notice: Callable[[str], object] = lambda _: None) -> None:
-    """Write a dump durably in the format of its ending; `notice` receives what a picture cannot show."""
-    write_durably(path, [as_bytes(dump, format_of(path), notice)])
+def _nothing(_: object) -> None: ...
 
 
-def as_bytes(dump: AttentionDump, ending: str, notice: Callable[[str], object] = lambda _: None) -> bytes:
-    """A dump as the content of a file of that ending, one of FORMATS."""
+def write_dump(
+    path: Path,
+    dump: AttentionDump,
+    notice: Callable[[str], object] = _nothing,
+    count: Callable[[int], object] = _nothing,
+) -> None:
+    """Write a dump durably in the format of its ending.
+
+    `notice` receives what a picture cannot show, `count` how many of `num_rows` are written.
+    """
+    write_durably(path, pieces(dump, format_of(path), notice, count))
+
+
+def num_rows(dump: AttentionDump, ending: str) -> int | None:
+    """The rows of all heads that a file of that ending writes one by one; None where it is written at once."""
+    stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
+    return stages and sum(array[..., 0].size for array in stages.values())
+
+
+def pieces(
+    dump: AttentionDump,
+    ending: str,
+    notice: Callable[[str], object] = _nothing,
+    count: Callable[[int], object] = _nothing,
+) -> Iterator[bytes]:
+    """A dump as the content of a file of that ending, one of FORMATS: json and csv row by row, others at once."""
     if ending in PICTURES:
         from gpt_cli.inspecting.picture import draw  # loads matplotlib, which takes half a second
 
-        return draw(dump, notice, kind=ending[1:])
-    return _WRITERS[ending](dump)
+        yield draw(dump, notice, kind=ending[1:])
+    elif ending in _BY_ROWS:
+        for piece in gathered(_BY_ROWS[ending](dump, count)):
+            yield piece.encode()
+    else:
+        yield _WRITERS[ending](dump)
 
 
 def _npz(dump: AttentionDump) -> bytes:
@@ -45,9 +71,8 @@ def _safetensors(dump: AttentionDump) -> bytes:
     return safetensors.numpy.save(arrays, {"tokens": json.dumps(dump.tokens, ensure_ascii=False)})
 
 
-def _json(dump: AttentionDump) -> bytes:
-    content: dict[str, Any] = {"tokens": dump.tokens} | {name: array.tolist() for name, array in _arrays(dump).items()}
-    return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+def _json(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
+    return json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count)
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
@@ -65,23 +90,24 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _csv(dump: AttentionDump) -> bytes:
+def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
     """One line for each weight on or below the diagonal; tokens are `inert`."""
-    text, tokens = io.StringIO(), [inert(token) for token in dump.tokens]
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    text.write("layer,head,query,key,query_token,key_token,weight\n")
+    tokens = ['"' + inert(token).replace('"', '""') + '"' for token in dump.tokens]
+    yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
         for head, of_head in zip(dump.heads, of_layer, strict=True):
             for query, row in enumerate(of_head):
-                for key, weight in enumerate(row[: query + 1].astype(str).astype(float)):
-                    writer.writerow([layer, head, query, key, tokens[query], tokens[key], weight])
-    return text.getvalue().encode()
+                first, second, weights = f"{layer},{head},{query}", tokens[query], row[: query + 1].astype(str)
+                lines = [
+                    f"{first},{key},{second},{tokens[key]},{weight}\n" for key, weight in enumerate(weights.tolist())
+                ]
+                yield "".join(lines)
+                count(1)
 
 
+_BY_ROWS: dict[str, Callable[[AttentionDump, Callable[[int], object]], Iterator[str]]] = {".json": _json, ".csv": _csv}
 _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
     ".npz": _npz,
     ".safetensors": _safetensors,
-    ".json": _json,
-    ".csv": _csv,
     ".html": attention_page,
 }

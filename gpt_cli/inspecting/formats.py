@@ -11,6 +11,7 @@ from gpt_cli.errors import UsageError, shown
 _MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
 _WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
 _MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png
+_DOT_MEMORY = {".png": 110, ".svg": 200}  # bytes for each dot of a map
 
 
 class _Costs(NamedTuple):
@@ -23,11 +24,13 @@ class _Costs(NamedTuple):
 _COSTS = {
     ".npz": _Costs(memory=16, disk=4),
     ".safetensors": _Costs(memory=16, disk=4),
-    ".json": _Costs(memory=140, disk=24),
-    ".csv": _Costs(memory=80, disk=36),
+    # row by row
+    ".json": _Costs(memory=0, disk=24),
+    ".csv": _Costs(memory=0, disk=36),
     ".html": _Costs(memory=16, disk=2),
-    ".png": _Costs(memory=100, disk=4),
-    ".svg": _Costs(memory=200, disk=4),
+    # a picture costs by its dots
+    ".png": _Costs(memory=0, disk=4),
+    ".svg": _Costs(memory=0, disk=4),
 }
 FORMATS = tuple(_COSTS)
 PICTURES = (".png", ".svg")
@@ -63,7 +66,11 @@ def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
-def writing_bytes(ending: str, num_numbers: int) -> tuple[int, int]:
-    """About what memory and what disk one head's share of a file takes, from how many numbers the head has."""
+def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
+    """About what memory and what disk one head's share of a file takes.
+
+    From how many numbers the head has, and how many dots its map has in a picture.
+    """
     memory, disk = (cost * num_numbers for cost in _COSTS[ending])
+    memory += _DOT_MEMORY.get(ending, 0) * num_dots
     return (memory + _MAP_MEMORY, disk + _MAP_DISK) if ending == ".png" else (memory, disk)

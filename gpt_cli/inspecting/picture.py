@@ -17,6 +17,7 @@ from gpt_cli.inspecting.canvas import (
 from gpt_cli.inspecting.dump import AttentionDump, Origin
 from gpt_cli.inspecting.fonts import find_fonts
 from gpt_cli.inspecting.labels import label_of
+from gpt_cli.inspecting.map_size import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
 
 _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
 _FOOTER = 0.3  # inches, for two lines
@@ -30,39 +31,41 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     head makes a large map, with its numbers where they are readable. The colours show the square root of a weight, so
     that small weights differ visibly from none; those of viridis grow lighter evenly, so that the picture is readable
     in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font has a
-    character of the labels.
+    character of the labels, and when the text is too long for a dot for each weight.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
     num_maps = num_layers * num_heads
-    num_columns = num_heads if num_heads > 1 else _strip(num_layers)
+    num_columns = columns_of(num_layers, num_heads)
     num_rows = -(-num_maps // num_columns)
-    gap = max(1, num_tokens // 12)
-    cell = num_tokens + gap
+    each = tokens_per_dot(num_tokens, num_layers, num_heads)
+    if each > 1:
+        notice(f"this text is longer than a map has dots: each dot shows the largest of {each} x {each} weights")
+    size, gap = -(-num_tokens // each), max(1, num_tokens // each // GAP)
+    cell = size + gap
     # one image for the whole grid: a hundred axes would take seconds
     grid = np.full((num_rows * cell - gap, num_columns * cell - gap), np.nan, np.float32)
-    visible = np.where(np.tri(num_tokens, dtype=bool), dump.weights, np.nan).reshape(num_maps, num_tokens, num_tokens)
     corners = [(number // num_columns * cell, number % num_columns * cell) for number in range(num_maps)]
-    for (top, left), of_head in zip(corners, visible, strict=True):
-        grid[top : top + num_tokens, left : left + num_tokens] = of_head
+    for (top, left), of_head in zip(corners, dump.weights.reshape(num_maps, num_tokens, num_tokens), strict=True):
+        grid[top : top + size, left : left + size] = np.where(np.tri(size, dtype=bool), largest(of_head, each), np.nan)
 
     labels, fonts, missing = _labels(dump, notice)
-    inches = _cell_inches(num_tokens, num_maps)
+    inches = map_inches(num_tokens, num_maps)
     margin = 0.25 + 0.075 * max(map(_width, labels))
     foot = margin + (_FOOTER if dump.origin else 0)
     width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
-    # a dot for each weight where that is no wall of dots; a picture has fewer than 2^16 on each side
-    dpi = min(max(110, min(num_tokens / inches, 300)), 60_000 / max(width, height))
+    # a dot for each weight where that is no wall of dots
+    dpi = min(max(110, min(num_tokens / inches, DOTS_PER_INCH)), MOST_DOTS / max(width, height))
     figure = new_figure(width, height, dpi)
     axes = figure.add_axes((margin / width, foot / height, 1 - (margin + 0.9) / width, 1 - (foot + 0.5) / height))
     image = axes.imshow(
         grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="none" if kind == "svg" else "nearest"
     )
-    _label_axes(axes, labels, fonts, (num_rows, num_columns), cell, inches)
+    _label_axes(axes, labels, fonts, (num_rows, num_columns), cell, inches, each)
     names = [f"L{layer} H{head}" for layer in dump.layers for head in dump.heads]
     for (top, left), name in zip(corners, names, strict=True):
-        axes.text(left + num_tokens - 1, top, name, ha="right", va="top", fontsize=7)
+        axes.text(left + size - 1, top, name, ha="right", va="top", fontsize=7)
     if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
-        _write_numbers(axes, visible[0])
+        _write_numbers(axes, dump.weights[0, 0])
     for side in axes.spines.values():
         side.set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
@@ -71,6 +74,14 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
     if dump.origin:
         write_origin(figure, dump.origin, fonts, missing)
     return as_file(figure, kind)
+
+
+def largest(weights: np.ndarray, each: int) -> np.ndarray:
+    """The largest of `each` x `each` weights, so that a line one token wide stays: [T, T] -> [T / each, T / each]."""
+    if each == 1:
+        return weights
+    starts = np.arange(0, len(weights), each)
+    return np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1)
 
 
 def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
@@ -100,31 +111,20 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
     )
 
 
-def _strip(num_layers: int) -> int:
-    """How many maps a row of a strip of layers has: few, so that it fits a page, and each row about as many."""
-    num_rows = -(-num_layers // 6)
-    return -(-num_layers // num_rows)
-
-
-def _cell_inches(num_tokens: int, num_maps: int) -> float:
-    """The edge of one head's map: large for few heads, small enough that a grid of many stays a picture."""
-    if num_maps == 1:
-        return min(max(1.2, 0.32 * num_tokens), 8.0)
-    readable = max(1.2, 0.17 * num_tokens)
-    return min(readable, 3.2 if num_maps <= 16 else 1.5)
-
-
 def _label_axes(
-    axes: Axes, labels: Sequence[str], fonts: list[str], grid: tuple[int, int], cell: int, inches: float
+    axes: Axes, labels: Sequence[str], fonts: list[str], grid: tuple[int, int], cell: int, inches: float, each: int
 ) -> None:
-    """Write token labels at the left edge of every row and the foot of every column, as many as stay readable."""
+    """Write token labels at the left edge of every row and the foot of every column, as many as stay readable.
+
+    A cell of the grid is so many dots wide, and a dot stands for `each` tokens.
+    """
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
     shown = range(0, num_tokens, every)
     properties = font_manager.FontProperties(family=fonts, size=7)
     downwards = ["\n".join(label) if _is_upright(label) else label for label in labels]
     for set_ticks, texts, count in zip((axes.set_yticks, axes.set_xticks), (labels, downwards), grid, strict=True):
-        places = [start * cell + i for start in range(count) for i in shown]
+        places = [start * cell + i // each for start in range(count) for i in shown]
         set_ticks(places, [texts[i] for _ in range(count) for i in shown])
     for label in axes.get_xticklabels() + axes.get_yticklabels():
         label.set_fontproperties(properties)

@@ -20,9 +20,10 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.files import read_bytes
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.limits import SNAPSHOT_BYTES
 
 _FORMAT = "gpt-cli attention snapshot 1"
-_MOST = ("an attention snapshot", 2**31)
+_MOST = ("an attention snapshot", SNAPSHOT_BYTES)
 _HINT = "gpt train --watch TEXT writes snapshots; a run goes on without one that you remove"
 _LOSSES = ("loss", "validation_loss")
 

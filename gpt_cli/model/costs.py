@@ -162,7 +162,10 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 
 
 def _kept_bytes(config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int) -> int:
-    """What the forward pass keeps for the backward pass; `size` is that of an entry of a product's result, in bytes."""
+    """What the forward pass keeps for the backward pass, and takes meanwhile.
+
+    `size` is that of an entry of a product's result, in bytes.
+    """
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length
     # queries, keys and values of all heads, and the latents behind them
@@ -175,5 +178,7 @@ def _kept_bytes(config: ModelConfig, parameters: int, vocab_size: int, num_seque
     per_token = width * (4 * 4 + (2 * size if dropping else 0)) + size * products
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)
+    # while the attention of one block is computed; as measured at 1,024 to 4,096 tokens (NOTES.md)
+    passing = 3 * config.num_heads * size * length
     logits = vocab_size * (size + 2 * 4)
-    return casts + num_sequences * length * (config.num_blocks * (per_token + per_pair * length) + logits)
+    return casts + num_sequences * length * (config.num_blocks * (per_token + per_pair * length) + passing + logits)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from support.pages import content_of, unpacked
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.inspecting import export
 from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 
 
@@ -48,6 +52,24 @@ def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Pat
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["layers"] == [0, 1]
     assert (tmp_path / f"a.{ending}").stat().st_size > 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_unfinished_file(
+    number: signal.Signals, smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> Iterator[str]:
+        yield "layer,head"
+        os.kill(os.getpid(), number)
+        yield "never"
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(export, "gathered", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        run("attn-dump", "--prompt", "The", "--out", tmp_path / "a.csv")
+    assert ended.value.code == 128 + number
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) == before
 
 
 def test_stages_and_half_precision_are_chosen_by_flags(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -155,10 +177,10 @@ def test_what_does_not_fit_the_context_is_told(
 @pytest.mark.parametrize(
     ("free", "hint"),
     [
-        # 13 tokens: 169 weights a head, 8 bytes each while they are put together and 16 while they are written
-        (24 * 169 * 4 - 1, "hint: --layers 0"),
-        (24 * 169 * 2 - 1, "hint: --layers 0 --heads 0"),
-        (24 * 169 - 1, "hint: use a shorter prompt"),
+        # 13 tokens: 169 weights a head, of 4 bytes, 16 more while they are written, 24 while their layer is computed
+        ((20 * 4 + 24 * 2) * 169 - 1, "hint: --layers 0"),
+        ((20 * 2 + 24 * 2) * 169 - 1, "hint: --layers 0 --heads 0"),
+        ((20 + 24) * 169 - 1, "hint: use a shorter prompt"),
     ],
 )
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
@@ -170,7 +192,7 @@ def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     refused = run(*options)
     assert refused.code == 5
     assert refused.err.splitlines()[0].startswith(
-        "error: attn-dump: 4 heads on 13 tokens take about 16.2 kB of memory, and "
+        "error: attn-dump: 4 heads on 13 tokens take about 21.6 kB of memory, and "
     )
     assert refused.err.splitlines()[1] == hint
     assert not (tmp_path / "a.npz").exists()

@@ -139,3 +139,11 @@ def test_processes_that_cannot_be_measured_are_refused(run: RunCommand, flags: t
     outcome = run("bench", "--processes", "4", "--config", "smoke", *flags)
     assert outcome.code == 2
     assert outcome.err.startswith(line)
+
+
+def test_a_batch_that_memory_cannot_hold_is_refused_with_one_that_fits(run: RunCommand) -> None:
+    refused = run("bench", "--config", "small", "--set", "train.batch_size=65536")
+    assert refused.code == 5
+    assert refused.err.startswith("error: bench: 65,536 sequences of 128 tokens take about ")
+    assert " of memory, and " in refused.err
+    assert "hint: --set train.batch_size=" in refused.err

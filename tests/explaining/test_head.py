@@ -42,7 +42,7 @@ def explained(form: str, queries: list[int], layer: int = 1) -> tuple[GPT, dict[
     """A model, and the explanation of head 1 of a layer as a reader of the JSON sees it."""
     model = model_of(form)
     explanation = explain_head(model, TOKENS, IDS, layer=layer, head=1, queries=queries)
-    return model, json.loads(json.dumps(explanation.to_json(), allow_nan=False))
+    return model, json.loads("".join(explanation.to_json()))
 
 
 def numbers(content: dict[str, Any]) -> dict[str, np.ndarray]:

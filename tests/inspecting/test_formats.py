@@ -17,7 +17,7 @@ def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
     dump = dump_of(["word"] * 64, random_weights(3, 3, 64))
     path = tmp_path / f"a{ending}"
     write_dump(path, dump)  # imports and caches are no part of it
-    memory, disk = (9 * share for share in writing_bytes(ending, 64 * 64))
+    memory, disk = (9 * share for share in writing_bytes(ending, 64 * 64, 64 * 64))
     tracemalloc.start()
     write_dump(path, dump)
     _, peak = tracemalloc.get_traced_memory()

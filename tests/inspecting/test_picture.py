@@ -12,7 +12,7 @@ import pytest
 
 from gpt_cli.inspecting import fonts
 from gpt_cli.inspecting.dump import AttentionDump, Origin
-from gpt_cli.inspecting.picture import draw
+from gpt_cli.inspecting.picture import draw, largest
 
 
 def dump(tokens: list[str], layers: int = 1, heads: int = 1) -> AttentionDump:
@@ -118,6 +118,26 @@ def test_single_characters_and_chinese_are_upright_below_a_column_and_words_are_
 
 def test_a_full_grid_of_the_default_model_is_drawn() -> None:
     assert pixels(draw(dump([str(i) for i in range(128)], 12, 8))).shape[1] > 1000
+
+
+def test_a_text_longer_than_a_map_has_dots_keeps_its_lines_and_says_so() -> None:
+    """1,760 tokens on 886 dots: of 2 x 2 weights the largest is drawn."""
+    said: list[str] = []
+    long = dump(["a"] * 1760, 2)
+    long.weights[:] = np.eye(1760, k=-7)  # one token wide
+    image = pixels(draw(long, said.append))
+    assert said == ["this text is longer than a map has dots: each dot shows the largest of 2 x 2 weights"]
+    brightest = np.array([253, 231, 37]) / 255
+    line = np.abs(image[:, : image.shape[1] - 240, :3] - brightest).max(-1) < 0.02  # without the scale
+    assert line.any(axis=1).sum() >= 876, "in every row of dots"
+
+
+@pytest.mark.parametrize(("each", "kept"), [(1, 3), (2, 2), (3, 1), (4, 1)])
+def test_a_dot_shows_the_largest_of_its_weights(each: int, kept: int) -> None:
+    weights = np.array([[1, 0, 0], [0.75, 0.25, 0], [0.1, 0.2, 0.7]])
+    found = largest(weights, each)
+    assert found.shape == (kept, kept)
+    assert found[-1].tolist() == {1: [0.1, 0.2, 0.7], 2: [0.2, 0.7]}.get(each, [1])
 
 
 def test_an_svg_holds_its_labels_as_shapes_and_is_the_same_each_time() -> None:

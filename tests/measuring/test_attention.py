@@ -125,11 +125,11 @@ def test_models_of_all_forms_are_trained_and_measured() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_the_estimate_of_memory_is_near_what_is_kept(form: str, dropout: float) -> None:
-    """Not below it by a twentieth, and not above by a third, at sizes where activations are most of it."""
+    """Not below it by a twentieth, and not above by more than a block takes meanwhile, where activations are most of it."""
     sizes = ModelConfig(d_model=64, num_heads=4, num_blocks=3, dropout=dropout, positions="rope", attention=form)  # type: ignore[arg-type]
     found = kept_bytes(GPT(sizes, 300), 4, "float32")
     expected = estimate(sizes, 300, micro_batch_size=4, dtype="float32")
-    assert 0.95 * found < expected.training_bytes - 16 * expected.parameters < 1.33 * found
+    assert 0.95 * found < expected.training_bytes - 16 * expected.parameters < 1.6 * found
 
 
 def test_muon_keeps_one_moment_of_the_matrices_in_blocks() -> None:

@@ -11,16 +11,19 @@ from rich.console import Console as RichConsole
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
+from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import counted, shown
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
-from gpt_cli.inspecting.export import as_bytes, write_dump
+from gpt_cli.inspecting.export import num_rows, pieces, write_dump
 from gpt_cli.inspecting.formats import writing_bytes, written_bytes
 from gpt_cli.inspecting.heads.on_page import bytes_of_heads, with_heads
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
 from gpt_cli.inspecting.labels import label_of
+from gpt_cli.inspecting.map_size import num_dots
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
 from gpt_cli.machine.devices import choose_device
 from gpt_cli.machine.memory import available_memory
@@ -108,26 +111,31 @@ def _require_room(
     """Before the model runs, refuse what memory or disk cannot hold, and name flags that make it fit."""
     num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
     numbers = count_numbers(wanted.stages, num_tokens, loaded.config.model)
-    writing, written = (0, 0) if wanted.ending is None else writing_bytes(wanted.ending, numbers)
-    computing = 0
+    dots = num_dots(num_tokens, len(layers), len(heads))
+    writing, written = (0, 0) if wanted.ending is None else writing_bytes(wanted.ending, numbers, dots)
+    on_page = 0
     if wanted.ending == ".html":
         more_memory, more_disk = written_bytes(count, num_tokens)
         writing, written = writing + more_memory, written + more_disk
-        computing = bytes_of_heads(loaded.model, len(heads), num_tokens)
-    # the arrays of all layers, and once more while they are put together
-    needs = [(8 * numbers + writing, computing, available_memory(), "memory")]
+        on_page = bytes_of_heads(loaded.model, len(heads), num_tokens)
+    # a layer is computed at a time, and the arrays of all are kept
+    of_head = BYTES_PER_WEIGHT * num_tokens**2
+    needs = [(4 * numbers + writing, max(of_head * len(heads), on_page), available_memory(), "memory")]
     if wanted.out is not None and wanted.out != STDOUT:
         folder = next(parent for parent in wanted.out.absolute().parents if parent.is_dir())
         needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
     shorter = "use a shorter prompt or a smaller --generate" if wanted.num_generated else "use a shorter prompt"
     for per_head, fixed, free, what in needs:
+        fitting = max(0, (free or 0) - fixed) // max(1, per_head)
+        if fixed and fitting < len(heads):  # of a single layer
+            fitting = min(len(heads) - 1, max(0, (free or 0) - on_page) // (per_head + of_head))
         require_room(
             "attn-dump",
             f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
             fixed + per_head * count,
             free,
             what=what,
-            hint=flags_that_fit(layers, heads, max(0, (free or 0) - fixed) // max(1, per_head)) or shorter,
+            hint=flags_that_fit(layers, heads, fitting) or shorter,
         )
 
 
@@ -137,10 +145,12 @@ def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
         _draw(console, dump)
         return
     if wanted.out == STDOUT:
-        console.result(as_bytes(dump, wanted.ending, console.notice).decode().removesuffix("\n"))
+        console.pieces(piece.decode() for piece in pieces(dump, wanted.ending))
         return
-    with console.working(f"writing {wanted.out}"):
-        write_dump(wanted.out, dump, console.notice)
+    counting = console.counting(f"writing {wanted.out}", num_rows(dump, wanted.ending), "rows")
+    with removing_unfinished(), counting as count:
+        count(0)
+        write_dump(wanted.out, dump, console.notice, count)
     numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
     console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
 

@@ -13,10 +13,11 @@ import torch
 from gpt_cli.callbacks import Counting
 from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.work.room import require_room
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
 from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
-from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.machine.memory import available_memory, reuse_memory
 from gpt_cli.machine.sharing import cores
 from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
 from gpt_cli.measuring.bench import (
@@ -25,6 +26,7 @@ from gpt_cli.measuring.bench import (
     sampling_roof,
     sampling_variants,
     take_turns,
+    training_bytes,
     training_roof,
     training_variants,
 )
@@ -52,6 +54,8 @@ def bench_and_show(
 ) -> None:
     """Print the tables of a config of this name as they are ready, or with `json` all timings at the end."""
     where, about = _machine(asked, name, device if processes is None else "cpu", rounds)
+    if processes is None and busy is None and not attention and where.type == "cpu":
+        _require_room(asked)
     if processes is not None:
         compare = partial(_compare_together, processes)
     elif busy is not None:
@@ -61,6 +65,20 @@ def bench_and_show(
     found = compare(asked, where, about, tokens, console, (lambda _: None) if json else console.result)
     if json:
         console.json(found)
+
+
+def _require_room(asked: Config) -> None:
+    """Refuse a batch that memory cannot hold at once, and name one that it can."""
+    free, batch_size = available_memory(), asked.train.batch_size
+    fitting = [n for n in (2**k for k in range(17)) if n < batch_size and training_bytes(asked, n) <= (free or 0)]
+    require_room(
+        "bench",
+        f"{counted(batch_size, 'sequence')} of {counted(asked.model.context_length, 'token')}",
+        training_bytes(asked, batch_size),
+        free,
+        what="memory",
+        hint=f"--set train.batch_size={fitting[-1]}" if fitting else "choose a smaller model",
+    )
 
 
 def _machine(asked: Config, name: str, device: str | None, rounds: int) -> tuple[torch.device, dict[str, Any]]:

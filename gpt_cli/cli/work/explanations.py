@@ -10,6 +10,7 @@ from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown
 from gpt_cli.explaining import studies
@@ -20,6 +21,10 @@ from gpt_cli.explaining.writing import to_html, to_markdown, to_terminal
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.dump import Origin, dump_attention
 from gpt_cli.inspecting.stages import STAGES
+from gpt_cli.machine.memory import available_memory
+
+# bytes for each weight: of the head, and of the positions that are asked for
+_COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 
 def explain_and_show(
@@ -41,7 +46,8 @@ def explain_and_show(
         elif isinstance(wanted, StudyWanted):
             explanation = _study(wanted, console, read)
         else:
-            explanation = _head(wanted, console, read)
+            explanation = _head(wanted, console, read, as_text=form is not None)
+        text = "" if form is None else _as_text(explanation, form, language)
     if out is not None:
         assert isinstance(wanted, StudyWanted)
         from gpt_cli.explaining.plots import plot  # loads matplotlib, which takes half a second
@@ -50,17 +56,22 @@ def explain_and_show(
         write_durably(out, [plot(wanted.name, explanation, language, kind=kind, notice=console.notice)])
         console.notice(f"wrote {out}")
     if form is None:
-        console.json(explanation.to_json())
-    elif form == "terminal":
-        console.result(to_terminal(explanation, language, shutil.get_terminal_size().columns))
+        console.pieces(explanation.to_json())
     else:
-        console.result((to_markdown if form == "markdown" else to_html)(explanation, language))
+        console.result(text)
 
 
-def _head(wanted: HeadWanted, console: Console, read: ReadVerified) -> Explanation:
-    """The explanation of a head of a trained model.
+def _as_text(explanation: Explanation, form: str, language: str) -> str:
+    if form == "terminal":
+        return to_terminal(explanation, language, shutil.get_terminal_size().columns)
+    return (to_markdown if form == "markdown" else to_html)(explanation, language)
 
-    Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite.
+
+def _head(wanted: HeadWanted, console: Console, read: ReadVerified, *, as_text: bool) -> Explanation:
+    """The explanation of a head of a trained model, to be shown as text or as JSON.
+
+    Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
+    EnvironmentFailure for what memory cannot hold.
     """
     loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
     context_length = loaded.config.model.context_length
@@ -69,6 +80,14 @@ def _head(wanted: HeadWanted, console: Console, read: ReadVerified) -> Explanati
     )
     tokens = [loaded.tokenizer.token_text(token) for token in ids]
     queries = _queries(wanted.query, len(ids))
+    require_room(
+        "explain",
+        f"{counted(1, 'head')} on {counted(len(ids), 'token')}",
+        len(ids) * (_COMPUTING * len(ids) + (_AS_TEXT if as_text else _AS_JSON) * len(queries)),
+        available_memory(),
+        what="memory",
+        hint=f"--query {queries[-1]}" if len(queries) > 1 else "use a shorter prompt",
+    )
     # refuses a model that overflows in float32, which the float64 of an explanation would hide
     origin = Origin(str(loaded.path), loaded.step, wanted.prompt)
     dump_attention(

@@ -1,0 +1,49 @@
+"""Long texts piece by piece, so that none stands in memory as a whole. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+_LARGE = 2**16  # characters
+
+
+def gathered(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text in pieces that are worth a call of the system."""
+    found, length = list[str](), 0
+    for piece in pieces:
+        found.append(piece)
+        length += len(piece)
+        if length >= _LARGE:
+            yield "".join(found)
+            found, length = [], 0
+    yield "".join(found)
+
+
+def json_pieces(content: Any, count: Callable[[int], object] = lambda _: None) -> Iterator[str]:
+    """The pieces of `json.dumps` of a content with arrays in it, which become lists; minus infinity becomes null.
+
+    `count` receives the rows of arrays of two dimensions and more that are done. Raises ValueError for NaN.
+    """
+    if isinstance(content, Mapping):
+        for number, (key, value) in enumerate(content.items()):
+            yield f"{', ' if number else '{'}{json.dumps(key, ensure_ascii=False)}: "
+            yield from json_pieces(value, count)
+        yield "}" if content else "{}"
+    elif isinstance(content, np.ndarray) and content.ndim == 1:
+        numbers = content.tolist()
+        if -np.inf in numbers:
+            numbers = [None if number == -np.inf else number for number in numbers]
+        yield json.dumps(numbers, allow_nan=False)
+    elif isinstance(content, np.ndarray | Sequence) and not isinstance(content, str):
+        for number, value in enumerate(content):
+            yield ", " if number else "["
+            yield from json_pieces(value, count)
+            if isinstance(value, np.ndarray) and value.ndim == 1:
+                count(1)
+        yield "]" if len(content) else "[]"
+    else:
+        yield json.dumps(content, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,57 @@
+"""What long texts take: files of attention and explanations of them need little memory beside their numbers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# in a process of its own, whose highest memory is not that of other tests; the first call imports and warms up
+SCRIPT = """
+import re, sys
+from pathlib import Path
+import numpy as np
+from gpt_cli.explaining.explanation import Explanation, Note, Step
+from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.export import write_dump
+
+what, num_tokens = sys.argv[1], int(sys.argv[2])
+
+def act(T):
+    tokens = tuple("token" for _ in range(T))
+    weights = np.tril(np.random.default_rng(0).random((T, T), np.float32))
+    if what == "explain":
+        step = Step("weights", "w", weights.astype(np.float64), tokens, tokens)
+        for piece in Explanation(Note("head_title"), [step]).to_json():
+            assert len(piece) < 10**6
+    else:
+        heads = (0, 1) if what == ".png" else (0,)
+        dump = AttentionDump(tokens, (1,) * T, (0,), heads, {"weights": np.stack([weights] * len(heads))[None]})
+        write_dump(Path(f"a{what}"), dump)
+
+def highest():  # unlike ru_maxrss without that of the process that started this one
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+act(16)
+before = highest()
+act(num_tokens)
+print((highest() - before) / 1000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "num_tokens", "megabytes"),
+    [
+        # at once, these took 30, 18, 1500 and 18 MB
+        (".json", 600, 15),
+        (".csv", 600, 10),
+        (".png", 2500, 500),
+        ("explain", 600, 10),
+    ],
+)
+def test_memory_beside_the_numbers_is_bounded(what: str, num_tokens: int, megabytes: int, here: object) -> None:
+    command = [sys.executable, "-c", SCRIPT, what, str(num_tokens)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < megabytes
