@@ -1,11 +1,18 @@
 """Where `gpt` and `python -m gpt_cli` start. Ctrl-C ends them without a traceback from here on."""
 
-import os
-import signal
-import sys
-from collections.abc import Sequence
-from types import FrameType
+from __future__ import annotations
 
+# what Python has loaded by itself, since nothing catches Ctrl-C before `main`
+import _signal as signal  # pyright: ignore[reportMissingImports]
+import os
+import sys
+
+TYPE_CHECKING = False  # as in typing, which takes a while to import
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+EXIT_CODE_NO_MEMORY = 5
 EXIT_CODE_STOPPED = 130  # by INT
 
 
@@ -48,6 +55,11 @@ def run(words: Sequence[str]) -> int:
 
         print(say("stopped"), file=sys.stderr)
         return EXIT_CODE_STOPPED
+    except MemoryError:  # while our own modules were imported
+        from gpt_cli.language import say
+
+        print(say("error: memory: gpt ran out of memory"), file=sys.stderr)
+        return EXIT_CODE_NO_MEMORY
 
 
 def interrupt(_: int, frame: FrameType | None) -> None:

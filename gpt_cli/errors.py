@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Sequence
 
 from gpt_cli.language import say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
+# how torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
+_LACKING = (
+    "can't allocate memory",
+    "bad_alloc",
+    "failed to map segment",
+    "can't start new thread",
+    "could not create a primitive",
+)
+# but for tabs and ends of lines
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class GptError(Exception):
@@ -32,7 +44,8 @@ class GptError(Exception):
         problems = [self, *self.others]
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
         errors = [f"error: {say(problem.where)}: {say(problem.sentence)}" for problem in problems]
-        return errors + [f"hint: {say(hint)}" for hint in hints]
+        lines = errors + [f"hint: {say(hint)}" for hint in hints]
+        return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
 
 class UsageError(GptError):
@@ -70,7 +83,9 @@ def is_lack_of_memory(error: BaseException) -> bool:
     # torch, which is not imported here, has a MemoryError of its own for GPUs and none for processors
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _LACKING)
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -94,9 +109,19 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def inert(text: str) -> str:
+    """A text for a terminal, with the characters escaped that control it or turn the direction of writing."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def inert_json(text: str) -> str:
+    """JSON whose texts do nothing to a terminal, with the same content."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def visible(text: object, limit: int = 200) -> str:
     """A value with its control characters escaped, cut after `limit` characters."""
-    escaped = str(text)
+    escaped = str(text)[: limit + 1]  # a text of strangers may be long
     if not escaped.isprintable():
         escaped = "".join(
             c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in escaped

@@ -44,8 +44,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     Temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on permissions.
     Raises EnvironmentFailure when the system refuses, and then leaves no temporary file.
     """
-    if path.exists() and not path.is_file():
-        raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
+    require_place(path)
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -63,12 +62,25 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
             os.unlink(temporary)
 
 
+def require_place(path: Path) -> None:
+    """Raises EnvironmentFailure where a file of this name would be in no directory, or replace a pipe or a device."""
+    try:
+        os.stat(os.path.join(path.parent, ""))
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)
+    except OSError as error:
+        raise write_failure(path, error) from error
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
+
+
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
     """Write a directory of files, by name, so that nobody ever sees half of it; its parents are made.
 
     It is made beside and renamed. One that is there takes another name first and is then removed; after a power cut in
     that moment it still has the other. Raises EnvironmentFailure when the system refuses, and then leaves the old one.
     """
+    make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
     directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
     make_directory(directory.parent)
     mark = f"{os.getpid()}.{secrets.token_hex(4)}.tmp"
@@ -168,7 +180,10 @@ def make_directory(directory: Path) -> list[Path]:
     made: list[Path] = []
     path = directory
     try:
-        for path in reversed([directory, *directory.parents]):
+        above = [path for path in reversed([directory, *directory.parents]) if not path.is_dir()]
+        if any(path.name == ".." for path in above):  # once x is made, x/../runs is what no check has seen
+            raise FileNotFoundError(errno.ENOENT, "")
+        for path in above:
             if not path.is_dir():
                 try:
                     os.mkdir(path)
@@ -278,7 +293,8 @@ def read_bytes(
         if most and before.st_size > most[1]:
             sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {before.st_size:,}"
             raise kind(shown(path), sentence, hint=hint)
-        content = file.read(before.st_size + 1)  # bounded: it may be growing without end
+        # bounded: it may be growing without end; None comes of what would wait, such as /proc/kmsg
+        content = file.read(before.st_size + 1) or b""
         require_unchanged(path, file, before, kind, complete=len(content) == before.st_size)
     return content
 

@@ -1,6 +1,8 @@
+import json
+
 import pytest
 
-from gpt_cli.errors import DataError, UsageError, exit_code_of, shown, together
+from gpt_cli.errors import DataError, UsageError, exit_code_of, inert, inert_json, shown, together
 
 
 def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:
@@ -21,6 +23,17 @@ def test_shown_values_cannot_move_the_cursor_or_flood_the_screen() -> None:
     assert shown("\udce9") == '"\\udce9"'
 
 
+def test_text_for_a_terminal_shows_what_would_control_it() -> None:
+    assert inert("a\x1b[2J\x07\r\n\t今\x9b\u202e") == "a\\x1b[2J\\x07\\r\n\t今\\x9b\\u202e"
+
+
+def test_json_for_a_terminal_has_the_same_content() -> None:
+    text = "a\x9b2J\x7f\u202e今"
+    found = inert_json(json.dumps([text], ensure_ascii=False))
+    assert found == '["a\\u009b2J\\u007f\\u202e今"]'
+    assert json.loads(found) == [text]
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -29,6 +42,7 @@ def test_shown_values_cannot_move_the_cursor_or_flood_the_screen() -> None:
         (OSError(28, "No space left on device"), 5),
         (MemoryError(), 5),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 5),
+        (RuntimeError("std::bad_alloc"), 5),
         (RuntimeError("oops"), 1),
     ],
 )

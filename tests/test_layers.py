@@ -38,6 +38,7 @@ ORDER = [
     "callbacks",
     "errors",
     "language",
+    "limits",
     "version",
 ]
 
@@ -54,6 +55,7 @@ IMPORTS_INSIDE = {
     "cli/work/reporting.py": "matplotlib takes a second, and few reports are pictures",
     "cli/work/train.py": "a mistake in a config is reported before torch is loaded",
     "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
+    "machine/address_space.py": "only Unix has limits on it",
     "language/__init__.py": "English needs no catalogue",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",

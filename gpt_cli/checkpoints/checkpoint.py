@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,9 +31,10 @@ from gpt_cli.checkpoints.header import (
 from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
-from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
+from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
 
@@ -101,12 +103,16 @@ class Checkpoint:
 
     def build_model(self) -> GPT:
         """The model with these weights, on the CPU, in evaluation mode; raises CheckpointError on a misfit."""
-        sizes, misfit = self.config.model, CheckpointError(self.where, "its weights do not fit its config")
+        sizes, vocab_size = self.config.model, self.tokenizer.vocab_size
+        misfit = CheckpointError(self.where, "its weights do not fit its config")
         # tensors are counted first: a hostile config may name a model of a million blocks
         if sizes.num_blocks * sizes.num_heads > len(self.weights):
             raise misfit
+        # then their numbers: a model is not built for a file that is too small for it
+        if sum(parameters_by_part(sizes, vocab_size).values()) > sum(map(Tensor.numel, self.weights.values())):
+            raise misfit
         with torch.device("meta"):
-            model = GPT(sizes, self.tokenizer.vocab_size)
+            model = GPT(sizes, vocab_size)
         expected = {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}
         if expected != {name: (tensor.shape, tensor.dtype) for name, tensor in self.weights.items()}:
             raise misfit
@@ -160,11 +166,12 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
     """
     where, metadata = read.header.where, read.header.metadata
     try:
-        tensors = load_safetensors(read.content)
+        found = load_safetensors(read.content)
+        tensors = {name: found[name] for name in read.header.shapes}  # in the order of the file
         config = validate(strict_json(metadata["config"]), where)
         tokenizer = tokenizer_from_dict(strict_json(metadata["tokenizer"]))
         strict_json(metadata["progress"])
-        progress = TypeAdapter(Progress).validate_json(metadata["progress"], strict=True)
+        progress = _reader_of_progress().validate_json(metadata["progress"], strict=True)
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(error)}") from error
     if (step := read.header.step) != progress.step:
@@ -172,15 +179,32 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
         raise CheckpointError(where, wrong)
     moments = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if n.startswith(OPTIMIZER_PREFIX)}
     weights = {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
-    floats = [tensor for tensor in weights.values() if tensor.dtype == torch.float32]
-    if not all(map(_is_finite, floats)):
-        raise CheckpointError(where, "its weights are not finite, so no model can use them", hint=OTHER)
+    _require_finite(weights, where)
     return Checkpoint(config, tokenizer, progress, weights, moments, where)
+
+
+@cache
+def _reader_of_progress() -> TypeAdapter[Progress]:
+    # to make one evaluates our annotations, which takes longer than reading many files
+    return TypeAdapter(Progress)
+
+
+def _require_finite(weights: Mapping[str, Tensor], where: str) -> None:
+    """Raises CheckpointError where a weight is NaN or infinite."""
+    wrong = {name: tensor for name, tensor in weights.items() if not _is_finite(tensor)}
+    if not wrong:
+        return
+    number = sum(tensor.numel() - int(tensor.isfinite().sum()) for tensor in wrong.values())
+    first, of_tensors = shown(next(iter(wrong))), counted(len(wrong), "tensor")
+    sentence = f"there is NaN or infinity in its weights: {counted(number, 'number')} of {of_tensors}, as in {first}"
+    raise CheckpointError(where, sentence, hint=OTHER)
 
 
 def _is_finite(tensor: Tensor) -> bool:
     # one pass, where isfinite() of each number takes ten times as long; NaN passes through
-    return not tensor.numel() or all(bool(bound.isfinite()) for bound in tensor.aminmax())
+    if tensor.dtype != torch.float32 or not tensor.numel():  # the others fit no model
+        return True
+    return all(bool(bound.isfinite()) for bound in tensor.aminmax())
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.files import reading
+from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, JSON_PARTS
 from gpt_cli.version import __version__
 
 FORMAT = "gpt-cli checkpoint"
@@ -31,7 +33,6 @@ METADATA = (
     "digest_rest",
     "digest_weights",
 )
-MAX_HEADER = 64_000_000  # bytes; a published vocabulary takes a few million
 _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
@@ -54,11 +55,15 @@ class Header:
 
     @property
     def config(self) -> Config:
-        """The settings that made the model; raises CheckpointError where they are not valid."""
+        """The settings that made the model; raises CheckpointError where they are not valid or do not fit."""
         try:
-            return validate(strict_json(self.metadata["config"]), self.where)
+            config = validate(strict_json(self.metadata["config"]), self.where)
         except (ValueError, RecursionError, GptError) as error:
             raise CheckpointError(self.where, f"its config is not valid, {shown(error)}") from error
+        # a stranger's config may name a million heads, which nothing should be made for
+        if config.model.num_blocks * config.model.num_heads > len(self.shapes):
+            raise CheckpointError(self.where, "its weights do not fit its config")
+        return config
 
 
 def read_header(path: Path) -> Header:
@@ -75,7 +80,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
     content = file.read(8)
     if len(content) == 8:
         (length,) = struct.unpack("<Q", content)
-        if length <= MAX_HEADER:  # else it is foreign
+        if length <= CHECKPOINT_HEADER_BYTES:  # else it is foreign
             content += file.read(length)
     header = _parse_header(content, path)
     check_size(header, os.fstat(file.fileno()).st_size)
@@ -92,7 +97,7 @@ def _parse_header(content: bytes, path: Path) -> Header:
     if len(content) < 8:
         raise foreign
     (length,) = struct.unpack("<Q", content[:8])
-    if length > MAX_HEADER:
+    if length > CHECKPOINT_HEADER_BYTES:
         raise foreign
     if len(content) < 8 + length:
         raise CheckpointError(where, f"the file is truncated: it ends inside its header, after {len(content):,} bytes")
@@ -145,14 +150,18 @@ def header_bytes(shapes: Mapping[str, Sequence[int]], metadata: Mapping[str, str
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a file begins as ours do; nothing is verified."""
+    """Whether a file begins as ours do; nothing is verified, and nothing waited for."""
     beginning = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()
-    with open(path, "rb") as file:
+    with contextlib.suppress(CheckpointError), reading(path, CheckpointError) as file:
         return file.read(8 + len(beginning))[8:] == beginning
+    return False
 
 
 def strict_json(text: str) -> Any:
-    """JSON without repeated keys and with finite numbers alone; raises ValueError."""
+    """JSON without repeated keys, with finite numbers alone and at most JSON_PARTS values; raises ValueError."""
+    # an empty list takes three bytes here and a hundred in memory, an object eight here and four hundred
+    if text.count(",") + text.count("[") + 8 * text.count("{") > JSON_PARTS:
+        raise ValueError(f"it has more than {JSON_PARTS:,} parts")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)

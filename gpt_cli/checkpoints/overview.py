@@ -17,9 +17,10 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.files import open_regular, read_bytes, reason
+from gpt_cli.limits import OUTCOME_BYTES
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
-_MOST = ("an outcome of a run", 1_000_000)
+_MOST = ("an outcome of a run", OUTCOME_BYTES)
 _TAIL = 4096  # bytes; a line of metrics has a few hundred
 
 
@@ -72,7 +73,8 @@ def overview(path: Path) -> Overview:
         try:
             return _overview(RunFiles(path))
         except GptError as error:
-            problem = f"{error.where}: {error.sentence}"
+            where = error.where if error.where.startswith('"') else shown(error.where)  # a config has line numbers
+            problem = f"{where}: {error.sentence}"
         except OSError as error:
             problem = f"{shown(path)}: {reason(error)}"
     with suppress(OSError):
@@ -138,7 +140,7 @@ def _outcome(run: RunFiles) -> dict[str, Any]:
         return {}
     with suppress(ValueError, RecursionError):
         found = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
-        if isinstance(found, dict) and found.get("stopped_by") in _ENDS:
+        if isinstance(found, dict) and str(found.get("stopped_by")) in _ENDS:
             return found
     raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from gpt_cli.checkpoints.header import is_checkpoint
 from gpt_cli.checkpoints.lock import NAME as LOCK
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import UsageError, shown
+from gpt_cli.files import require_place
 
 _HINT = "name another file"
 
@@ -16,7 +18,8 @@ _HINT = "name another file"
 def require_foreign(path: Path, flag: str = "--out") -> None:
     """Raises UsageError where `path`, which `flag` names, is a checkpoint or a file of a run, through links too.
 
-    A hard link to a checkpoint is one. A name that a run would give to a file is refused before the file exists.
+    A hard link to a checkpoint is one. A name that a run would give to a file is refused before the file exists. Raises
+    EnvironmentFailure where no file can be written.
     """
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()
@@ -25,6 +28,15 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
         if (run := _run_of(target)) is not None:
             wrong = f"{shown(path)} is a file of the run {shown(run)}, which only gpt train writes"
             raise UsageError(flag, wrong, hint=_HINT)
+    require_place(path)
+
+
+def require_no_file(directory: Path) -> None:
+    """Raises UsageError where --out names a directory, but is a file, or a link to what is not there."""
+    if directory.is_symlink() and not os.path.exists(directory):
+        raise UsageError(shown(directory), "this is a link that leads nowhere, but --out names a directory")
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(shown(directory), "this is a file, but --out names a directory")
 
 
 def _run_of(target: Path) -> Path | None:

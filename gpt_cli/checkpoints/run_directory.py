@@ -25,8 +25,9 @@ from gpt_cli.files import (
     require_writable,
     write_durably,
 )
+from gpt_cli.limits import LOG_BYTES
 
-_MOST = ("a log of a run", 2**30)
+_MOST = ("a log of a run", LOG_BYTES)
 
 
 class RunDirectory(RunFiles):
@@ -183,5 +184,5 @@ def _step_of(line: str) -> int:
     """The step of a metrics line; 0 for one that was cut off or that names no number."""
     try:
         return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0

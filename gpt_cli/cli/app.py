@@ -41,6 +41,8 @@ from gpt_cli.cli.usage import (
 )
 from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, is_lack_of_memory, shown
 from gpt_cli.files import reason
+from gpt_cli.limits import ADDRESS_SPACE
+from gpt_cli.machine.address_space import require_address_space
 from gpt_cli.version import __version__
 
 # what takes less memory, for each command
@@ -50,6 +52,10 @@ MEMORY_HINTS = {
     "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
     "gpt explain": "use a shorter prompt",
     "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
+    "gpt eval": "name fewer runs with --run, or a shorter text with --data",
+    "gpt bench": "set train.batch_size to a smaller number, or choose a smaller model",
+    "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
+    "gpt report": "name fewer runs",
 }
 
 app = typer.Typer(
@@ -155,9 +161,9 @@ def _run(words: Sequence[str], state: dict[str, Any]) -> int:
 def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     """The exit code of the command that the words name."""
     try:
+        require_address_space(ADDRESS_SPACE, "gpt")
         require_known_language()
-        command = get_command(app)
-        prepare(command)
+        command = build()
         if completing.asked():
             return completing.answer(command)
         with command.make_context("gpt", list(words), obj=state) as context:
@@ -173,6 +179,13 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
 
         print(welcome())
         return 0
+
+
+def build() -> Any:
+    """`gpt` with its commands, as click knows them."""
+    command = get_command(app)
+    prepare(command)
+    return command
 
 
 def prepare(command: Any) -> None:
@@ -197,7 +210,7 @@ def _debug_alone() -> typer.Typer:
 
 def named(words: Sequence[str]) -> str:
     """The command that the words name: gpt data list."""
-    command, path = get_command(app), "gpt"
+    command, path = build(), "gpt"
     for word in words:
         below = getattr(command, "commands", {}).get(word.replace("_", "-"))
         if below is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,9 @@ def runs(incomplete: str) -> list[str]:
     """Run directories under runs/ whose names need no quotes; other names the shell completes as those of files."""
     from gpt_cli.checkpoints.overview import find_runs
 
-    found = map(str, find_runs(Path("runs")))
+    found: list[str] = []
+    with suppress(OSError):  # a shell can show no error
+        found += map(str, find_runs(Path("runs")))
     return words(*filter(_PLAIN.fullmatch, found))(incomplete)
 
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from gpt_cli.errors import DataError, UsageError, counted
 from gpt_cli.files import read_bytes
+from gpt_cli.limits import PROMPT_BYTES
 from gpt_cli.text.decoding import decode_utf8
 
 if TYPE_CHECKING:
     from gpt_cli.text.tokenizer import Tokenizer
-
-MAX_BYTES = 10_000_000
 
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
@@ -24,7 +23,7 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt is not None and prompt_file is not None:
         raise UsageError("--prompt-file", "a prompt comes from --prompt or from --prompt-file; leave one of them out")
     if prompt_file is not None:
-        return _decoded(read_bytes(prompt_file, DataError, most=("a prompt", MAX_BYTES)), str(prompt_file))
+        return _decoded(read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file))
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and sys.stdin.isatty():
@@ -33,9 +32,9 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
             "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
             hint="--prompt 'The value of'",
         )
-    content = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise DataError("stdin", f"a prompt has at most {MAX_BYTES:,} bytes, and this one has more")
+    content = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+    if len(content) > PROMPT_BYTES:
+        raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
     return _decoded(content, "stdin")
 
 

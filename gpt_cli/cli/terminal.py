@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -15,6 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
+from gpt_cli.errors import inert, inert_json
 from gpt_cli.language import say
 
 
@@ -80,9 +81,16 @@ class Console:
         """A line of the result."""
         print(text, flush=True)
 
+    def pieces(self, pieces: Iterable[str]) -> None:
+        """A result that is too long for memory."""
+        last = ""
+        for last in filter(None, pieces):
+            print(_for_stdout(last), end="")
+        print(end="" if last.endswith("\n") else "\n", flush=True)
+
     def json(self, content: dict[str, Any]) -> None:
         """The result as one JSON object on one line."""
-        print(json.dumps(content, ensure_ascii=False, allow_nan=False), flush=True)
+        print(inert_json(json.dumps(content, ensure_ascii=False, allow_nan=False)), flush=True)
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
@@ -94,7 +102,7 @@ class Console:
             yield lambda _: None
             return
         is_terminal = sys.stderr.isatty()
-        progress = Bar(say(what), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        progress = Bar(inert(say(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
         try:
             yield progress.count
         finally:
@@ -108,7 +116,12 @@ class Console:
             yield
 
     def _line(self, text: str) -> None:
-        tqdm.write(text, file=sys.stderr)  # keeps a progress bar in one piece
+        tqdm.write(inert(text), file=sys.stderr)  # keeps a progress bar in one piece
+
+
+def _for_stdout(text: str) -> str:
+    """A file as it is for a pipe, and inert for a terminal."""
+    return inert(text) if sys.stdout.isatty() else text
 
 
 class Mute(Console):
@@ -118,6 +131,8 @@ class Mute(Console):
         super().__init__(quiet=True)
 
     def result(self, text: str) -> None: ...
+
+    def pieces(self, pieces: Iterable[str]) -> None: ...
 
     def json(self, content: dict[str, Any]) -> None: ...
 

@@ -31,7 +31,7 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> U
         return UsageError(command, f"{_name(error.param)} is missing", hint=f"{command} --help shows an example")
     if isinstance(error, BadParameter) and error.param is not None:
         return UsageError(_name(error.param), _sentence(error.message))
-    if wrong := _unknown_command(error, command, words):
+    if (wrong := _unknown_command(error, command, words)) is not None:
         near = difflib.get_close_matches(wrong, getattr(error.ctx and error.ctx.command, "commands", {}), n=1)
         hint = f"did you mean {near[0]}?" if near else f"{command} --help lists the commands"
         return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)

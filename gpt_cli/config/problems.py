@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,7 +14,8 @@ from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
 from gpt_cli.config.fields import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Place
-from gpt_cli.errors import GptError, UsageError, shown, visible
+from gpt_cli.errors import GptError, UsageError, counted, shown, visible
+from gpt_cli.limits import CONFIG_PROBLEMS
 
 _ALL_SETTINGS = "`gpt config settings` lists every setting"
 # what other programs call a setting, too unlike our name to be found by its letters
@@ -29,14 +31,21 @@ _ELSEWHERE = {
 
 def wrong_values(
     error: ValidationError, content: Any, where: str, sources: Mapping[Place, str]
-) -> dict[Place, GptError]:
-    """An error for each key that pydantic refuses; of several for one key (each member of a union) one is enough."""
-    found: dict[Place, GptError] = {}
+) -> tuple[list[GptError], set[Place]]:
+    """An error for each key that pydantic refuses, and these keys.
+
+    Of several for one key (each member of a union) one is enough. Beyond CONFIG_PROBLEMS keys, one says how many more.
+    """
+    found: dict[Place, Any] = {}
     for details in error.errors():
-        place = tuple(str(part) for part in details["loc"])[:2]
-        if place not in found:
-            found[place] = _wrong_value(place, details, content, sources.get(place) or sources.get(place[:1]) or where)
-    return found
+        found.setdefault(tuple(str(part) for part in details["loc"])[:2], details)
+    wrong = [  # to find the key that was meant takes milliseconds
+        _wrong_value(place, details, content, sources.get(place) or sources.get(place[:1]) or where)
+        for place, details in islice(found.items(), CONFIG_PROBLEMS)
+    ]
+    if len(found) > CONFIG_PROBLEMS:
+        wrong.append(UsageError(where, f"{counted(len(found) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
+    return wrong, set(found)
 
 
 def misfits(content: Any, wrong: set[Place], where: str, sources: Mapping[Place, str]) -> Iterator[GptError]:

@@ -77,14 +77,16 @@ def build_config(
 
 def validate(content: Any, where: str, sources: Mapping[Place, str] | None = None) -> Config:
     """A Config from plain data; raises UsageError with a line for each problem."""
+    if not isinstance(content, Mapping):
+        raise UsageError(where, "a config consists of sections")
     sources = sources or {}
     config: Config | None = None
-    wrong: dict[Place, GptError] = {}
+    found, wrong = list[GptError](), set[Place]()
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        wrong = problems.wrong_values(error, content, where, sources)
-    found = [*wrong.values(), *problems.misfits(content, set(wrong), where, sources)]
+        found, wrong = problems.wrong_values(error, content, where, sources)
+    found += problems.misfits(content, wrong, where, sources)
     if found or config is None:
         raise together(sorted(found, key=problems.line_of))
     return config

@@ -18,10 +18,10 @@ from gpt_cli.config.reading import find_config, shipped_configs, validate
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
 from gpt_cli.errors import GptError, UsageError, counted, shown, together
+from gpt_cli.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed")
 RANGE = ("from", "to", "scale")
-MAX_POINTS = 1000
 _DRAWS = 1000  # in vain, before a random sweep counts as exhausted
 
 Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
@@ -53,7 +53,7 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
     _require_keys(document, where)
     content = document.content
     base = _base(content.get("base"), path)
-    wrong = [*_wrong_settings(document, where, max_time)]
+    wrong = [*itertools.islice(_wrong_settings(document, where, max_time), CONFIG_PROBLEMS)]
     if wrong:
         raise together(wrong)
     settings = content.get("settings") or {}
@@ -92,7 +92,7 @@ def _require_keys(document: Document, where: str) -> None:
             if key in content
         ]
     if kinds == ["random"] and "num_runs" not in content:
-        wrong.append(UsageError(where, f"num_runs is missing; use a whole number from 1 to {MAX_POINTS:,}"))
+        wrong.append(UsageError(where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}"))
     if wrong:
         raise together(wrong)
 
@@ -140,8 +140,12 @@ def _wrong_settings(document: Document, where: str, max_time: str | None) -> Ite
 def _wrong_choice(value: Any, section: str) -> str | None:
     """Why a grid cannot take, or random draw, a value from this; None where it can."""
     if isinstance(value, list):
-        twice = [one for number, one in enumerate(value) if one in value[:number]]
-        return f"{shown(twice[0])} is there twice" if twice else None if value else "the list is empty"
+        seen = set[str]()
+        for one in value:
+            if str(one) in seen:
+                return f"{shown(one)} is there twice"
+            seen.add(str(one))
+        return None if value else "the list is empty"
     if section == "grid":
         return "a grid needs a list of values, such as [1e-3, 3e-3]"
     if not isinstance(value, dict):
@@ -157,15 +161,15 @@ def _wrong_choice(value: Any, section: str) -> str | None:
 
 def _grid(lists: Mapping[str, list[Any]], where: str) -> Iterator[Settings]:
     """Every combination, the last setting changing fastest."""
-    if (count := math.prod(map(len, lists.values()))) > MAX_POINTS:
-        sentence = f"the grid has {count:,} points, and a sweep at most {MAX_POINTS:,}"
+    if (count := math.prod(map(len, lists.values()))) > SWEEP_POINTS:
+        sentence = f"the grid has {count:,} points, and a sweep at most {SWEEP_POINTS:,}"
         raise UsageError(where, sentence, hint="random draws some of many points")
     return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
 
 
 def _draw(content: Mapping[str, Any], document: Document, where: str) -> Iterator[Settings]:
     """Different points, drawn by the seed."""
-    count = _whole(content["num_runs"], 1, MAX_POINTS, _line(document, where, "num_runs"), "num_runs")
+    count = _whole(content["num_runs"], 1, SWEEP_POINTS, _line(document, where, "num_runs"), "num_runs")
     seed = _whole(content.get("seed", "0"), 0, 2**63 - 1, _line(document, where, "seed"), "seed")
     places = {key: f"{_line(document, where, 'random', key)}: {key}" for key in content["random"]}
     draws = {key: _drawing(key, value, places[key]) for key, value in content["random"].items()}

@@ -14,9 +14,8 @@ import yaml
 
 from gpt_cli.errors import GptError, UsageError, shown, together
 from gpt_cli.files import read_bytes
+from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS
 
-MAX_BYTES = 1_000_000
-MAX_DEPTH = 4
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 Place = tuple[str, ...]
@@ -32,7 +31,7 @@ class Document:
 
 def read_text(path: Path) -> str:
     """The text of a small UTF-8 file; raises UsageError for a file that is missing, too large or not UTF-8."""
-    content = read_bytes(path, UsageError, most=("a config", MAX_BYTES))
+    content = read_bytes(path, UsageError, most=("a config", CONFIG_BYTES))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,8 +116,8 @@ def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | Non
         return "merge keys (<<) are not allowed; write the values out"
     if depth == 1 and not (isinstance(event, yaml.MappingStartEvent) or (scalar and _scalar(event) is None)):
         return "a config consists of sections such as `model:`, with settings below them"
-    if depth > MAX_DEPTH and not scalar:
-        return f"this is nested too deeply; a config has at most {MAX_DEPTH} levels"
+    if depth > CONFIG_LEVELS and not scalar:
+        return f"this is nested too deeply; a config has at most {CONFIG_LEVELS} levels"
     return None
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from gpt_cli.checkpoints.protection import require_foreign
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
+from gpt_cli.files import read_bytes
+from gpt_cli.limits import FOREIGN_CONFIG_BYTES
+
+_MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 
 # of a directory for transformers
 FILES = (
@@ -22,13 +27,14 @@ FILES = (
 def require_directory(out: Path) -> None:
     """Raises UsageError where `out` is neither new, nor empty, nor an earlier export, which a new one replaces,
     or where a new name is that of a file."""
-    if out.is_dir():
-        names = sorted(path.name for path in out.iterdir())
-        if names and not _is_export(out, names):
+    replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
+    if replaced.is_dir():
+        names = sorted(path.name for path in replaced.iterdir())
+        if names and not _is_export(replaced, names):
             foreign = next((name for name in names if name not in FILES), None)
             contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
             raise UsageError("--out", f"{shown(out)} {contains}; name a new directory, an empty one or an export")
-    elif out.exists():
+    elif os.path.lexists(out):
         raise UsageError("--out", f"{shown(out)} is not a directory, as --format hf writes")
     elif out.suffix == ".safetensors":
         sentence = f"{shown(out)} is the name of a file, and --format hf writes a directory"
@@ -47,8 +53,8 @@ def require_file(out: Path, form: str) -> None:
 def _is_export(directory: Path, names: list[str]) -> bool:
     """Whether we wrote all of a directory; transformers names its version in a config.json that it writes again."""
     try:
-        config = json.loads((directory / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        config = json.loads(read_bytes(directory / "config.json", CheckpointError, most=_MOST))
+    except (GptError, ValueError, RecursionError):
         return False
     known = isinstance(config, dict) and "gpt_cli" in config and "transformers_version" not in config
     return known and set(names) <= set(FILES)

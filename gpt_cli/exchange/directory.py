@@ -20,13 +20,10 @@ import numpy as np
 from gpt_cli.checkpoints.header import strict_json
 from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.files import read_bytes, reading
+from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# bytes; headers and indexes of the largest GPT-2 take 100,000, those of 1,024 blocks 2 million
-MAX_HEADER = 2**22
-MAX_CONFIG = 2**20
-_MAX_SHARDS = 1000
 # the types of numbers that become float32, as numpy reads them; masks, which no one reads, have others
 READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -86,7 +83,7 @@ def read_directory(path: Path) -> Directory:
         raise CheckpointError(shown(path), sentence or "there is no such directory")
     if not (path / "config.json").exists():
         raise CheckpointError(shown(path), "it has no config.json, so it is not a model of transformers")
-    config = read_json(path / "config.json", "the config of a model", MAX_CONFIG)
+    config = read_json(path / "config.json", "the config of a model", FOREIGN_CONFIG_BYTES)
     if (path / WEIGHTS).exists():
         tensors = dict(_tensors(path / WEIGHTS))
     elif (path / INDEX).exists():
@@ -142,7 +139,7 @@ def _no_weights(path: Path) -> CheckpointError:
 def _of_shards(path: Path) -> Iterator[tuple[str, Stored]]:
     """The tensors of all files that an index names."""
     where = shown(path / INDEX)
-    names = read_json(path / INDEX, "an index of weights", MAX_HEADER).get("weight_map")
+    names = read_json(path / INDEX, "an index of weights", FOREIGN_HEADER_BYTES).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
         raise CheckpointError(where, "this is not an index of weights: weight_map does not name a file for each tensor")
     files = sorted(set(names.values()))
@@ -150,8 +147,8 @@ def _of_shards(path: Path) -> Iterator[tuple[str, Stored]]:
         if file != Path(file).name or not file.endswith(".safetensors") or "\0" in file or "\\" in file:
             sentence = f"it names {shown(file)}, but weights are .safetensors files of the same directory"
             raise CheckpointError(where, sentence)
-    if len(files) > _MAX_SHARDS:
-        raise CheckpointError(where, f"it names {len(files):,} files, and gpt reads at most {_MAX_SHARDS:,}")
+    if len(files) > FOREIGN_FILES:
+        raise CheckpointError(where, f"it names {len(files):,} files, and gpt reads at most {FOREIGN_FILES:,}")
     of_files = {file: dict(_tensors(path / file)) for file in files}
     for tensor, file in names.items():
         if tensor not in of_files[file]:
@@ -165,10 +162,10 @@ def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
     with reading(path, CheckpointError) as file:
         size = os.fstat(file.fileno()).st_size
         (length,) = struct.unpack("<Q", file.read(8)) if size >= 8 else (0,)
-        if not 2 <= length <= min(MAX_HEADER, size - 8):
+        if not 2 <= length <= min(FOREIGN_HEADER_BYTES, size - 8):
             sentence = f"this is not a safetensors file: its header would take {length:,} of its {size:,} bytes"
             if length <= size - 8:
-                sentence = f"its header takes {length:,} bytes, and gpt reads at most {MAX_HEADER:,}"
+                sentence = f"its header takes {length:,} bytes, and gpt reads at most {FOREIGN_HEADER_BYTES:,}"
             raise CheckpointError(where, sentence)
         text = file.read(length)
     try:

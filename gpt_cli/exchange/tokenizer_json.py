@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from gpt_cli.text.patterns import as_oniguruma
 from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -130,11 +131,3 @@ def _characters(characters: Sequence[str]) -> dict[str, Any]:
 
 def _split(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-
-
-def as_oniguruma(pattern: str) -> str:
-    """A pattern of tiktoken for the other library, whose {1,3}+ repeats {1,3} and is not possessive.
-
-    In published patterns nothing follows the digits, so both forms match the same.
-    """
-    return pattern.replace("{1,3}+", "{1,3}")

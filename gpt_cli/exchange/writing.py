@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint) -> Fit:
     own = {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
     end_of_text = {"bos_token_id": tokenizer.end_of_text, "eos_token_id": tokenizer.end_of_text}
     card = model_card(
-        out.resolve().name,
+        os.path.basename(os.path.realpath(out)),
         config,
         found,
         num_steps=progress.step,

@@ -84,6 +84,6 @@ def values_of(line: bytes) -> dict[str, Any]:
     """What a line of JSON contains; nothing where it is damaged."""
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

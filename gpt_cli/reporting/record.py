@@ -23,6 +23,7 @@ from gpt_cli.config.comparing import Likeness, likeness
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.files import open_regular, read_bytes
+from gpt_cli.limits import LOG_BYTES, METRICS_LINE
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -38,8 +39,7 @@ FIGURES = (
 )
 _AXES = FIGURES[:3]  # these never fall in a run
 _HUGE = 1e100  # no training comes near it or its inverse, and further numbers overflow where curves are scaled
-_MOST = ("a log of a run", 2**30)
-_LONGEST_LINE = 2**16  # bytes; a line of metrics has a few hundred
+_MOST = ("a log of a run", LOG_BYTES)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
             if found.st_size > _MOST[1]:
                 sentence = f"{_MOST[0]} has at most {_MOST[1]:,} bytes, but this file has {found.st_size:,}"
                 raise CheckpointError(shown(run.metrics), sentence)
-            while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
+            while (line := file.readline(METRICS_LINE)).endswith(b"\n"):
                 figures = _figures(line)
                 if not newest["step"] < figures["step"]:
                     num_bad += 1
@@ -160,8 +160,8 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
                     newest[axis] = max(newest[axis], figures[axis])  # NaN is not greater
                 for name, column in columns.items():
                     column.append(figures[name])
-            if len(line) == _LONGEST_LINE:
-                raise CheckpointError(shown(run.metrics), f"a line of metrics has less than {_LONGEST_LINE:,} bytes")
+            if len(line) == METRICS_LINE:
+                raise CheckpointError(shown(run.metrics), f"a line of metrics has less than {METRICS_LINE:,} bytes")
     if num_bad:
         notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
     return {name: np.array(column) for name, column in columns.items()}, changed_at

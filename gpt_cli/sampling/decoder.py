@@ -68,6 +68,12 @@ class Decoder:
         num_slots = min(self.num_slots, num_tokens)
         return self.config.num_blocks * self.config.cached_size * self.token_embedding.element_size() * num_slots
 
+    def row_bytes(self, num_prompt_tokens: int, num_tokens: int) -> int:
+        """About the memory that one row of `num_tokens` tokens takes at most, its prompt included."""
+        T, H, D, V = num_prompt_tokens, self.config.num_heads, self.config.d_model, len(self.token_embedding)
+        of_prompt = 4 * T * (8 * D + 2 * self.config.hidden_size + 2 * H * T)
+        return self.cache_bytes(num_tokens) + of_prompt + 72 * V  # choosing takes float64 several times
+
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Start new sequences, each of 1 to context_length ids; returns the logits [B, V] of their next tokens."""

@@ -43,8 +43,3 @@ class TextStream:
         safe = min(starts, default=len(text))
         self._held = text[safe:]
         return text[:safe]
-
-
-def printable(text: str) -> str:
-    """Text for a terminal, with escapes for control characters, which could move the cursor or ring the bell."""
-    return "".join(c if c.isprintable() or c in "\n\t" or ord(c) > 0x9F else f"\\x{ord(c):02x}" for c in text)

@@ -15,9 +15,9 @@ from typing import Any
 
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
+from gpt_cli.limits import DOWNLOAD_BYTES
 
 TIMEOUT = 15  # seconds without an answer
-MAX_BYTES = 200_000_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class _Bounded(io.BytesIO):
     """Memory that refuses a download which is too large."""
 
     def write(self, chunk: Any) -> int:
-        if self.tell() + len(chunk) > MAX_BYTES:
+        if self.tell() + len(chunk) > DOWNLOAD_BYTES:
             raise OverflowError
         return super().write(chunk)
 
@@ -95,7 +95,7 @@ def _download(entry: Entry) -> bytes:
     try:
         pooch.HTTPDownloader(timeout=TIMEOUT)(entry.url, content, None)
     except OverflowError:
-        raise DataError(entry.name, f"the download is larger than {MAX_BYTES:,} bytes") from None
+        raise DataError(entry.name, f"the download is larger than {DOWNLOAD_BYTES:,} bytes") from None
     except OSError as error:  # all exceptions of requests are
         raise EnvironmentFailure(
             entry.name,

@@ -13,17 +13,16 @@ from typing import BinaryIO
 
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.files import open_regular, reason, require_unchanged
+from gpt_cli.limits import LINE_CHARACTERS, ZSTD_WINDOW
 from gpt_cli.text.blocks import Block
 from gpt_cli.text.decoding import decoded, is_binary
-from gpt_cli.text.packed import Growth, Reading, optional_library
+from gpt_cli.text.packed import Growth, Reading, is_plain, optional_library
 from gpt_cli.text.parquet import rows_of_table
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (NOTES.md)
 BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
-_ZSTD_WINDOW = 2**27
-MAX_LINE = 2**28  # characters of a line of JSON, which must fit in memory
 
 
 def read_file(
@@ -89,7 +88,8 @@ def _unpacked(path: Path, file: BinaryIO, how: Reading) -> Iterator[bytes]:
         return _bounded(path, file, how, _gzip(path, file))
     if path.suffix == ".zst":
         return _bounded(path, file, how, _zstandard(path, file))
-    return iter(lambda: file.read(BLOCK), b"")
+    # None comes of what would wait, such as /proc/kmsg
+    return iter(lambda: file.read(BLOCK) or b"", b"")
 
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -107,7 +107,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
         while content := file.read(_ZSTD_INPUT):
             while content:
                 # the library's stream reader takes a truncated file for a whole one, its frames do not
-                frame = frame or zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+                frame = frame or zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
                 found.append(frame.decompress(content))
                 num_found += len(found[-1])
                 content, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
@@ -136,8 +136,8 @@ def _lines(text: Iterable[str], path: Path, field: str) -> Iterator[Block]:
         first, *others = block.split("\n")
         unfinished.append(first)
         length += len(first)
-        if length > MAX_LINE:
-            raise DataError(f"{visible(path)}:{number + 1}", f"this line has more than {MAX_LINE:,} characters")
+        if length > LINE_CHARACTERS:
+            raise DataError(f"{visible(path)}:{number + 1}", f"this line has more than {LINE_CHARACTERS:,} characters")
         for following in others:
             number += 1
             line = "".join(unfinished)
@@ -153,7 +153,11 @@ def _text_field(line: str, field: str, where: str) -> str:
     except (ValueError, RecursionError) as error:
         raise DataError(where, f"this is not JSON; each line is an object such as {example}") from error
     if not isinstance(record, dict) or not isinstance(text := record.get(field), str):
-        texts = [key for key in record if isinstance(record[key], str)] if isinstance(record, dict) else []
+        texts = (
+            [key for key, value in record.items() if isinstance(value, str) and is_plain(key)]
+            if isinstance(record, dict)
+            else []
+        )
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
         raise DataError(where, sentence, hint=f"--set data.text_field={texts[-1]}" if texts else None)
     try:

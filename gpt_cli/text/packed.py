@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt_cli.errors import DataError, EnvironmentFailure, shown
+from gpt_cli.limits import EXPANSION_FROM
 
-# packed data may expand to so many bytes before the ratio is judged
-EXPANSION_FROM = 2**26
+# names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
+is_plain = re.compile(r"[\w.-]{1,64}").fullmatch
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpt_cli.errors import DataError, shown
+from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.blocks import Block
-from gpt_cli.text.packed import Growth, Reading, optional_library
+from gpt_cli.text.packed import Growth, Reading, is_plain, optional_library
 
 _BUFFER = 2**20  # without one a whole column of a row group is read at once
 _ROWS = 2**25  # bytes of rows that are read at once, about
@@ -26,6 +26,7 @@ def rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
         if how.text_field not in names:
             sentence = f"the table has no column {shown(how.text_field)}; it has {', '.join(map(shown, names[:20]))}"
             texts = [each.name for each in table.schema_arrow if str(each.type) in ("string", "large_string")]
+            texts = [*filter(is_plain, texts)]
             raise DataError(shown(path), sentence, hint=f"--set data.text_field={texts[0]}" if texts else None)
         paths = [table.schema.column(number).path for number in range(len(table.schema))]
         for group in range(table.num_row_groups):
@@ -42,9 +43,11 @@ def rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
                     if text:
                         grown.add(len(text))
                         yield Block(True, text)
-    except (arrow.ArrowException, UnicodeDecodeError) as error:
+    except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # the disk's; the library says without one what is damaged
+            raise
         lines = str(error).splitlines() or [type(error).__name__]
-        raise DataError(shown(path), f"the Parquet data is damaged: {lines[0]}") from error
+        raise DataError(shown(path), f"the Parquet data is damaged: {visible(lines[0])}") from error
 
 
 def _rows_at_once(file: BinaryIO, column: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 import weakref
@@ -16,6 +17,7 @@ from gpt_cli.callbacks import Counting, Notify, uncounted
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together
 from gpt_cli.files import write_failure
+from gpt_cli.limits import STDIN_MEMORY
 from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, in_blocks, split_at
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch
@@ -24,7 +26,6 @@ from gpt_cli.text.formats import BLOCK, Reading, read_file
 from gpt_cli.text.manifest import Survey, find_survey, remember
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
-STDIN_IN_MEMORY = 2**26  # bytes; what is longer goes to a temporary file
 MOST_ERRORS = 20
 _HINT = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
@@ -131,10 +132,17 @@ class SourceCorpus(SurveyedCorpus):
     @cached_property
     def _stdin(self) -> IO[bytes]:
         """What came through stdin, which gives it once."""
-        spooled = tempfile.SpooledTemporaryFile(max_size=STDIN_IN_MEMORY)  # noqa: SIM115
+        spooled = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, spooled.close)
+        most, num_bytes = STDIN_MEMORY, 0
         try:
             while block := sys.stdin.buffer.read(BLOCK):
+                if most == STDIN_MEMORY < num_bytes + len(block):
+                    # half: a stream without end would fill the disk, or the memory behind a tmpfs
+                    most = max(most, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+                if (num_bytes := num_bytes + len(block)) > most:
+                    sentence = f"gpt keeps at most {most / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
+                    raise DataError("stdin", sentence, hint="save the text to a file, and name that")
                 spooled.write(block)
         except OSError as error:
             failure = write_failure(Path(tempfile.gettempdir(), "stdin"), error)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.errors import DataError, EnvironmentFailure, shown
 from gpt_cli.files import reason
+from gpt_cli.limits import DIRECTORY_LEVELS
 from gpt_cli.text import catalogue
 
 STDIN = "-"
@@ -111,7 +112,7 @@ def _found(source: str) -> Iterator[tuple[Found, str]]:
     name = os.path.expanduser(source)
     if os.path.isdir(name):  # false, not an error, for a name that is too long
         yield from _below(str(Path(name)), os.path.realpath(name))
-    elif not os.path.exists(name) and (matches := glob.glob(name, recursive=True)):
+    elif not os.path.lexists(name) and (matches := set(_matches(name, set()))):
         for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
             yield Found(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
     else:
@@ -122,11 +123,41 @@ def _found(source: str) -> Iterator[tuple[Found, str]]:
         yield Found(str(Path(name)), True, status), os.path.realpath(name) if status else name
 
 
+def _matches(pattern: str, walked: set[tuple[str, int]]) -> Iterator[str]:
+    """What a glob names. Its ** follows no links to directories, because they may lead in circles without end.
+
+    `walked` are directories with the number of parts that the pattern had left there: each such pair is walked once.
+    """
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    at = parts.index("**")
+    start, rest = os.sep.join([*parts[:at], ""]), parts[at + 1 :] or ["*"]
+    for top in glob.iglob(start) if start else [""]:
+        for folder, below, _ in os.walk(top or os.curdir):
+            here = (os.path.normpath(folder), len(rest))
+            if here in walked:  # and so is all below
+                below.clear()
+                continue
+            walked.add(here)
+            _require_levels(folder)
+            below[:] = (name for name in below if not name.startswith("."))
+            yield from _matches(os.path.join(glob.escape(folder), *rest), walked)
+
+
+def _require_levels(folder: str) -> None:
+    """Raises DataError for a directory that is too deep to be walked."""
+    if folder.count(os.sep) > DIRECTORY_LEVELS:
+        raise DataError(shown(folder), f"gpt reads directories of at most {DIRECTORY_LEVELS} levels")
+
+
 def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
     """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
 
-    Raises EnvironmentFailure for a directory that the user may not read.
+    Raises EnvironmentFailure for a directory that the user may not read, DataError for one that is too deep.
     """
+    _require_levels(folder)
     try:
         # names alone: what scandir gives takes 1 GB for a million files
         names = sorted(os.listdir(folder))

@@ -25,13 +25,12 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, Usage
 from gpt_cli.streams import random_words, stream_key
 from gpt_cli.text.blocks import Block, in_pieces, pieces
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
 
 if TYPE_CHECKING:
     import tiktoken
 
 END_OF_TEXT = "<|endoftext|>"
-# words with their leading space, up to three digits, runs of marks, white space
-WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 NETWORK_TIMEOUT = 8  # seconds
 # byte pairs of a larger text are learned from a sample: the library counts pairs in 32 bits, and would overflow
 SAMPLE_BYTES = 2**28
@@ -238,12 +237,15 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
         if stored["kind"] == "byte":
             tokenizer = ByteTokenizer()
         elif stored["kind"] == "char":
-            tokenizer = CharTokenizer(stored["characters"])
+            if len(set(stored["characters"])) == len(stored["characters"]):
+                tokenizer = CharTokenizer(stored["characters"])
         elif stored["kind"] in ("bpe", "tiktoken"):
+            if (pattern := stored["pattern"]) not in PATTERNS:
+                raise CheckpointError("tokenizer", f"it cuts a text by {shown(pattern)}, which gpt does not know")
             tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
-            if {bytes([byte]) for byte in range(256)} <= set(tokens) and len(set(tokens)) == len(tokens):
-                tokenizer = BytePairTokenizer(stored["kind"], stored["pattern"], tokens)
-                tokenizer.encode("")  # compiles the pattern
+            known = set(tokens)
+            if {bytes([byte]) for byte in range(256)} <= known and len(known) == len(tokens) and b"" not in known:
+                tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
     except (KeyError, TypeError, ValueError, AttributeError):
         tokenizer = None
     if tokenizer is None or tokenizer.to_dict() != stored:
@@ -299,5 +301,8 @@ def _published(name: str) -> BytePairTokenizer:
             hint="use --set tokenizer.kind=bpe, which needs no network, or fill that cache on a machine with network",
         )
     vocabulary = result["vocabulary"]
+    if vocabulary["pat_str"] not in PATTERNS:
+        sentence = "the installed tiktoken cuts texts for it in a way that gpt does not know"
+        raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, find_config, read_config
@@ -66,8 +67,7 @@ def read_request(
     if isinstance(config, Config) and out is None:
         raise UsageError("--out", "a Config has no file name, so name the run directory with out")
     directory = Path(out).expanduser() if out else Path("runs") / Path(str(config)).stem
-    if directory.exists() and not directory.is_dir():
-        raise UsageError(shown(directory), "this is a file, but --out names a directory")
+    require_no_file(directory)
     own = directory / "config.yaml"
     if begin is not None:
         continues = resume and bool(RunFiles(directory).steps())

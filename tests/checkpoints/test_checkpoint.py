@@ -168,12 +168,14 @@ def test_the_header_alone_names_step_config_and_shapes(saved: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused_with_the_file(tmp_path: Path, number: float) -> None:
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path: Path, number: float) -> None:
     checkpoint = make()
+    checkpoint.weights["token_embedding.weight"][2, :3] = number
     checkpoint.weights["final_norm.weight"][0] = number
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
-    with pytest.raises(CheckpointError, match=r'c\.safetensors": its weights are not finite'):
+    said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers of 2 tensors, as in "token_embedding.weight"$'
+    with pytest.raises(CheckpointError, match=said):
         read_checkpoint(tmp_path / "c.safetensors")
 
 

@@ -42,6 +42,7 @@ def test_a_checkpoint_is_refused_wherever_it_is_and_whatever_it_is_called(copied
 
 
 def test_other_files_may_be_written_in_a_run_too(copied: Path, here: Path) -> None:
+    (here / "a").mkdir()
     for path in (copied / "attention.png", copied / "checkpoints" / "a.npz", here / "metrics.jsonl", here / "a/b.npz"):
         require_foreign(path)
     os.symlink("circle", here / "circle")

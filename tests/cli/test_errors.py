@@ -337,7 +337,9 @@ def test_what_the_machine_refuses_has_an_exit_code(
     [
         ("gpt train", "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model"),
         ("gpt attn-dump", "choose fewer with --layers 0 and --heads 0, or use a shorter prompt"),
-        ("gpt eval", None),
+        ("gpt explain", "use a shorter prompt"),
+        ("gpt bench", "set train.batch_size to a smaller number, or choose a smaller model"),
+        ("gpt info", None),
     ],
 )
 def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> None:

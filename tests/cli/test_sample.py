@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from support.helpers import RunCommand, overflow, without_torch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.sampling.decoder import Decoder
 
 
 def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path, run: RunCommand) -> None:
@@ -273,3 +276,43 @@ def test_a_wrong_head_is_refused_before_torch_is_loaded(smoke_run: Path) -> None
         assert outcome.returncode == 2
         assert re.match(r"error: --without: (this model|\S+) has layers 0 to \d", outcome.stderr)
         assert outcome.stderr.endswith('so "9.1" is out of range\n')
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_many_prompts_are_continued_in_batches_of_bounded_memory(
+    form: list[str], smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """100,000 prompts took 7 GB at once."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("".join(f"The value of {'x' * (number % 5)}\n" for number in range(12)))
+    command = ["sample", "--prompt-file", prompts, "--max-new-tokens", "4", "--num-samples", "2", "--seed", "1", *form]
+    together = run(*command)
+    counts = []
+    original = Decoder.prefill
+
+    def prefill(self: Decoder, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+        counts.append(len(rows))
+        return original(self, rows)
+
+    monkeypatch.setattr(Decoder, "prefill", prefill)
+    monkeypatch.setattr("gpt_cli.cli.work.sampling.SAMPLING_BYTES", 1_000_000)
+    in_batches = run(*command)
+    assert (in_batches.code, in_batches.err) == (0, "")
+    assert sum(counts) == 24
+    assert len(counts) > 1
+    if form:
+        drawn, expected = (json.loads(outcome.out)["samples"] for outcome in (in_batches, together))
+        assert [sample["tokens"] for sample in drawn] == [sample["tokens"] for sample in expected]
+    else:
+        assert in_batches.out == together.out
+
+
+def test_samples_too_many_for_one_object_are_refused_with_a_length_that_fits(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.work.sampling.available_memory", lambda: 10_000_000)
+    command = ["sample", "--prompt", "The", "--num-samples", "20", "--json", "--max-new-tokens"]
+    refused = run(*command, "6000")
+    assert refused.code == 5
+    wanted = "20 samples of 6,000 tokens take about 12.0 MB of memory, but only 10.0 MB are free"
+    assert refused.err.splitlines()[-2:] == [f"error: --json: {wanted}", "hint: --max-new-tokens 5000"]

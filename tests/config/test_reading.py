@@ -368,3 +368,10 @@ def test_an_editor_accepts_durations_as_people_write_them() -> None:
         assert re.fullmatch(text["pattern"], duration)
     for other in ("5 m", "", "m"):
         assert not re.fullmatch(text["pattern"], other)
+
+
+def test_of_thousands_of_wrong_keys_fifty_are_named() -> None:
+    """To find what each was meant to be took minutes."""
+    found = problems("train:\n" + "".join(f"  k{i}: 1\n" for i in range(3_000)))
+    assert len([line for line in found if "there is no setting" in line]) == 50
+    assert "c.yaml: 2,950 more keys cannot be read" in found[50]

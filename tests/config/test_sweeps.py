@@ -184,3 +184,10 @@ def test_the_record_tells_one_sweep_from_another(here: Path) -> None:
     path.write_text("# a remark\nbase: c.yaml\ngrid:\n  train.seed: [1]\n")
     assert read_sweep(path).record == record
     assert read_sweep(path, "5m").record != record
+
+
+def test_of_thousands_of_wrong_settings_fifty_are_named(here: Path) -> None:
+    path = written(here, "base: c.yaml\ngrid:\n" + "".join(f"  train.k{i}: [1]\n" for i in range(3_000)))
+    with pytest.raises(UsageError) as raised:
+        read_sweep(path)
+    assert len(raised.value.lines()) - 1 == len(raised.value.others) + 1 == 50

@@ -141,7 +141,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no cut": (lambda c: c["pre_tokenizer"].update(use_regex=False), "does not cut a text into words"),
     "no pattern": (
         lambda c: c.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("(("), BYTES]}),
-        "which is not a pattern here",
+        "which gpt does not know",
     ),
     "two cuts": (
         lambda c: c.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split("a"), c["pre_tokenizer"]]}),
@@ -149,7 +149,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "a cut that skips": (
         lambda c: c.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [split(r"\w+|\s+"), BYTES]}),
-        "which skips some characters",
+        "which gpt does not know",
     ),
     "tokens added": (
         lambda c: c.update(post_processor={"type": "Sequence", "processors": [{"type": "ByteLevel"}, template(END)]}),

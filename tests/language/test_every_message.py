@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.messages import PACKAGE, half_said, messages, places, refusals, skeleton
-from typer.main import get_command
 
-from gpt_cli.cli.app import app, prepare
+from gpt_cli.cli.app import build
 from gpt_cli.language import chinese
 
 FILES = sorted((PACKAGE / "language" / "zh").glob("*.toml"))
@@ -98,9 +97,7 @@ def _half_said(text: str) -> bool:
 def _help_texts() -> set[str]:
     """All paragraphs, headings and descriptions of flags that help prints."""
     found: set[str] = {"Usage: "}
-    command = get_command(app)
-    prepare(command)
-    _collect(command, "gpt", found)
+    _collect(build(), "gpt", found)
     return found
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpt_cli.sampling.streaming import TextStream, printable
+from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 
@@ -47,7 +47,3 @@ def test_streamed_text_ends_before_the_first_stop(text: str, stops: list[str]) -
         assert "".join(pieces) == text[: ends[0] - length]
     else:
         assert "".join(pieces) == text
-
-
-def test_control_sequences_are_escaped_for_a_terminal() -> None:
-    assert printable("a\x1b[2J\x07\r\n\t今\x9b") == "a\\x1b[2J\\x07\\x0d\n\t今\\x9b"

@@ -100,7 +100,7 @@ def test_an_answer_that_is_an_error_or_ends_early_is_no_text(
 def test_a_download_that_is_too_large_is_left(
     served: tuple[catalogue.Entry, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "MAX_BYTES", 10)
+    monkeypatch.setattr(catalogue, "DOWNLOAD_BYTES", 10)
     with pytest.raises(DataError, match="larger than 10 bytes"):
         fetch(served[0])
 

@@ -4,10 +4,12 @@ import contextlib
 import gzip
 import io
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,7 +96,7 @@ def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> 
 
 
 def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.text.formats.MAX_LINE", 30)
+    monkeypatch.setattr("gpt_cli.text.formats.LINE_CHARACTERS", 30)
     monkeypatch.setattr("gpt_cli.text.formats.BLOCK", 8)
     (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:2: this line has more than 30 characters"):
@@ -200,7 +202,7 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
         patch.setattr(formats, "_ZSTD_INPUT", block)
         patch.setattr(module, "BLOCK", block)
         patch.setattr(corpus_module, "HASHED_AT_ONCE", 3 * block)
-        patch.setattr(module, "STDIN_IN_MEMORY", 20)
+        patch.setattr(module, "STDIN_MEMORY", 20)
         sources = {"folder": [str(folder)], "glob": [f"{folder}/**/*"]}.get(how) or sorted(
             map(str, folder.rglob("*.*"))
         )
@@ -307,6 +309,17 @@ def test_a_text_that_changed_since_the_first_pass_is_noticed(here: Path) -> None
     for part in (corpus, *corpus.split(0.5)):
         with pytest.raises(DataError, match="the text changed while gpt read it"):
             part.require_unchanged()
+
+
+def test_a_stdin_without_end_fills_neither_memory_nor_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(io.RawIOBase):
+        def read(self, size: int = -1) -> bytes:
+            return b"y\n" * (size // 2)
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Endless()))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
+    with pytest.raises(DataError, match=r"^stdin: gpt keeps at most 100 MB of it, half of what is free"):
+        read_corpus("-")
 
 
 def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import json
 import os
@@ -303,3 +304,29 @@ def test_json_text_may_contain_anything_but_half_characters(here: Path) -> None:
     assert documents("a.jsonl") == ["🙂", "\0", "a"]
     (here / "a.jsonl").write_text(json.dumps({"text": "ab\ud83d"}))
     assert "a.jsonl:1: the text has half a character at position 2" in refusal("a.jsonl")
+
+
+class _Waiting(io.RawIOBase):
+    """A file that has nothing yet, such as /proc/kmsg."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def tell(self) -> int:
+        return 0
+
+    def readinto(self, _: Any) -> None:
+        return None
+
+
+def test_a_file_that_would_wait_is_empty(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read without end."""
+    with open(os.devnull, "rb") as empty:
+        monkeypatch.setattr(module, "open_regular", lambda *_, **__: io.BufferedReader(_Waiting(empty.fileno())))
+        assert documents("a.txt") == []

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.sources import Walk
 
 
@@ -54,6 +54,49 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     assert walk.only_files
     os.chdir("d")
     assert names(".") == ["a.txt", "outside"]
+
+
+def test_a_glob_over_links_in_circles_ends(here: Path) -> None:
+    """Two links of a directory to itself make 2^40 paths before the system refuses."""
+    (here / "d" / ".hidden").mkdir(parents=True)
+    (here / "d" / "e").mkdir()
+    for name in ("d/a.txt", "d/e/b.txt", "d/e/c.md", "d/.hidden/x.txt", "[.txt"):
+        (here / name).write_text(name)
+    for name in ("again", "and-again"):
+        (here / "d" / name).symlink_to(".")
+    assert names("d/**") == names("**/d/**") == ["d/a.txt", "d/e/b.txt", "d/e/c.md"]
+    assert names("**/*.txt") == ["[.txt", "d/a.txt", "d/e/b.txt"]
+    assert names("**/e/**/*.txt", f"{here}/**/**/c.md") == ["d/e/b.txt", f"{here}/d/e/c.md"]
+    assert names("d/again/*.txt") == ["d/again/a.txt"]
+
+
+@pytest.mark.parametrize("source", ["d", "d/**", "**/**/a.txt"])
+def test_directories_have_a_bounded_number_of_levels(source: str, here: Path) -> None:
+    """A thousand of them ended in a traceback."""
+    for _ in range(1_100):  # such a path is too long to be made at once
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(here)
+    with pytest.raises(DataError, match="directories of at most 250 levels"):
+        names(source)
+    for _ in range(1_100):  # nor to be removed
+        os.chdir("d")
+    for _ in range(1_100):
+        os.chdir("..")
+        os.rmdir("d")
+
+
+def test_a_glob_walks_each_directory_once_for_each_double_star(here: Path) -> None:
+    """Five stars over 200 levels would be 10^9 walks."""
+    Path("d/" * 200).mkdir(parents=True)
+    Path("d/" * 200, "a.txt").touch()
+    assert names("**/d/**/**/d/**/*.txt") == ["d/" * 200 + "a.txt"]
+
+
+@pytest.mark.parametrize("name", ["broken", "loop"])
+def test_a_named_link_that_leads_nowhere_is_missing(name: str, here: Path) -> None:
+    (here / name).symlink_to("nothere" if name == "broken" else name)
+    assert [(found.name, found.named, found.status) for found in Walk([name])] == [(name, True, None)]
 
 
 def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path) -> None:

@@ -15,6 +15,7 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, Usage
 from gpt_cli.text import tokenizer as module
 from gpt_cli.text.blocks import pieces
 from gpt_cli.text.corpus import Texts
+from gpt_cli.text.patterns import WORD_PATTERN
 from gpt_cli.text.tokenizer import (
     ByteTokenizer,
     CharTokenizer,
@@ -143,11 +144,31 @@ def test_a_stored_tokenizer_is_the_same(tokenizer: Tokenizer) -> None:
         {"kind": "char"},
         {"kind": "bpe", "pattern": "x", "tokens": "!!"},
         {"kind": "bpe", "pattern": "x", "tokens": "YQ=="},
+        {"kind": "bpe", "pattern": ["x"], "tokens": "YQ=="},
+        {"kind": "bpe", "pattern": "x", "tokens": ["YQ=="]},
+        BPE.to_dict() | {"pattern": ""},
+        BPE.to_dict() | {"tokens": BPE.to_dict()["tokens"] + " "},
+        BPE.to_dict() | {"tokens": BPE.to_dict()["tokens"] + " YQ=="},
+        BPE.to_dict() | {"tokens": BPE.to_dict()["tokens"].replace("YQ==", "YR==")},
+        {"kind": "char", "characters": "aba"},
+        {"kind": "char", "characters": ["a", "b"]},
+        {"kind": "char", "characters": 7},
     ],
 )
 def test_what_is_no_tokenizer_is_refused(stored: dict[str, str]) -> None:
     with pytest.raises(CheckpointError):
         tokenizer_from_dict(stored)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(a)\1", r"(?=a)", "", "((", r"(a*)*b", r"\p{L}+|", "a" * 2**20, WORD_PATTERN + "|x", WORD_PATTERN + " "],
+    ids=["back-reference", "lookahead", "nothing", "syntax", "exponential", "empty-branch", "long", "more", "space"],
+)
+def test_a_pattern_of_strangers_is_refused_before_it_is_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiktoken.Encoding", None)
+    with pytest.raises(CheckpointError, match=r"it cuts a text by .*, which gpt does not know"):
+        tokenizer_from_dict(BPE.to_dict() | {"pattern": pattern})
 
 
 def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import visible
 from gpt_cli.exchange.adopting import write_run
 from gpt_cli.exchange.gpt2 import Foreign
 
@@ -24,4 +25,4 @@ def adopt_and_show(foreign: Foreign, out: Path, console: Console, *, json: bool)
         console.json(facts | {name: getattr(sizes, name) for name in names})
         return
     shape = f"{sizes.num_blocks} blocks of {sizes.num_heads} heads, {vocab_size:,} tokens"
-    console.result(f"{out}: {num_parameters:,} parameters, {shape}, context of {sizes.context_length:,}")
+    console.result(f"{visible(out)}: {num_parameters:,} parameters, {shape}, context of {sizes.context_length:,}")

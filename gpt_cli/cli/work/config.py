@@ -8,7 +8,7 @@ from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.describing import settings_table
 from gpt_cli.config.reading import find_config, read_config, write_config
-from gpt_cli.errors import UsageError
+from gpt_cli.errors import UsageError, visible
 
 
 def check(*, file: str, settings: list[str] | None, json: bool, quiet: bool) -> None:
@@ -26,7 +26,7 @@ def check(*, file: str, settings: list[str] | None, json: bool, quiet: bool) -> 
     if json:
         console.json({"file": str(find_config(file)), "valid": True, "errors": []})
     else:
-        console.result(f"{find_config(file)}: valid")
+        console.result(f"{visible(find_config(file))}: valid")
 
 
 def show(*, file: str, settings: list[str] | None, json: bool, quiet: bool) -> None:

@@ -15,7 +15,7 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.cli.work.texts import is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import MeasurementWanted
-from gpt_cli.errors import DataError, shown
+from gpt_cli.errors import DataError, inert, shown, visible
 from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.sampling.decoder import Decoder
@@ -24,7 +24,7 @@ from gpt_cli.sampling.memorised import copied_share, longest_shared_run
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.quantise import round_weights
 from gpt_cli.sampling.scoring import score, surprisals
-from gpt_cli.sampling.streaming import TextStream, printable
+from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.packed import Reading
@@ -129,7 +129,7 @@ def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> d
 def _about_copies(name: str, found: dict[str, Any]) -> str:
     share = "no sample is that long" if found["copied_share"] is None else f"{found['copied_share']:.1%}"
     return (
-        f"{name}: longest run of characters shared with the training text {found['longest_length']}: "
+        f"{visible(name)}: longest run of characters shared with the training text {found['longest_length']}: "
         f"{found['longest']!r}; {NGRAM}-grams of tokens copied from it: {share}"
     )
 
@@ -141,7 +141,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
     for found in results:
         perplexity = found["perplexity"]
         row = (
-            found["run"],
+            visible(found["run"]),
             f"{found['step']:,}",
             f"{found['num_tokens']:,}",
             f"{found['loss']:.4f}",
@@ -153,7 +153,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
 
 
 def _text_of(found: dict[str, Any]) -> str:
-    source = joined(found["text"])
+    source = visible(joined(found["text"]))
     return source if found["same_text"] else f"{source} (changed)"
 
 
@@ -173,7 +173,7 @@ def coloured_text(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> st
         sum_of_nats += surprisal
         text = stream.feed(token) if token != tokenizer.end_of_text else tokenizer.token_text(token)
         if text:
-            pieces.append(_on_ground(printable(text), sum_of_nats))
+            pieces.append(_on_ground(inert(text), sum_of_nats))
             sum_of_nats = 0.0
     pieces.append(_on_ground(stream.finish(), sum_of_nats))
     limits = [0, *(limit for limit, _ in GRADES)]

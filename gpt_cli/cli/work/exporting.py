@@ -8,6 +8,7 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted
+from gpt_cli.errors import visible
 from gpt_cli.exchange.model_page import model_page, write_model_page
 from gpt_cli.exchange.writing import write_file, write_for_transformers
 
@@ -40,4 +41,4 @@ def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) 
         console.json({**facts, "parameters": num_parameters, "bytes": num_bytes})
         return
     kind = f"{class_name} of transformers" if class_name else _KINDS[wanted.form]
-    console.result(f"{out}: {kind}, {num_parameters:,} parameters, {size(num_bytes)}")
+    console.result(f"{visible(out)}: {kind}, {num_parameters:,} parameters, {size(num_bytes)}")

@@ -15,9 +15,8 @@ from gpt_cli.cli.work.wanted import STDOUT, HeadsWanted
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.heads.report import FORMATS, LOSS_CHANGE
 from gpt_cli.inspecting.stages import parse_selection
+from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.sharing import sharing
-
-MAX_TOKENS = 16_384
 
 
 def report_heads(
@@ -74,7 +73,7 @@ def report_heads(
         prompt=read_prompt(prompt, prompt_file) if has_prompt else None,
         prompt_source=prompt_source(prompt, prompt_file),
         data=data,
-        max_tokens=max_tokens or MAX_TOKENS,
+        max_tokens=max_tokens or HEADS_TOKENS,
         run=run,
         checkpoint=checkpoint,
         layers=layers,

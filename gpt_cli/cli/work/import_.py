@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
@@ -13,7 +15,7 @@ from gpt_cli.exchange.gpt2 import read_foreign
 
 def import_(*, directory: Path, out: Path | None, overwrite: bool, json: bool, quiet: bool) -> None:
     """Make a run of a model of transformers, and say what it is."""
-    run = RunFiles(out or Path("runs") / directory.resolve().name)
+    run = RunFiles(out or Path("runs") / os.path.basename(os.path.realpath(directory)))
     _require_place(run, overwrite)
     foreign = read_foreign(directory)
     console = Console(quiet)
@@ -24,8 +26,7 @@ def import_(*, directory: Path, out: Path | None, overwrite: bool, json: bool, q
 
 def _require_place(run: RunFiles, overwrite: bool) -> None:
     """Raises UsageError where something would be replaced that nobody named."""
-    if run.path.exists() and not run.path.is_dir():
-        raise UsageError(shown(run.path), "this is a file, but --out names a directory")
+    require_no_file(run.path)
     if run.exists() and not overwrite:
         raise UsageError(shown(run.path), "there is a run already; replace it with --overwrite, or name another --out")
     if not run.exists() and (found := run.files()):

@@ -10,7 +10,7 @@ from gpt_cli.cli.amounts import size
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, table
 from gpt_cli.config.reading import read_config
-from gpt_cli.errors import UsageError
+from gpt_cli.errors import UsageError, inert
 from gpt_cli.ranks.launch import require_fitting
 
 
@@ -75,5 +75,5 @@ def _as_table(facts: dict[str, Any]) -> str:
 
 def _written(key: str, value: float | str) -> str:
     if isinstance(value, str):
-        return value
+        return inert(value)
     return size(round(value)) if "bytes" in key else f"{value:,}"

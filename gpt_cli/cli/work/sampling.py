@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +14,15 @@ from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import SamplesWanted
-from gpt_cli.errors import EnvironmentFailure, UsageError, shown
+from gpt_cli.errors import EnvironmentFailure, UsageError, inert, shown
 from gpt_cli.inspecting.heads.removing import head_names, remove_heads
+from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.streaming import TextStream, printable
+from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizer import Tokenizer
 
 
@@ -57,18 +58,24 @@ def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified)
         _echo_prompt(prompts[0], console.quiet)
         sampling.show(prompts, choices)
     else:
-        with console.counting("sampling", choices.values["max-new-tokens"], "tokens") as count:
-            rows = sampling.rows(prompts, choices, count=count)
+        max_new_tokens = choices.values["max-new-tokens"]
         if wanted.json:
-            samples = [row.as_dict() for row in rows]
-            for number, found in enumerate(samples if len(prompts) > 1 else []):
-                found["prompt"] = prompts[number // wanted.num_samples]
+            _require_memory_for_json(num_rows, max_new_tokens)
+        batches = list(sampling.batches(prompts, max_new_tokens))
+        with console.counting("sampling", max_new_tokens * len(batches), "tokens") as count:
+            rows = (row for batch in batches for row in sampling.rows(batch, choices, count=count))
+            # this alone stays of a batch
+            samples = [row.as_dict() for row in rows] if wanted.json else []
+            texts = [_for_stdout(row.text) for row in rows]
+        if wanted.json:
+            for number, sample in enumerate(samples if len(prompts) > 1 else []):
+                sample["prompt"] = prompts[number // wanted.num_samples]
             about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
             if wanted.without:
                 about["without"] = head_names(wanted.without)
             console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
         else:
-            console.result(_together(rows))
+            console.result("\n---\n".join(texts))
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,21 @@ class _Sampling:
     stops: tuple[str, ...]
     num_samples: int
     prompt_source: str
+
+    def batches(self, prompts: list[str], max_new_tokens: int) -> Iterator[list[str]]:
+        """The prompts in order, so many at once as take SAMPLING_BYTES of memory, and at least one."""
+        free, batch, longest = available_memory(), list[str](), 0
+        most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
+        for prompt in prompts:
+            # no token has less than a byte
+            length = min(len(prompt.encode("utf-8", "replace")), self.decoder.config.context_length)
+            longest = max(longest, length)
+            of_row = self.decoder.row_bytes(longest, longest + max_new_tokens)
+            if batch and (len(batch) + 1) * self.num_samples * of_row > most:
+                yield batch
+                batch, longest = [], length
+            batch.append(prompt)
+        yield batch
 
     def rows(
         self,
@@ -166,6 +188,19 @@ class _Row:
         return {"text": self.text, "tokens": tokens, "log_probabilities": [draw.log_probability for draw in self.draws]}
 
 
+def _require_memory_for_json(num_rows: int, max_new_tokens: int) -> None:
+    """Refuse samples that are too many for one object: 100 bytes a token."""
+    needed, free = 100 * num_rows * max_new_tokens, available_memory()
+    if free is not None and needed > free:
+        fits = free // (100 * num_rows)
+        raise EnvironmentFailure(
+            "--json",
+            f"{num_rows:,} samples of {max_new_tokens:,} tokens take about {size(needed)} of memory, "
+            f"but only {size(free)} are free",
+            hint=f"--max-new-tokens {fits}" if fits else "give fewer prompts at once",
+        )
+
+
 def _together(rows: list[_Row]) -> str:
     return "\n---\n".join(_for_stdout(row.text) for row in rows)
 
@@ -179,4 +214,4 @@ def _echo_prompt(text: str, quiet: bool) -> None:
 
 def _for_stdout(text: str) -> str:
     """Text as it is for a file or a pipe, with control characters escaped for a terminal."""
-    return printable(text) if sys.stdout.isatty() else text
+    return inert(text) if sys.stdout.isatty() else text

@@ -14,10 +14,9 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.amounts import duration, size
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
-from gpt_cli.errors import counted
+from gpt_cli.errors import counted, inert, visible
 from gpt_cli.language import say
 from gpt_cli.reporting.smoothing import SmoothedLoss
-from gpt_cli.sampling.streaming import printable
 from gpt_cli.training.advising.advice import Advice
 from gpt_cli.training.advising.before import before_training
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
@@ -181,7 +180,7 @@ def _show(report: Report, console: Console) -> None:
         console.notice(f"step {report.step}: saved as asked by SIGUSR1")
     elif isinstance(report, Sampled):
         lines = f"«{report.prompt}»{report.text}".splitlines()
-        text = "\n".join(f"    {printable(line)}" for line in lines if line.strip())
+        text = "\n".join(f"    {inert(line)}" for line in lines if line.strip())
         console.notice(f"step {report.step} sample:\n{text}")
 
 
@@ -217,7 +216,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
             f"({counted(summary['validation_tokens'], 'token')}), {summary['bits_per_byte']:.4f} bits/byte "
             f"with the best weights, those of step {finished.best_step}"
         )
-    console.result(f"{summary['run']}: {figures}")
+    console.result(f"{visible(summary['run'])}: {figures}")
     _advise_at_the_end(finished, prepared, console)
     if finished.signal is None:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)

@@ -16,6 +16,7 @@ from typing import Any
 from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.overview import Overview, is_run, overview
+from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
@@ -38,6 +39,7 @@ from gpt_cli.errors import (
     visible,
 )
 from gpt_cli.files import read_bytes, write_durably
+from gpt_cli.limits import SWEEP_RECORD_BYTES
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores
 from gpt_cli.ranks.place import place_of
@@ -45,7 +47,7 @@ from gpt_cli.ranks.place import place_of
 _KINDS: dict[int, type[GptError]] = {
     kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
 }
-_MOST = ("the record of a sweep", 10_000_000)
+_MOST = ("the record of a sweep", SWEEP_RECORD_BYTES)
 _NAME_LENGTH = 60
 
 
@@ -120,13 +122,12 @@ def _require_same(directory: Path, found: Sweep) -> None:
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
             sentence = f"it contains {visible(others[0])}, which no sweep wrote; name an empty or a new directory"
             raise UsageError(shown(directory), sentence, hint=f"--out {shlex.quote(f'{directory}-sweep')}")
-        if directory.exists() and not directory.is_dir():
-            raise UsageError(shown(directory), "this is a file, but --out names a directory")
+        require_no_file(directory)
         return
     try:
         before = json_module.loads(read_bytes(record, CheckpointError, most=_MOST))
         assert isinstance(before, dict)
-    except (ValueError, AssertionError):
+    except (ValueError, RecursionError, AssertionError):
         raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another --out") from None
     keys = dict.fromkeys([*before, *found.record])
     changed = [

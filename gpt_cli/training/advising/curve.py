@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from gpt_cli.config import Config
+from gpt_cli.limits import METRICS_LINE
 from gpt_cli.training.advising.advice import MORE_TEXT, Advice, one_digit, rate_of
 from gpt_cli.training.schedule import warmup_steps
 
@@ -31,7 +32,6 @@ _LEVEL = 0.005  # the same of means over half of a run; `tiny` gains 0.02 there 
 _TURNED = 0.02  # share of the best validation loss, of 1 nat at least; evaluations that fluctuate differ by 0.01
 _MUCH_MORE = 4.0  # times the degree that was said last
 _FALLING = 0.04  # share of the validation loss in the last quarter; as the rate falls to zero, 0.03 come by themselves
-_LONGEST_LINE = 2**16  # characters
 # kinds that follow from others, and need no word of their own
 _FOLLOWS = {"clipped": {"turned", "exploded", "stuck"}, "stuck": {"exploded"}, "plateau": {"stuck"}}
 
@@ -61,7 +61,7 @@ def read_lines(metrics: Path, before: int) -> Iterator[Line]:
     What was cut off, has no loss or cannot be read is left out, as advice is worth no error.
     """
     with contextlib.suppress(OSError), open(metrics, encoding="utf-8", errors="replace") as file:
-        for text in iter(lambda: file.readline(_LONGEST_LINE), ""):
+        for text in iter(lambda: file.readline(METRICS_LINE), ""):
             try:
                 found = json.loads(text)
                 evaluated = found.get("validation_loss")

@@ -1,0 +1,55 @@
+"""What `gpt` takes from files and flags at most: the limits on input from strangers, in one place.
+
+Each bounds the memory or the time that an input can cost. What exceeds one is refused with a sentence that names it;
+docs/reliability.md lists them.
+"""
+
+from __future__ import annotations
+
+# configs and sweeps
+CONFIG_BYTES = 1_000_000
+CONFIG_LEVELS = 4  # of nesting
+CONFIG_PROBLEMS = 50  # wrong keys that are named; of the others, their number
+SWEEP_POINTS = 1000  # trainings of a sweep
+SWEEP_RECORD_BYTES = 10_000_000
+
+# texts and prompts
+LINE_CHARACTERS = 2**28  # of a line of JSON, which must fit in memory
+# packed text may expand to so many bytes before data.max_expansion, 200 times its size, counts: prose expands 3 to 5
+# times, logs up to 100, nothing but gzip of a repeated line beyond 200
+EXPANSION_FROM = 2**26
+DIRECTORY_LEVELS = 250  # of directories with texts
+ZSTD_WINDOW = 2**27  # bytes that a .zst file may look back
+DOWNLOAD_BYTES = 200_000_000  # of a corpus of the catalogue
+STDIN_MEMORY = 2**26  # bytes of a text from stdin; what is longer goes to a temporary file
+PROMPT_BYTES = 10_000_000
+SAMPLING_BYTES = 2**31  # of memory that prompts of one batch take; the others wait for the next
+
+# checkpoints
+CHECKPOINT_HEADER_BYTES = 64_000_000  # a published vocabulary takes a few million
+
+# files of JSON: headers, configs, tokenizers
+# commas, opening brackets, and braces, which count as eight; 200,000 tokens with their merges have 800,000
+JSON_PARTS = 2**22
+
+# other files of a run
+OUTCOME_BYTES = 1_000_000
+LOG_BYTES = 2**30
+METRICS_LINE = 2**16  # bytes; a line of metrics has a few hundred
+SNAPSHOT_BYTES = 2**31  # of attention
+
+# directories of transformers
+# headers and indexes of the largest GPT-2 take 100,000 bytes, those of 1,024 blocks 2 million
+FOREIGN_HEADER_BYTES = 2**22
+FOREIGN_CONFIG_BYTES = 2**20
+FOREIGN_FILES = 1000  # with weights
+TOKENIZER_BYTES = 2**26  # 200,000 tokens take 30 million
+# squares of the lengths of all tokens: what checking their merges costs; GPT-2 has 3 million
+TOKENIZER_WORK = 40_000_000
+
+# attention
+HEADS_TOKENS = 16_384  # of the text that `gpt heads` reads, unless --max-tokens says more
+
+# the machine
+ADDRESS_SPACE = 2**28  # bytes that ulimit -v must allow; numpy takes most of them
+TORCH_ADDRESS_SPACE = 2**30  # bytes for what needs torch, which takes 700 MB of them

@@ -1,0 +1,178 @@
+"""Checkpoints of strangers end with a result or with one sentence, whatever they contain."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fuzzing import inputs, num_inputs
+from support.helpers import RunCommand
+from support.strangers import ODD, TEXTS, Parts, intact, places
+
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.header import read_header
+from gpt_cli.errors import CheckpointError
+from gpt_cli.model.finite import require_finite
+
+NUMBERS = [float("nan"), float("inf"), 3e38, -3e38, 1e-45]
+
+
+@st.composite
+def _changed(draw: Callable[..., Any]) -> bytes:
+    """A checkpoint with one to four changes, most of them where a reader would use what it finds."""
+    parts = copy.deepcopy(intact())
+    metadata: dict[str, Any] = dict(parts.metadata)
+    entries, data, raw = dict(parts.entries), bytearray(parts.data), dict[str, str]()
+    for _ in range(draw(st.integers(1, 4))):
+        what = draw(st.sampled_from(["value", "value", "text", "remove", "entry", "entry", "name", "number", "bytes"]))
+        if what in ("value", "remove"):
+            inside = draw(st.sampled_from(["config", "tokenizer", "progress"]))
+            found = list(places(metadata[inside])) or [(metadata, inside)]
+            holder, key = draw(st.sampled_from(found))
+            if what == "value":
+                holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
+            else:
+                holder.pop(key)
+                metadata.setdefault(inside, {})
+        elif what == "text":
+            raw[draw(st.sampled_from(sorted(metadata)))] = draw(st.sampled_from(TEXTS))
+        elif what == "entry":
+            holder, key = draw(st.sampled_from(list(places(entries))))
+            holder[key] = copy.deepcopy(draw(st.sampled_from([*ODD, "F16", "I64", "BOOL"])))
+        elif what == "name" and entries:
+            name = draw(st.sampled_from(sorted(entries)))
+            entries[draw(st.sampled_from(["x", "optimizer.x", "__metadata__x", "\x1b[2J", name]))] = entries.pop(name)
+        elif what == "number":
+            at = 4 * draw(st.integers(0, len(data) // 4 - 1))
+            data[at : at + 4] = torch.tensor([draw(st.sampled_from(NUMBERS))]).numpy().tobytes()
+        elif what == "bytes":
+            del data[draw(st.integers(0, len(data))) :]
+            data += bytes(max(0, 400 - len(data)))
+    return Parts(metadata, entries, bytes(data), raw).joined()
+
+
+@inputs(10_000)
+@given(content=_changed())
+def test_any_change_ends_with_a_model_or_a_sentence(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.getbasetemp() / "stranger.safetensors"
+    path.write_bytes(content)
+    began = time.monotonic()
+    try:
+        header = read_header(path)
+        assert header.step >= 0
+        assert header.config
+        checkpoint = read_checkpoint(path, everything=True)
+        with torch.no_grad():
+            logits = checkpoint.build_model()(torch.zeros(1, 2, dtype=torch.long))
+        require_finite(logits, "logits")
+        said = ""
+    except CheckpointError as error:
+        said = "".join(error.lines())
+    assert len(said) < 2000
+    assert said.isprintable() or not said
+    assert time.monotonic() - began < 30  # of a hang; a refusal takes milliseconds
+
+
+def test_the_number_of_cases_is_told(tally: Callable[[str, int], None]) -> None:
+    tally("checkpoints of strangers: a model or a sentence", num_inputs(10_000))
+
+
+WIDE = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(20_000)}
+
+
+def with_model(**sizes: Any) -> Parts:
+    """The intact checkpoint with other sizes in its config."""
+    parts = copy.deepcopy(intact())
+    parts.metadata["config"]["model"] |= sizes
+    return parts
+
+
+FOUND: dict[str, Callable[[], bytes]] = {
+    "a model that no memory holds": lambda: with_model(d_model=65536, num_blocks=1024, num_heads=1024).joined(),
+    "a model of many heads in as many empty tensors": lambda: replace(
+        with_model(d_model=1024, num_heads=1024, num_blocks=8), entries=WIDE
+    ).joined(),
+    "format 0": lambda: intact().changed(format_version="0").joined(),
+    "format -1": lambda: intact().changed(format_version="-1").joined(),
+    "step -1": lambda: intact().changed(step="-1").joined(),
+    "a step of 5,000 digits": lambda: intact().changed(step="9" * 5000).joined(),
+    "a step of 4,000 digits": lambda: intact().changed(step="9" * 4000).joined(),
+    "a header of empty lists": lambda: _header(b'{"__metadata__":{},"a":[' + b"[]," * 15_000_000 + b"[]]}"),
+    "a header of brackets": lambda: _header(b"[" * 30_000_000),
+    "overlapping tensors": lambda: replace(
+        intact(), entries={name: {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]} for name in intact().entries}
+    ).joined(),
+    "a negative shape": lambda: replace(
+        intact(), entries={"a": {"dtype": "F32", "shape": [-1, -4], "data_offsets": [0, 16]}}
+    ).joined(),
+    "a shape beyond all numbers": lambda: replace(
+        intact(), entries={"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 16]}}
+    ).joined(),
+    "a back-reference": lambda: _with_pattern(r"(a)\1"),
+    "a lookahead": lambda: _with_pattern(r"(?=a)"),
+    "no pattern": lambda: _with_pattern(""),
+    "a pattern of 20 MB": lambda: _with_pattern("(a|b)" * 4_000_000),
+}
+
+
+def _header(text: bytes) -> bytes:
+    return len(text).to_bytes(8, "little") + text
+
+
+def _with_pattern(pattern: str) -> bytes:
+    import base64
+
+    tokens = " ".join(base64.b64encode(bytes([byte])).decode() for byte in range(256))
+    parts = copy.deepcopy(intact())
+    stored = {"kind": "bpe", "pattern": pattern, "tokens": tokens}
+    return replace(parts, metadata={**parts.metadata, "tokenizer": stored}).joined()
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_ends_with_exit_code_4(name: str, here: Path, run: RunCommand) -> None:
+    path = here / "stranger.safetensors"
+    path.write_bytes(FOUND[name]())
+    for command in (["sample", "--prompt", "a", "--max-new-tokens", "1", "--run"], ["export", "--out", "x", "--run"]):
+        outcome = run(*command, str(path))
+        assert outcome.code == 4, outcome.err
+        assert outcome.err.count("error: ") == 1
+        assert outcome.err.isprintable() or outcome.err.replace("\n", "").isprintable()
+
+
+def overflowing() -> bytes:
+    """Finite weights whose products are not."""
+    parts = intact()
+    number = torch.tensor([3e38]).numpy().tobytes()
+    return replace(parts, data=number * (len(parts.data) // 4)).joined()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sample", "--prompt", "ab", "--max-new-tokens", "3"],
+        ["sample", "--prompt", "ab", "--max-new-tokens", "3", "--json"],
+        ["attn-dump", "--prompt", "ab"],
+        ["attn-dump", "--prompt", "ab", "--json"],
+        ["attn-dump", "--prompt", "ab", "--out", "a.json"],
+        ["attn-dump", "--prompt", "ab", "--out", "a.html"],
+        ["attn-dump", "--prompt", "ab", "--generate", "2"],
+        ["heads", "--prompt", "ab"],
+        ["explain", "--prompt", "ab", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_weights_that_overflow_end_with_a_sentence(command: list[str], here: Path, run: RunCommand) -> None:
+    (here / "a.safetensors").write_bytes(overflowing())
+    outcome = run(*command, "--run", "a.safetensors")
+    assert outcome.code == 4, outcome.err
+    assert "that are not finite" in outcome.err
+    assert "NaN" not in outcome.out
+    assert not list(here.glob("a.[jh]*"))

@@ -1,0 +1,165 @@
+"""Model directories of strangers end with a model or with one sentence, whatever their files contain."""
+
+from __future__ import annotations
+
+import copy
+import json
+import struct
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.exchange import sharp_checkpoint
+from support.fuzzing import inputs, num_inputs, require_sentence
+from support.helpers import RunCommand
+from support.strangers import ODD, TEXTS, places
+
+from gpt_cli.errors import CheckpointError
+from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.exchange.writing import write_for_transformers
+
+CASES = 3000
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+HEADER = "header"  # of WEIGHTS, taken apart
+NUMBERS = [float("nan"), float("inf"), 3e38, 1e-45]
+SMALL = ["model.context_length=4", "model.d_model=4", "model.num_heads=2", "model.num_blocks=1"]
+
+
+@cache
+def intact(kind: str) -> tuple[dict[str, Any], bytes]:
+    """The files of a small model, parsed, and the bytes of its tensors: ours, GPT-2, in parts, or with merges."""
+    settings = ["model.qkv_bias=true", "model.activation=gelu_tanh"]
+    with TemporaryDirectory() as folder:
+        write_for_transformers(Path(folder) / "a", sharp_checkpoint(*SMALL, *settings))
+        files = {path.name: path.read_bytes() for path in (Path(folder) / "a").iterdir()}
+    content = files.pop(WEIGHTS)
+    (length,) = struct.unpack("<Q", content[:8])
+    parsed: dict[str, Any] = {name: json.loads(text) for name, text in files.items() if name.endswith(".json")}
+    parsed[HEADER] = json.loads(content[8 : 8 + length])
+    if kind != "ours":
+        del parsed["config.json"]["gpt_cli"]
+    if kind == "parts":
+        parsed[INDEX] = {"weight_map": {name: "a.safetensors" for name in parsed[HEADER] if name != "__metadata__"}}
+    if kind == "merges":
+        tokenizer = parsed.pop("tokenizer.json")
+        parsed["vocab.json"] = tokenizer["model"]["vocab"]
+        parsed["added_tokens.json"] = {"<|endoftext|>": 256}
+        parsed["merges.txt"] = "#version: 0.2\n"
+    return parsed, content[8 + length :]
+
+
+@st.composite
+def _changed(draw: Callable[..., Any]) -> dict[str, bytes]:
+    """The files of a directory with one to four changes."""
+    files, numbers = copy.deepcopy(intact(draw(st.sampled_from(["ours", "gpt2", "parts", "merges"]))))
+    data, raw = bytearray(numbers), dict[str, bytes]()
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from(sorted(files)))
+        what = draw(st.sampled_from(["value", "value", "value", "remove", "name", "text", "file", "number", "bytes"]))
+        found = list(places(files[name])) or [(files, name)]
+        holder, key = draw(st.sampled_from(found))
+        if what == "value":
+            holder[key] = copy.deepcopy(draw(st.sampled_from([*ODD, "F16", "BF16", "BOOL", "char", "byte"])))
+        elif what == "remove":
+            holder.pop(key)
+        elif what == "name" and isinstance(holder, dict) and holder is not files:
+            holder[draw(st.sampled_from(["x", "__metadata__", "transformer.x", "\x1b[2J"]))] = holder.pop(key)
+        elif what == "text":
+            raw[name] = draw(st.sampled_from(TEXTS)).encode("utf-8", "surrogatepass")
+        elif what == "file":
+            raw[name] = draw(st.binary(max_size=20))
+        elif what == "number":
+            at = 4 * draw(st.integers(0, len(data) // 4 - 1))
+            data[at : at + 4] = np.float32(draw(st.sampled_from(NUMBERS))).tobytes()
+        elif what == "bytes":
+            del data[draw(st.integers(0, len(data))) :]
+            data += bytes(max(0, 40 - len(data)))
+        if not files:
+            break
+    return joined(files, bytes(data), raw)
+
+
+def _bytes(content: Any) -> bytes:
+    text = content if isinstance(content, str) else json.dumps(content)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def joined(files: dict[str, Any], data: bytes, raw: dict[str, bytes]) -> dict[str, bytes]:
+    """The contents of files; `raw` are in the place of others."""
+    written = {name: _bytes(content) for name, content in files.items()}
+    written |= raw
+    header = written.pop(HEADER, b"{}")
+    weights = "a.safetensors" if INDEX in written else WEIGHTS
+    return written | {weights: struct.pack("<Q", len(header)) + header + data}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Put these files in the place of those that are there."""
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def use(folder: Path) -> None:
+    """Read all of a directory, as `gpt import` does."""
+    foreign = read_foreign(folder)
+    foreign.weights.require_finite()
+    for name in foreign.weights.places:
+        assert np.isfinite(foreign.weights[name]).all()
+    ids = foreign.tokenizer.encode("ab")
+    assert foreign.tokenizer.decode(ids) == "ab"
+    assert max(ids) < foreign.tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("kind", ["ours", "gpt2", "parts", "merges"])
+def test_the_intact_directory_is_read(kind: str, tmp_path: Path) -> None:
+    files, data = copy.deepcopy(intact(kind))
+    write(tmp_path / "a", joined(files, data, {}))
+    use(tmp_path / "a")
+
+
+@given(files=_changed())
+@inputs(CASES)
+def test_any_change_ends_with_a_model_or_a_sentence(
+    files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "foreign"
+    write(folder, files)
+    began = time.monotonic()
+    try:
+        use(folder)
+    except CheckpointError as error:
+        require_sentence(error, 4)
+    assert time.monotonic() - began < 30  # of a hang; a refusal takes milliseconds
+
+
+def test_the_number_of_cases_is_told(tally: Callable[[str, int], None]) -> None:
+    tally("model directories of strangers: a model or a sentence", num_inputs(CASES))
+
+
+FOUND: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "no config": ("config.json", lambda config: config.clear()),
+    "sizes beyond all numbers": ("config.json", lambda config: config.update(n_layer=10**30, n_embd=2**62)),
+    "a name out of the directory": (INDEX, lambda index: index.update(weight_map={"x": "../a.safetensors"})),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_ends_with_exit_code_4(name: str, here: Path, run: RunCommand) -> None:
+    place, change = FOUND[name]
+    files, data = copy.deepcopy(intact("parts"))
+    change(files[place])
+    write(here / "a", joined(files, data, {}))
+    outcome = run("import", "a", "--out", "b")
+    assert outcome.code == 4, outcome.err
+    assert outcome.err.count("error: ") >= 1
+    assert not Path("b").exists()

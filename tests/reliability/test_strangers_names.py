@@ -1,0 +1,121 @@
+"""Names of strangers: links in circles, pipes, devices and sockets where a text, a file or a directory is expected."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.fuzzing import require_answer
+from support.helpers import RunCommand
+
+LINES = "".join(f"{i} squared is {i * i}.\n" for i in range(200))
+SPECIAL = ["pipe", "socket", "/dev/zero", "/dev/null", "/dev/full", "to-zero", "circle", "broken", "empty", "x" * 300]
+
+
+@pytest.fixture(name="odd")
+def _odd(here: Path) -> Iterator[Path]:
+    """A folder with one of each."""
+    os.mkfifo("pipe")
+    for name, target in (("to-zero", "/dev/zero"), ("circle", "circle"), ("broken", "nothere"), ("pipe.png", "pipe")):
+        (here / name).symlink_to(target)
+    (here / "empty").mkdir()
+    (here / "a.txt").write_text(LINES)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        yield here
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize(
+    ("command", "codes"),
+    [
+        (["data", "stats"], {3}),
+        (["train", "--config", "smoke", "--data"], {3}),
+        (["config", "check"], {2}),
+        (["info"], {2, 4, 5}),
+        (["sample", "--prompt", "a", "--run"], {4}),
+        (["import"], {4}),
+    ],
+    ids=["data", "train", "config", "info", "sample", "import"],
+)
+def test_what_is_no_file_is_refused_at_once(
+    name: str, command: list[str], codes: set[int], odd: Path, run: RunCommand
+) -> None:
+    before, began = set(odd.iterdir()), time.monotonic()
+    require_answer(run(*command, name), *codes)
+    assert set(odd.iterdir()) == before
+    assert time.monotonic() - began < 30  # of a hang
+
+
+@pytest.mark.parametrize("name", [name for name in SPECIAL if name != "x" * 300])
+def test_a_prompt_file_is_a_file(name: str, odd: Path, smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("sample", "--run", str(smoke_run), "--prompt-file", str(odd / name) if "/" not in name else name)
+    require_answer(outcome, 3)
+
+
+@pytest.mark.parametrize(
+    ("out", "code", "said"),
+    [
+        ("pipe.png", 5, '"pipe.png": this is not a regular file; name a new or a regular file'),
+        ("nothere/a.png", 5, 'writing "nothere/a.png": there is no such directory'),
+        ("a.txt/a.png", 5, 'writing "a.txt/a.png": a part of the path is not a directory'),
+        ("x" * 300 + ".png", 5, "the name is too long"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    out: str, code: int, said: str, odd: Path, trained: Path, run: RunCommand
+) -> None:
+    """A pipe without a reader would hang, and the parents of a file are not made."""
+    of = ["--run", str(trained / "runs/smoke")]
+    for command in (["attn-dump", "--prompt", "The", *of], ["heads", "--prompt", "The value", *of], ["report", of[1]]):
+        outcome = run(*command, "--out", out)
+        require_answer(outcome, code)
+        assert said in outcome.err
+
+
+@pytest.mark.parametrize("out", ["circle", "broken", "pipe", "a.txt", "/dev/null"])
+def test_a_directory_to_write_is_no_file_and_no_link_to_nothing(
+    out: str, odd: Path, trained: Path, run: RunCommand
+) -> None:
+    """To make what a broken link names would write elsewhere."""
+    before = set(odd.iterdir())
+    for command in (
+        ["train", "--config", "smoke", "--data", "a.txt"],
+        ["export", "--run", str(trained / "runs/smoke")],
+        ["import", "nothere"],
+    ):
+        require_answer(run(*command, "--out", out), 2)
+    assert set(odd.iterdir()) == before
+
+
+def test_what_a_file_replaces_is_a_link_and_not_what_it_leads_to(odd: Path, trained: Path, run: RunCommand) -> None:
+    Path("link.json").symlink_to("a.txt")
+    outcome = run("attn-dump", "--run", str(trained / "runs/smoke"), "--prompt", "The", "--out", "link.json")
+    assert outcome.code == 0
+    assert Path("a.txt").read_text() == LINES
+    assert not Path("link.json").is_symlink()
+
+
+def test_no_command_replaces_a_run_behind_a_folder_that_is_missing(copied: Path, run: RunCommand) -> None:
+    """The system knows no nothere/.., and realpath takes it for the folder above."""
+    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
+    for command in (["export", "--run", str(copied)], ["train", "--config", "smoke", "--quiet"]):
+        for out in ("nothere/../runs/smoke", "nothere/.."):
+            require_answer(run(*command, "--out", out), 2, 5)
+    assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
+    assert not Path("nothere").exists()
+
+
+@pytest.mark.parametrize("separator", ["x" * 50_000, "\n" * 2_000, "\0", ".*", "[", "(a+)+$", "\u2028", "今" * 9_000])
+def test_a_separator_is_plain_text_of_any_length(separator: str, odd: Path, run: RunCommand) -> None:
+    Path("b.txt").write_text(f"the first{separator}the second")
+    config = Path("a.yaml")
+    outcome = run("data", "stats", "b.txt", "--config", "smoke", "--set", f"data.separator={separator}", "--json")
+    require_answer(outcome, 0, 2, 3)
+    assert not config.exists()
+    if outcome.code == 0:
+        assert '"documents": 2' in outcome.out

@@ -1,0 +1,67 @@
+"""Little memory and an early Ctrl-C: a command ends with one sentence and its exit code, whatever Python is doing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SAMPLE = ["sample", "--run", "runs/smoke", "--prompt", "The", "--max-new-tokens", "1"]
+
+
+def limited(megabytes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `gpt` in a process that may have so much address space."""
+    command = ["bash", "-c", f'ulimit -v {megabytes * 1024}; exec "$@"', "-", sys.executable, "-m", "gpt_cli"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "sentence"),
+    [
+        (30, "gpt ran out of memory"),
+        # each of these broke while another library was loaded, with a traceback or a signal
+        (60, "gpt needs 268 MB of address space, and this process may have 63 MB"),
+        (130, "gpt needs 268 MB of address space, and this process may have 136 MB"),
+        (300, "PyTorch needs 1074 MB of address space, and this process may have 315 MB"),
+        (650, "PyTorch needs 1074 MB of address space, and this process may have 682 MB"),
+    ],
+)
+def test_too_little_address_space_is_no_bug(megabytes: int, sentence: str, smoke_run: Path) -> None:
+    done = limited(megabytes, *SAMPLE)
+    assert done.returncode == 5
+    assert done.stderr.splitlines()[0] == f"error: memory: {sentence}"
+    if megabytes > 30:
+        least = done.stderr.split()[-3]
+        assert f"hint: raise the limit, which ulimit -v shows, to {least} or more" in done.stderr
+
+
+def test_the_address_space_that_the_hint_names_is_enough(smoke_run: Path) -> None:
+    done = limited(1024, *SAMPLE, "--threads", "2")
+    assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_while_gpt_starts_shows_no_traceback() -> None:
+    """From the first line of our code on; the first hundredth of a second belongs to Python, which has no mercy."""
+    script = "import os, signal, sys\nfrom gpt_cli.__main__ import main\nos.write(1, b'.')\nsys.exit(main())"
+    for milliseconds in range(0, 100, 10):
+        command = [sys.executable, "-c", script, "info", "tiny"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.read(1)
+            time.sleep(0.003 + milliseconds / 1000)
+            process.send_signal(signal.SIGINT)
+            error = process.stderr.read()
+        assert (process.returncode, error) == (130, b"stopped\n")
+
+
+def test_nothing_slow_is_imported_before_ctrl_c_is_handled() -> None:
+    """What a module imports at its top can be interrupted with a traceback, so there is next to nothing."""
+    script = "import os, sys\nbefore = set(sys.modules)\nimport gpt_cli.__main__\nprint(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    ours = {"gpt_cli", "gpt_cli.__main__", "gpt_cli.version"}
+    assert set(done.stdout.split()) <= ours | {"_signal", "__future__"}

@@ -1,0 +1,60 @@
+"""Many generated inputs: how many, and what must hold for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, Phase, settings
+
+from gpt_cli.cli import app
+from gpt_cli.errors import GptError
+from support.faults import SCALE
+from support.helpers import Outcome
+
+SHARE = 20  # `make test` tries one input of so many
+
+
+def num_inputs(count: int) -> int:
+    """How many of `count` inputs are generated at this scale: a twentieth, or all."""
+    return count if SCALE >= 1 else count // SHARE
+
+
+@contextmanager
+def built_once() -> Iterator[None]:
+    """Builds the flags of all commands once for many command lines: it takes longer than to refuse one."""
+    with patch.object(app, "build", cache(app.build)):
+        yield
+
+
+def inputs(count: int) -> Callable[[Any], Any]:
+    """Decorates a property of `count` generated inputs; they are the same in each run unless all are tried."""
+    return settings(
+        max_examples=num_inputs(count),
+        derandomize=SCALE < 1,
+        database=None,
+        phases=(Phase.explicit, Phase.generate),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    )
+
+
+def require_sentence(error: GptError, *codes: int) -> None:
+    """Fails where an error has another exit code than these, or would not be a line of text."""
+    assert error.exit_code in codes, error
+    for line in error.lines():
+        assert re.match(r"(error|hint): \S", line), line
+        assert line.isprintable(), line
+        assert len(line) < 3_000, line[:300]
+
+
+def require_answer(outcome: Outcome, *codes: int) -> None:
+    """Fails where a command did not end with one of these codes, or ended in an error without its line."""
+    assert outcome.code in codes, outcome.err
+    assert "Traceback" not in outcome.err
+    if outcome.code:
+        assert any(line.startswith("error: ") for line in outcome.err.splitlines()), outcome.err

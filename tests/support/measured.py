@@ -1,0 +1,38 @@
+"""The most memory that a command takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_SCRIPT = """
+import sys
+from gpt_cli.__main__ import run
+code = run(sys.argv[1:])
+print(open("/proc/self/status").read(), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How a process ended, and the most memory that it had at once, in bytes."""
+
+    code: int
+    out: str
+    err: str
+    peak: int
+
+
+def measured(*arguments: str | Path) -> Measured:
+    """Run `gpt` in a process of its own. Linux tells the peak; that of getrusage would begin with the tests' own."""
+    command = [sys.executable, "-c", _SCRIPT, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
+    found = re.search(r"VmHWM:\s+(\d+) kB", done.stderr)
+    assert found, done.stderr
+    return Measured(done.returncode, done.stdout, done.stderr, 1024 * int(found[1]))
