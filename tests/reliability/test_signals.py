@@ -80,11 +80,12 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
             "model.num_blocks=6",
         )
         directory = RunDirectory(folder / "run")
-        in_second_step = [(directory.step_file(1).exists, 0), (0.3, signal.SIGINT)]
-        return servers.gpt(folder, *START, signals=[*in_second_step, *more]), directory
+        in_second_step = [(directory.step_file(1).exists, 0), (0.1, signal.SIGINT)]
+        at_once = {"gpt_cli.cli.signals.SAME_REQUEST_SECONDS": 0}  # a quick machine ends the step within that time
+        return servers.gpt(folder, *START, signals=[*in_second_step, *more], constants=at_once), directory
 
     slow, finished = signalled("slow")
-    fast, aborted = signalled("fast", (1.1, signal.SIGINT))
+    fast, aborted = signalled("fast", (0.2, signal.SIGINT))
     assert (slow.code, fast.code) == (130, 130)
     assert "stopped by SIGINT at step 2, which is saved" in slow.err
     assert "ended by a second signal, SIGINT, without saving the last steps; resume: gpt train" in fast.err
