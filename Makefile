@@ -16,10 +16,11 @@ help:  ## list the targets
 	$(PIP) install --editable .
 	@touch $@
 
-.venv/developing: .venv/installed
-	@echo "installing the development tools"
-	$(PIP) install --quiet --editable '.[dev]'
-	@touch $@
+.venv/developing: pyproject.toml
+	@echo "installing gpt, its libraries and the development tools; PyTorch is by far the largest download and takes minutes"
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(PIP) install --editable '.[dev]'
+	@touch .venv/installed $@
 
 demo: .venv/installed  ## install, train for less than a minute, sample, and draw attention
 	$(GPT) train --config tiny --out runs/demo --max-steps 300 --overwrite
@@ -35,7 +36,7 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 test: .venv/developing  ## run the tests (minutes)
 	$(PYTEST)
 
-test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults (25 minutes)
+test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults, and every generated input of strangers (about an hour)
 	GPT_TEST_SCALE=1 $(PYTEST)
 
 check: .venv/developing smoke  ## check format, style and types, run the tests, and run gpt without the development tools

@@ -26,6 +26,7 @@ def test_the_benchmark_of_saving_gives_its_share(
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_benchmark_of_learning_times_the_whole_command(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +65,7 @@ def test_the_plain_trainer_learns() -> None:
     assert losses[-1] < losses[0] - 0.5
 
 
+@pytest.mark.long
 def test_the_benchmark_of_large_texts_compares_with_the_whole_text_in_memory(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,7 +157,9 @@ def test_a_signal_that_arrives_within_something_is_heeded_after_it(
 
 
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="there is no timeout command here")
-@pytest.mark.parametrize("seconds", ["7", "0.4"], ids=["training", "starting"])
+@pytest.mark.parametrize(
+    "seconds", [pytest.param("7", id="training", marks=pytest.mark.long), pytest.param("0.4", id="starting")]
+)
 def test_a_run_that_timeout_ends_is_saved_and_told(here: Path, seconds: str) -> None:
     """GNU timeout sends TERM to the process and, at once, to its group."""
     folder = new_folder(here / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null")

@@ -107,6 +107,7 @@ def test_other_seeds_make_one_too(seed: int, here: Path) -> None:
     check_that_an_induction_head_formed_and_matters_most()
 
 
+@pytest.mark.long
 def test_the_commands_of_the_exercise_run(here: Path) -> None:
     """In a few steps: the page says what many give."""
     typed = [command for command in commands(DOCS / PAGES[0]) if "runs/circuit" in command]

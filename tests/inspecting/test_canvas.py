@@ -39,6 +39,7 @@ def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str) ->
     assert kept == "True" or named != "TkAgg", "other code in the process draws on the canvas that its user chose"
 
 
+@pytest.mark.long
 def test_the_command_draws_in_the_shell_of_a_notebook(smoke_run: Path, tmp_path: Path) -> None:
     environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     for words in (["attn-dump", "--prompt", "The value of"], ["explain", "--study", "mask"]):

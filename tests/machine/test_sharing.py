@@ -190,6 +190,7 @@ print(spinning, sleeping, used())
 
 
 @needs_openmp
+@pytest.mark.long
 def test_threads_sleep_beside_an_idle_team_and_spin_without_it() -> None:
     """A thread that spins uses about 1 to 3 ms of a core after each product, one that sleeps next to nothing."""
     environment = {name: value for name, value in os.environ.items() if name not in module.CHOSEN_BY_USER}

@@ -56,6 +56,7 @@ def test_each_process_has_its_part_of_the_cores(monkeypatch: pytest.MonkeyPatch)
     assert threads_each(Config().changed(train={"threads": 5}), 2) == 5
 
 
+@pytest.mark.long
 def test_the_step_of_torch_does_the_same_work(tmp_path: Path) -> None:
     """Two micro-batches by each way end with the same weights; in a process of its own, which may open a group."""
     script = f"""

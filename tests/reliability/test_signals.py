@@ -66,6 +66,7 @@ def test_the_printed_command_resumes_the_run(tmp_path: Path, servers: Servers) -
     assert (ended.code, f"resuming my run at step {step}" in ended.err) == (143, True)
 
 
+@pytest.mark.long
 def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Servers) -> None:
     """A step takes long here, most of it in one call of torch. The old checkpoint stays."""
 
