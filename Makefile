@@ -36,7 +36,7 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 test: .venv/developing  ## run the tests (minutes)
 	$(PYTEST)
 
-test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults, and every generated input of strangers (about an hour)
+test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults, and every generated input of strangers
 	GPT_TEST_SCALE=1 $(PYTEST)
 
 check: .venv/developing smoke  ## check format, style and types, run the tests, and run gpt without the development tools

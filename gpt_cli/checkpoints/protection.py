@@ -32,7 +32,7 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
 
 
 def require_no_file(directory: Path) -> None:
-    """Raises UsageError where --out names a directory, but is a file, or a link to what is not there."""
+    """Raises UsageError where the directory that --out names is a file, or a link that leads nowhere."""
     if directory.is_symlink() and not os.path.exists(directory):
         raise UsageError(shown(directory), "this is a link that leads nowhere, but --out names a directory")
     if directory.exists() and not directory.is_dir():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gpt_cli.language import say
+from gpt_cli.machine.handlers import handling
 
 # timeout signals its child and then the group, and shells pass on Ctrl-C and HUP: one request may arrive twice
 SAME_REQUEST_SECONDS = 1.0
@@ -114,13 +115,8 @@ def removing_unfinished() -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in heard}
-    try:
+    with handling((signal.SIGTERM, signal.SIGHUP), leave):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def signal_name(number: int) -> str:

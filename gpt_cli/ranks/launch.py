@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted
+from gpt_cli.machine.handlers import handling
 from gpt_cli.machine.sharing import cores
 from gpt_cli.ranks.board import FolderBoard
 from gpt_cli.ranks.place import LAUNCHER, LOOPBACK, MEETING, process_name
@@ -84,16 +85,9 @@ def environment(num_processes: int, folder: str, config: Config) -> dict[str, st
     return variables
 
 
-@contextlib.contextmanager
-def hearing(hear: Callable[[int, object], None]) -> Iterator[None]:
+def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
     """Let `hear` have the signals that stop, and USR1, with their numbers. One that is ignored stays ignored."""
-    numbers = [n for n in (*STOPS, signal.SIGUSR1) if signal.getsignal(n) != signal.SIG_IGN]
-    before = {number: signal.signal(number, hear) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handling((*STOPS, signal.SIGUSR1), hear)
 
 
 class Workers:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,7 @@ from playwright.sync_api import Page
 from support.browsers import Opened
 from support.engine import rounded
 from support.exchange import sharp_checkpoint
-from support.model_pages import candidates, choose, plain, press, settle, shown, write, written
+from support.model_pages import candidates, choose, plain, press, settle, shown, write
 from support.tokenizers import LEARNED
 
 from gpt_cli.explaining.explanation import Note
@@ -26,18 +23,6 @@ CHECKPOINT = sharp_checkpoint("model.positions=rope", "model.norm=rmsnorm", toke
 TEXT = "The value of 今天\n is the function"
 IDS = LEARNED.encode(TEXT)
 ROW, COLUMN = np.tril_indices(len(IDS))
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
-
-
-@pytest.fixture
-def page(opened: Opened) -> Iterator[Page]:
-    write(opened.page, TEXT)
-    yield opened.page
-    assert not opened.page.is_visible("#failure")
 
 
 @torch.no_grad()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser
 from support.exchange import sharp_checkpoint
-from support.model_pages import write, written
+from support.model_pages import write
 
 # about 2 seconds for 500 tokens
 CHECKPOINT = sharp_checkpoint("model.d_model=256", "model.num_blocks=8", "model.context_length=512")
@@ -24,11 +23,6 @@ WATCH = """
     }
   };
 """
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
 
 
 def test_a_newer_text_does_not_wait_for_a_long_one(browser: Browser, file: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,18 +24,6 @@ from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 CHECKPOINT = sharp_checkpoint("model.positions=rope", "model.context_length=24", tokenizer=LEARNED)
 MODEL = rounded(CHECKPOINT, "float16")
 TEXT = "The value of 今天"
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("pages") / "model.html", CHECKPOINT)
-
-
-@pytest.fixture
-def page(opened: Opened) -> Iterator[Page]:
-    write(opened.page, TEXT)
-    yield opened.page
-    assert not opened.page.is_visible("#failure")
 
 
 def chances(ids: list[int], parameters: SamplingParameters) -> np.ndarray:
