@@ -129,6 +129,11 @@ def visible(text: object, limit: int = 200) -> str:
     return escaped if len(escaped) <= limit else escaped[:limit] + "…"
 
 
+def within(error: Exception, where: str) -> str:
+    """What an error says, without the place where the sentence around it names that already."""
+    return str(error).removeprefix(f"{where}: ")
+
+
 def shown(text: object, limit: int = 200) -> str:
     """A value as a message contains it: `visible`, in quotes."""
     return f'"{visible(text, limit)}"'

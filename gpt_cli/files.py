@@ -140,11 +140,15 @@ def remove(path: Path) -> None:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
 
-def remove_if_empty(directory: Path) -> bool:
-    """Remove a directory that holds nothing; returns whether it is gone."""
-    with contextlib.suppress(OSError):
+def remove_if_empty(directory: Path) -> str | None:
+    """Remove a directory that holds nothing; returns why it stays."""
+    try:
         os.rmdir(directory)
-    return not directory.exists()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return reason(error)
+    return None
 
 
 def remove_directory(directory: Path) -> None:
@@ -161,8 +165,8 @@ def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
     return [path for match, path in found if match and names.fullmatch(match["name"])]
 
 
-def require_writable(directory: Path) -> None:
-    """Do what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure when the system refuses."""
+def require_writable(directory: Path, meant: Path | None = None) -> None:
+    """Do what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure, about `meant` if given."""
     path = directory / f".probe.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
         with _opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
@@ -172,7 +176,13 @@ def require_writable(directory: Path) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(path)
-        raise write_failure(directory, error) from error
+        raise write_failure(meant or directory, error) from error
+
+
+def require_directory_place(directory: Path) -> None:
+    """Raises EnvironmentFailure where the user may not make or replace such a directory."""
+    above = next(path for path in Path(os.path.realpath(directory)).parents if path.is_dir())
+    require_writable(above)
 
 
 def make_directory(directory: Path) -> list[Path]:
@@ -269,6 +279,24 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
         os.close(descriptor)
         raise kind(shown(path), "this is not a regular file", hint=hint)
     return open(descriptor, "rb")
+
+
+def working_folder() -> str:
+    """The folder that the user works in. Raises EnvironmentFailure where it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise EnvironmentFailure("this folder", "it was removed, and PyTorch needs one", hint="cd ~") from None
+
+
+def require_reachable(path: Path) -> None:
+    """Raises EnvironmentFailure for what lies in a directory that the user may not enter."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
+    except (OSError, ValueError):
+        return
 
 
 def require_unchanged(

@@ -9,6 +9,9 @@ from __future__ import annotations
 # configs and sweeps
 CONFIG_BYTES = 1_000_000
 CONFIG_LEVELS = 4  # of nesting
+CONFIG_NODES = 20_000  # keys, values, lists and sections; each takes 20 us
+SOURCES = 10_000  # names of texts in a config, which must fit in the one that a run keeps
+SOURCE_BYTES = 500_000  # of these names together
 CONFIG_PROBLEMS = 50  # wrong keys that are named; of the others, their number
 SWEEP_POINTS = 1000  # trainings of a sweep
 SWEEP_RECORD_BYTES = 10_000_000
@@ -22,6 +25,7 @@ DIRECTORY_LEVELS = 250  # of directories with texts
 ZSTD_WINDOW = 2**27  # bytes that a .zst file may look back
 DOWNLOAD_BYTES = 200_000_000  # of a corpus of the catalogue
 STDIN_MEMORY = 2**26  # bytes of a text from stdin; what is longer goes to a temporary file
+STDIN_BYTES = 2**34  # of a text from stdin at most, which may have no end
 PROMPT_BYTES = 10_000_000
 SAMPLING_BYTES = 2**31  # of memory that prompts of one batch take; the others wait for the next
 

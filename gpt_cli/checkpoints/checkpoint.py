@@ -26,12 +26,13 @@ from gpt_cli.checkpoints.header import (
     METADATA,
     OPTIMIZER_PREFIX,
     header_bytes,
+    require_few_tensors,
     strict_json,
 )
 from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
-from gpt_cli.errors import CheckpointError, GptError, counted, shown
+from gpt_cli.errors import CheckpointError, GptError, counted, shown, within
 from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
@@ -116,8 +117,7 @@ class Checkpoint:
         expected = {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}
         if expected != {name: (tensor.shape, tensor.dtype) for name, tensor in self.weights.items()}:
             raise misfit
-        model.load_state_dict(dict(self.weights), assign=True)
-        return model.eval()
+        return model.take_weights(self.weights).eval()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -154,9 +154,12 @@ def save_made(
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
     """A checkpoint whose header and weights are verified; with `everything` the rest too.
 
-    Raises CheckpointError for a file that is missing, damaged, foreign or newer, or whose weights are not finite.
+    Raises CheckpointError for a file that is missing, damaged, foreign or newer, or whose numbers are not finite.
     """
-    return parse_checkpoint(read_verified(path, everything=everything))
+    found = parse_checkpoint(read_verified(path, everything=everything))
+    if everything:
+        _require_finite(found.moments, found.where, "state of the optimizer")
+    return found
 
 
 def parse_checkpoint(read: Verified) -> Checkpoint:
@@ -166,20 +169,21 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
     """
     where, metadata = read.header.where, read.header.metadata
     try:
+        config = validate(strict_json(metadata["config"]), where)
+        require_few_tensors(len(read.header.shapes), config.model)  # before each of them becomes one
         found = load_safetensors(read.content)
         tensors = {name: found[name] for name in read.header.shapes}  # in the order of the file
-        config = validate(strict_json(metadata["config"]), where)
         tokenizer = tokenizer_from_dict(strict_json(metadata["tokenizer"]))
         strict_json(metadata["progress"])
         progress = _reader_of_progress().validate_json(metadata["progress"], strict=True)
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
-        raise CheckpointError(where, f"this is not a valid checkpoint, {shown(error)}") from error
+        raise CheckpointError(where, f"this is not a valid checkpoint, {shown(within(error, where))}") from error
     if (step := read.header.step) != progress.step:
         wrong = f"this is not a valid checkpoint: its header names step {step}, its progress {progress.step}"
         raise CheckpointError(where, wrong)
     moments = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if n.startswith(OPTIMIZER_PREFIX)}
     weights = {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
-    _require_finite(weights, where)
+    _require_finite(weights, where, "weights")
     return Checkpoint(config, tokenizer, progress, weights, moments, where)
 
 
@@ -189,14 +193,14 @@ def _reader_of_progress() -> TypeAdapter[Progress]:
     return TypeAdapter(Progress)
 
 
-def _require_finite(weights: Mapping[str, Tensor], where: str) -> None:
-    """Raises CheckpointError where a weight is NaN or infinite."""
-    wrong = {name: tensor for name, tensor in weights.items() if not _is_finite(tensor)}
+def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
+    """Raises CheckpointError where a number is NaN or infinite."""
+    wrong = {name: tensor for name, tensor in tensors.items() if not _is_finite(tensor)}
     if not wrong:
         return
     number = sum(tensor.numel() - int(tensor.isfinite().sum()) for tensor in wrong.values())
     first, of_tensors = shown(next(iter(wrong))), counted(len(wrong), "tensor")
-    sentence = f"there is NaN or infinity in its weights: {counted(number, 'number')} of {of_tensors}, as in {first}"
+    sentence = f"there is NaN or infinity in its {what}: {counted(number, 'number')} of {of_tensors}, as in {first}"
     raise CheckpointError(where, sentence, hint=OTHER)
 
 

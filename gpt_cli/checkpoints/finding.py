@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
-from gpt_cli.files import reason
+from gpt_cli.errors import CheckpointError, UsageError, shown
+from gpt_cli.files import require_reachable
 
 RUNS = Path("runs")
 # how often to look again when a trainer removes the files that were found before they are read
@@ -71,7 +71,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     if os.path.isfile(run):  # false, not an error, for a name that is too long
         return [run]
     if not os.path.isdir(run):
-        _require_reachable(run)
+        require_reachable(run)
         raise CheckpointError(shown(run), "there is no such run or checkpoint", hint=_runs_hint())
     files = RunFiles(run)
     steps = files.steps()
@@ -89,16 +89,6 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
         known = f"only of {', '.join(map(str, steps))}" if steps else "and none of any other step"
         raise CheckpointError(shown(run), f"this run has no checkpoint of step {int(checkpoint)}, {known}")
     return [steps[int(checkpoint)]]
-
-
-def _require_reachable(run: Path) -> None:
-    """Raises EnvironmentFailure for what lies in a directory that the user may not enter."""
-    try:
-        os.stat(run)
-    except PermissionError as error:
-        raise EnvironmentFailure(f"reading {shown(run)}", reason(error)) from error
-    except (OSError, ValueError):
-        return
 
 
 def named_run(name: str) -> Path:

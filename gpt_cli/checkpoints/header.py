@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt_cli.config import Config
+from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
-from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.errors import CheckpointError, GptError, shown, within
 from gpt_cli.files import reading
 from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, JSON_PARTS
 from gpt_cli.version import __version__
@@ -59,7 +60,7 @@ class Header:
         try:
             config = validate(strict_json(self.metadata["config"]), self.where)
         except (ValueError, RecursionError, GptError) as error:
-            raise CheckpointError(self.where, f"its config is not valid, {shown(error)}") from error
+            raise CheckpointError(self.where, f"its config is not valid, {shown(within(error, self.where))}") from error
         # a stranger's config may name a million heads, which nothing should be made for
         if config.model.num_blocks * config.model.num_heads > len(self.shapes):
             raise CheckpointError(self.where, "its weights do not fit its config")
@@ -147,6 +148,13 @@ def header_bytes(shapes: Mapping[str, Sequence[int]], metadata: Mapping[str, str
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
+
+
+def require_few_tensors(number: int, sizes: ModelConfig) -> None:
+    """Raises ValueError for many more tensors than a model of such sizes and its optimizer have."""
+    of_a_block = 40 + 8 * sizes.num_heads  # at most: today the largest has 10, and 6 for each head
+    if number > 3 * (40 + sizes.num_blocks * of_a_block):  # weights, and two moments of each
+        raise ValueError(f"it has {number:,} tensors, far more than its config asks for")
 
 
 def is_checkpoint(path: Path) -> bool:

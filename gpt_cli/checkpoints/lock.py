@@ -88,7 +88,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     except FileNotFoundError:
         return None  # the directory was removed after a failed start
     except OSError as error:
-        raise write_failure(path.parent, error) from error
+        place = path if os.path.exists(path) else path.parent  # the lock may be another user's
+        raise write_failure(place, error) from error
     try:
         _lock(descriptor)
     except BlockingIOError:

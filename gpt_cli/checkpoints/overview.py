@@ -52,18 +52,25 @@ def is_run(directory: Path) -> bool:
 def find_runs(directory: Path) -> list[Path]:
     """The runs of a directory by name, those of its directories (such as sweeps) after its own; it may be a run itself.
 
-    Raises OSError where it cannot be read.
+    What the user may not enter below it is left out. Raises OSError where it cannot be read itself.
     """
     if is_run(directory):
         return [directory]
     below = sorted(path for path in directory.iterdir() if path.is_dir())
-    own = [path for path in below if is_run(path)]
+    own = [path for path in below if _is_open_run(path)]
     nested: list[Path] = []
     for path in below:
         if path not in own:
-            with suppress(OSError):  # a directory that others may not read
-                nested += sorted(run for run in path.iterdir() if run.is_dir() and is_run(run))
+            with suppress(OSError):
+                nested += sorted(run for run in path.iterdir() if run.is_dir() and _is_open_run(run))
     return own + nested
+
+
+def _is_open_run(directory: Path) -> bool:
+    """Whether it is a run that the user may enter."""
+    with suppress(OSError):
+        return is_run(directory)
+    return False
 
 
 def overview(path: Path) -> Overview:
@@ -73,7 +80,7 @@ def overview(path: Path) -> Overview:
         try:
             return _overview(RunFiles(path))
         except GptError as error:
-            where = error.where if error.where.startswith('"') else shown(error.where)  # a config has line numbers
+            where = error.where if error.where.endswith('"') else shown(error.where)  # a config has line numbers
             problem = f"{where}: {error.sentence}"
         except OSError as error:
             problem = f"{shown(path)}: {reason(error)}"

@@ -10,7 +10,7 @@ from gpt_cli.checkpoints.header import is_checkpoint
 from gpt_cli.checkpoints.lock import NAME as LOCK
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import UsageError, shown
-from gpt_cli.files import require_place
+from gpt_cli.files import require_place, require_writable
 
 _HINT = "name another file"
 
@@ -29,6 +29,7 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
             wrong = f"{shown(path)} is a file of the run {shown(run)}, which only gpt train writes"
             raise UsageError(flag, wrong, hint=_HINT)
     require_place(path)
+    require_writable(path.parent, path)
 
 
 def require_no_file(directory: Path) -> None:

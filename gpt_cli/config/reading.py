@@ -16,6 +16,7 @@ from gpt_cli.config import problems
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
 from gpt_cli.errors import GptError, UsageError, shown, together
+from gpt_cli.files import require_reachable
 
 
 def shipped_configs() -> dict[str, Path]:
@@ -26,7 +27,10 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def find_config(name: str) -> Path:
-    """The file that `--config NAME` means: a path, or the name of a shipped config."""
+    """The file that `--config NAME` means: a path, or the name of a shipped config.
+
+    Raises UsageError where there is none, EnvironmentFailure in a directory that the user may not enter.
+    """
     name = os.path.expanduser(name)
     path = Path(name)
     if os.path.isfile(name):  # false, not an error, for a name that is too long
@@ -34,6 +38,7 @@ def find_config(name: str) -> Path:
     shipped = shipped_configs()
     if name in shipped:
         return shipped[name]
+    require_reachable(path)
     close = difflib.get_close_matches(path.stem, shipped, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")

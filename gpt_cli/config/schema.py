@@ -25,6 +25,7 @@ from gpt_cli.config.fields import (
 )
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.watching import InspectConfig
+from gpt_cli.limits import SOURCE_BYTES, SOURCES
 
 
 class DataConfig(Section):
@@ -59,6 +60,15 @@ class DataConfig(Section):
     validation_tokens: Count = Field(
         default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
     )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """More names than a config can contain, which every run writes."""
+        keys = ("source", "validation_source")
+        values = [getattr(self, key) for key in keys]
+        names = [name for value in values if isinstance(value, list) for name in value]
+        if len(names) > SOURCES or sum(len(name.encode(errors="replace")) for name in names) > SOURCE_BYTES:
+            most = f"at most {SOURCES:,} texts with names of {SOURCE_BYTES:,} bytes together"
+            yield Misfit(keys, f"a config names {most}", "name their directory, or a glob in quotes")
 
     def unused_keys(self) -> list[tuple[str, str]]:
         """Changed keys that have no effect, each with the setting that makes it so."""

@@ -74,11 +74,13 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _require_keys(document: Document, where: str) -> None:
     """Raise UsageError for keys that no sweep has, missing ones, and those that contradict each other."""
     content, wrong = document.content, []
-    for key in content:
-        if key not in KEYS:
-            close = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
-            wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint))
+    unknown = [key for key in content if key not in KEYS]
+    for key in unknown[:CONFIG_PROBLEMS]:
+        close = difflib.get_close_matches(key, KEYS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
+        wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint))
+    if len(unknown) > CONFIG_PROBLEMS:
+        wrong.append(UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
     if "base" not in content:
         wrong.append(UsageError(where, "base is missing; name a shipped config or a config file"))
     kinds = [key for key in ("grid", "random") if key in content]

@@ -14,7 +14,7 @@ import yaml
 
 from gpt_cli.errors import GptError, UsageError, shown, together
 from gpt_cli.files import read_bytes
-from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS
+from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 
@@ -60,12 +60,16 @@ def _read(text: str, where: str) -> Document:
     place: Place | None = None  # of the key whose value comes next
     lines: dict[Place, int] = {}
     repeated: list[GptError] = []
+    num_nodes = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         outer, content = enclosing[-1]
         line = event.start_mark.line + 1
         wants_key = isinstance(content, dict) and place is None
         if refused := _refusal(event, len(enclosing), wants_key=wants_key, seen=len(documents)):
             raise UsageError(_at(where, line), refused)
+        num_nodes += isinstance(event, yaml.NodeEvent)
+        if num_nodes > CONFIG_NODES:
+            raise UsageError(_at(where, line), f"a config has at most {CONFIG_NODES:,} keys and values")
         if isinstance(event, yaml.CollectionEndEvent):
             enclosing.pop()
         elif isinstance(event, yaml.ScalarEvent) and wants_key:

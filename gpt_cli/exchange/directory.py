@@ -19,7 +19,7 @@ import numpy as np
 
 from gpt_cli.checkpoints.header import strict_json
 from gpt_cli.errors import CheckpointError, shown, visible
-from gpt_cli.files import read_bytes, reading
+from gpt_cli.files import read_bytes, reading, require_reachable
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 
 WEIGHTS = "model.safetensors"
@@ -79,6 +79,7 @@ def read_directory(path: Path) -> Directory:
     Raises CheckpointError for one that is missing, damaged, or has its weights in another format.
     """
     if not os.path.isdir(path):  # false, not an error, for a name that is too long
+        require_reachable(path)
         sentence = "this is a file, but a model of transformers is a directory" if os.path.isfile(path) else ""
         raise CheckpointError(shown(path), sentence or "there is no such directory")
     if not (path / "config.json").exists():

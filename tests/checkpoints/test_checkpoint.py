@@ -12,7 +12,9 @@ import pytest
 import safetensors.torch
 import torch
 from support.helpers import small_config
+from support.strangers import intact
 
+from gpt_cli.checkpoints import checkpoint as module
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import read_header
 from gpt_cli.errors import CheckpointError
@@ -109,6 +111,15 @@ def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: byte
         read_checkpoint(path)
 
 
+def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A hundred thousand of them took three seconds."""
+    entries = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(400)}
+    (tmp_path / "c").write_bytes(replace(intact(), entries={**intact().entries, **entries}).joined())
+    monkeypatch.setattr(module, "load_safetensors", lambda _: pytest.fail("they are loaded"))
+    with pytest.raises(CheckpointError, match=r"it has [0-9]+ tensors, far more than its config asks for"):
+        read_checkpoint(tmp_path / "c")
+
+
 def test_a_safetensors_file_of_another_program_is_foreign(tmp_path: Path) -> None:
     safetensors.torch.save_file({"a": torch.zeros(1)}, tmp_path / "c.safetensors")
     with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
@@ -177,6 +188,27 @@ def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path
     said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers of 2 tensors, as in "token_embedding.weight"$'
     with pytest.raises(CheckpointError, match=said):
         read_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them(tmp_path: Path) -> None:
+    checkpoint = make()
+    checkpoint.moments["final_norm.weight.exp_avg"][1] = float("nan")
+    save_checkpoint(tmp_path / "c.safetensors", checkpoint)
+    assert read_checkpoint(tmp_path / "c.safetensors").build_model()
+    said = 'there is NaN or infinity in its state of the optimizer: 1 number of 1 tensor, as in "final_norm.weight.exp_avg"$'
+    with pytest.raises(CheckpointError, match=said):
+        read_checkpoint(tmp_path / "c.safetensors", everything=True)
+
+
+def test_the_sentence_of_a_wrong_config_names_the_file_once(tmp_path: Path) -> None:
+    resealed(tmp_path / "c.safetensors", make(), config='{"model": {"d_model": "x"}}')
+    for read in (read_checkpoint, lambda path: read_header(path).config):
+        with pytest.raises(CheckpointError) as raised:
+            read(tmp_path / "c.safetensors")
+        assert raised.value.where == f'"{tmp_path / "c.safetensors"}"'
+        assert str(tmp_path) not in raised.value.sentence
+        assert ', "model.d_model: ' in raised.value.sentence
+        assert '""' not in str(raised.value)
 
 
 def test_weights_that_do_not_fit_are_refused_with_the_file(tmp_path: Path) -> None:

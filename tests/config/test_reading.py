@@ -159,6 +159,15 @@ def test_misfits_are_told_beside_mistakes_but_not_about_mistaken_keys() -> None:
     assert len(problems("model: {d_model: 100, num_heads: x}")) == 1
 
 
+def test_a_config_names_no_more_texts_than_its_file_can_contain() -> None:
+    names = [f"{i:050}" for i in range(10_000)]
+    config = validate({"data": {"source": names[:5_000], "validation_source": names[5_000:]}}, "c")
+    assert build_config(parse(write_config(config), "d"), "d") == config
+    for too_many in ([*names, "a"], [*names[1:], "a" * 51], [*names[1:], "今" * 17]):
+        with pytest.raises(UsageError, match="names at most 10,000 texts with names of 500,000 bytes together"):
+            validate({"data": {"source": too_many}}, "c")
+
+
 def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     for num_heads, expected in ((8, 2), (4, 1), (1, 1), (12, 3), (6, 1), (7, 1)):
         model = read(

@@ -83,6 +83,13 @@ def test_random_points_lie_in_their_ranges_and_follow_the_seed(here: Path) -> No
     assert read_sweep(path).points != points
 
 
+def test_of_many_unknown_keys_the_first_are_named(here: Path) -> None:
+    path = written(here, "base: c.yaml\ngrid: {train.seed: [1]}\n" + "".join(f"k{i}: 1\n" for i in range(60)))
+    found = [line for line in problems(path) if not line.startswith("hint: ")]
+    assert found[0] == 's.yaml:3: a sweep has no key "k0"'
+    assert found[49:] == ['s.yaml:52: a sweep has no key "k49"', "s.yaml: 10 more keys cannot be read"]
+
+
 def test_random_points_are_different(here: Path) -> None:
     path = written(here, "base: c.yaml\nnum_runs: 4\nrandom: {train.seed: [1, 2], model.d_model: [16, 32]}\n")
     assert len({tuple(point.values()) for point in read_sweep(path).points}) == 4

@@ -56,6 +56,15 @@ def test_an_error_names_the_line_of_what_is_not_allowed(text: str, message: str)
     assert raised.value.lines() == [f"error: {message}"]
 
 
+@pytest.mark.parametrize(
+    "text", ["data:\n  source: [" + "a, " * 300_000 + "a]\n", "model:\n" + "  d_model: 4\n" * 70_000]
+)
+def test_a_config_of_many_parts_is_refused_before_it_is_read(text: str) -> None:
+    """A million characters of them took five seconds."""
+    with pytest.raises(UsageError, match="a config has at most 20,000 keys and values"):
+        parse(text, "f")
+
+
 def test_bombs_are_refused_at_once() -> None:
     started = time.monotonic()
     for text in ("[" * 100_000, "{a: " * 100_000, "a: &a [x]\n" + "b: [*a, *a]\n" * 1000):
