@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
+PROCESS_BYTES = 250_000_000  # about what Python and torch take in each process of a training
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 
 

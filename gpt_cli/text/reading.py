@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +16,7 @@ from gpt_cli.callbacks import Counting, Notify, uncounted
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together
 from gpt_cli.files import write_failure
-from gpt_cli.limits import STDIN_MEMORY
+from gpt_cli.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, in_blocks, split_at
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch
@@ -35,13 +34,14 @@ class SourceCorpus(SurveyedCorpus):
     """The documents of SOURCEs; `read_corpus` makes one and surveys it."""
 
     is_known: bool  # whether an earlier program has made that pass
+    _stdin: IO[bytes]  # what came through stdin, which gives it once
 
     def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
         self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
 
     def blocks(self) -> Iterator[Block]:
         left_out = set(self.survey.bad)
-        for found in Walk(self.sources):
+        for found in Walk(self.sources, self.skip_bad):
             if found.name not in left_out:
                 yield from self._blocks_of(found) or ()
 
@@ -53,7 +53,7 @@ class SourceCorpus(SurveyedCorpus):
 
     def _look(self) -> Walk:
         """A walk that is over, and has opened nothing."""
-        walk = Walk(self.sources)
+        walk = Walk(self.sources, self.skip_bad)
         for _ in walk:
             pass
         return walk
@@ -63,12 +63,19 @@ class SourceCorpus(SurveyedCorpus):
         with counting("looking for changes", None, "") as count:
             count(0)  # the work begins
             looked = self._look()
+        num_bytes = looked.num_bytes
+        if STDIN in self.sources:
+            self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
+            weakref.finalize(self, self._stdin.close)
+            with counting("reading stdin", None, "B") as count:
+                _keep_stdin(self._stdin, count)
+            num_bytes += self._stdin.tell()
         how = (self.separator, self.how, self.skip_bad)
         known = find_survey(looked, how)
         self.is_known = known is not None
         if known is not None and not fresh:
             return known
-        with counting("reading", looked.num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
+        with counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
         if not survey.num_documents:
             raise DataError(shown(", ".join(self.sources)), "this source contains no text", hint=_HINT)
@@ -80,7 +87,7 @@ class SourceCorpus(SurveyedCorpus):
         return survey
 
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
-        walk = Walk(self.sources)
+        walk = Walk(self.sources, self.skip_bad)
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
         num_errors, any_named, any_found = 0, False, False
         for found in walk:
@@ -110,45 +117,50 @@ class SourceCorpus(SurveyedCorpus):
             survey,
             num_skipped=num_skipped + walk.num_special,
             num_repeated=walk.num_repeated,
-            bad=tuple(bad),
+            bad=(*bad, *walk.closed),
             fingerprint=walk.fingerprint(),
         )
 
     def _blocks_of(self, found: Found, count: Callable[[int], object] = lambda _: None) -> Iterator[Block] | None:
         """The documents of one file or other source; None for a file without text that nobody named."""
-        if found.name == STDIN:
+        if found.name == STDIN and found.status is None:  # else a file of that name in a directory
             advice = "unpack it before the pipe, as zcat does"
-            blocks: Iterator[Block] | None = decoded(self._stdin_content(), "stdin", advice)
+            blocks: Iterator[Block] | None = decoded(self._stdin_content(count), "stdin", advice)
         elif found.status is None and found.name in catalogue.ENTRIES:
             blocks = in_blocks(catalogue.read_entry(catalogue.ENTRIES[found.name]))
         else:
             blocks = read_file(Path(found.name), self.how, named=found.named, hint=_nearest(found), count=count)
         return split_at(self.separator, blocks) if blocks is not None and self.separator else blocks
 
-    def _stdin_content(self) -> Iterator[bytes]:
+    def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
         self._stdin.seek(0)
-        return iter(lambda: self._stdin.read(BLOCK), b"")
+        while block := self._stdin.read(BLOCK):
+            count(len(block))
+            yield block
 
-    @cached_property
-    def _stdin(self) -> IO[bytes]:
-        """What came through stdin, which gives it once."""
-        spooled = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
-        weakref.finalize(self, spooled.close)
-        most, num_bytes = STDIN_MEMORY, 0
-        try:
-            while block := sys.stdin.buffer.read(BLOCK):
-                if most == STDIN_MEMORY < num_bytes + len(block):
-                    # half: a stream without end would fill the disk, or the memory behind a tmpfs
-                    most = max(most, shutil.disk_usage(tempfile.gettempdir()).free // 2)
-                if (num_bytes := num_bytes + len(block)) > most:
-                    sentence = f"gpt keeps at most {most / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
-                    raise DataError("stdin", sentence, hint="save the text to a file, and name that")
-                spooled.write(block)
-        except OSError as error:
-            failure = write_failure(Path(tempfile.gettempdir(), "stdin"), error)
-            failure.hint = "set TMPDIR to a folder with more space"
-            raise failure from error
-        return spooled
+
+def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
+    """Write all of stdin to a file; `count` receives its bytes.
+
+    Raises DataError for more than is kept, which ends a stream that has no end.
+    """
+    room, num_bytes = STDIN_MEMORY, 0
+    try:
+        while block := sys.stdin.buffer.read(BLOCK):
+            if room == STDIN_MEMORY < num_bytes + len(block):
+                # half: a stream without end would fill the disk, or the memory behind a tmpfs
+                room = max(room, shutil.disk_usage(tempfile.gettempdir()).free // 2)
+            if (num_bytes := num_bytes + len(block)) > min(room, STDIN_BYTES):
+                sentence = f"gpt keeps at most {STDIN_BYTES / 1e6:.0f} MB of it"
+                if room < STDIN_BYTES:
+                    sentence = f"gpt keeps at most {room / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
+                raise DataError("stdin", sentence, hint="save the text to a file, and name that")
+            spooled.write(block)
+            count(len(block))
+    except OSError as error:
+        failure = write_failure(Path(tempfile.gettempdir(), "stdin"), error)
+        failure.hint = "set TMPDIR to a folder with more space"
+        raise failure from error
 
 
 def _nearest(found: Found) -> str | None:
@@ -210,7 +222,7 @@ def split_of(
     validation = read_data(config.changed(source=config.validation_source), counting)
     for line in validation.notices():
         notice(f"data.validation_source: {line}")
-    both = Walk([*corpus.sources, *validation.sources])
+    both = Walk([*corpus.sources, *validation.sources], config.skip_bad)
     for _ in both:
         pass
     if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:

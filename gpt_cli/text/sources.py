@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from gpt_cli.limits import DIRECTORY_LEVELS
 from gpt_cli.text import catalogue
 
 STDIN = "-"
+# what to do about a directory that the user may not read: it raises, or notes that the directory is left out
+Refuse = Callable[[OSError, str], None]
 
 
 def names_of(sources: str | Sequence[str] | None) -> Sequence[str]:
@@ -39,10 +42,12 @@ class Walk:
     """One pass over the files of some SOURCEs, in order; afterwards it has counted them.
 
     Files of a directory come in the order of their paths, part by part. A file comes once, whatever names and links
-    lead to it.
+    lead to it. A directory that the user may not read is an error, or left out with `skip_closed` unless it is named.
     """
 
     sources: Sequence[str]
+    skip_closed: bool = False
+    closed: dict[str, None] = field(default_factory=dict)  # the directories left out, as an ordered set
     num_special: int = 0  # broken links, pipes, sockets below a directory
     num_repeated: int = 0
     num_files: int = 0
@@ -57,17 +62,26 @@ class Walk:
 
     def __iter__(self) -> Iterator[Found]:
         for source in self.sources:
-            for found, identity in _found(source):
+            for found, identity in _found(source, self._refuse):
                 if found.status is not None and not found.named and not self._is_readable(found.status):
                     self.num_special += 1
                 elif self._once(identity):
                     self._note(found)
                     yield found
+        if self.closed:
+            self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
         self._seen.clear()  # 100 MB for a million files, and whoever has counted them may live on
 
     def fingerprint(self) -> str:
         """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
         return self._signatures.hexdigest()
+
+    def _refuse(self, error: OSError, folder: str) -> None:
+        closed = isinstance(error, PermissionError)
+        if not (closed and self.skip_closed):
+            hint = "make it readable; --set data.skip_bad=true leaves such directories out" if closed else None
+            raise _refused(error, folder, hint) from error
+        self.closed[os.path.normpath(folder)] = None
 
     def _is_readable(self, status: os.stat_result) -> bool:
         """Whether this is a regular file, and not the log to which gpt itself is writing."""
@@ -104,15 +118,22 @@ def _outputs() -> set[tuple[int, int]]:
     return found
 
 
-def _found(source: str) -> Iterator[tuple[Found, str]]:
+def _found(source: str, refuse: Refuse) -> Iterator[tuple[Found, str]]:
     """What one SOURCE names, each with what makes it the same as another name of it."""
     if source == STDIN or source in catalogue.ENTRIES:
         yield Found(source, True, None), source
         return
     name = os.path.expanduser(source)
     if os.path.isdir(name):  # false, not an error, for a name that is too long
-        yield from _below(str(Path(name)), os.path.realpath(name))
-    elif not os.path.lexists(name) and (matches := set(_matches(name, set()))):
+        folder = str(Path(name))
+
+        def refuse_below(error: OSError, closed: str) -> None:
+            if closed == folder:  # the one that the user named
+                raise _refused(error, folder, "make it readable, or name the files to read") from error
+            refuse(error, closed)
+
+        yield from _below(folder, os.path.realpath(name), refuse_below)
+    elif not os.path.lexists(name) and (matches := set(_matches(name, set(), refuse))):
         for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
             yield Found(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
     else:
@@ -120,22 +141,28 @@ def _found(source: str) -> Iterator[tuple[Found, str]]:
             status = os.stat(name)
         except (OSError, ValueError):  # the one who opens it finds the words
             status = None
-        yield Found(str(Path(name)), True, status), os.path.realpath(name) if status else name
+        if status is None:
+            yield Found(name, True, None), name  # as it is given: ./- is not stdin
+        else:
+            yield Found(str(Path(name)), True, status), os.path.realpath(name)
 
 
-def _matches(pattern: str, walked: set[tuple[str, int]]) -> Iterator[str]:
+def _matches(pattern: str, walked: set[tuple[str, int]], refuse: Refuse, readable: str = "") -> Iterator[str]:
     """What a glob names. Its ** follows no links to directories, because they may lead in circles without end.
 
     `walked` are directories with the number of parts that the pattern had left there: each such pair is walked once.
+    The pattern begins with `readable`, a directory above which nothing is closed.
     """
     parts = pattern.split(os.sep)
     if "**" not in parts:
+        _look_for_closed(pattern, refuse, readable)
         yield from glob.iglob(pattern)
         return
     at = parts.index("**")
     start, rest = os.sep.join([*parts[:at], ""]), parts[at + 1 :] or ["*"]
+    _look_for_closed(start, refuse, readable)
     for top in glob.iglob(start) if start else [""]:
-        for folder, below, _ in os.walk(top or os.curdir):
+        for folder, below, _ in os.walk(top or os.curdir, onerror=lambda error: _refuse_closed(error, refuse)):
             here = (os.path.normpath(folder), len(rest))
             if here in walked:  # and so is all below
                 below.clear()
@@ -143,7 +170,23 @@ def _matches(pattern: str, walked: set[tuple[str, int]]) -> Iterator[str]:
             walked.add(here)
             _require_levels(folder)
             below[:] = (name for name in below if not name.startswith("."))
-            yield from _matches(os.path.join(glob.escape(folder), *rest), walked)
+            escaped = glob.escape(folder)
+            yield from _matches(os.path.join(escaped, *rest), walked, refuse, escaped)
+
+
+def _look_for_closed(pattern: str, refuse: Refuse, readable: str) -> None:
+    """Refuse the directories that the user may not read, which a glob would pass over; none above `readable` is."""
+    while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
+        needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
+        for folder in glob.iglob(above):
+            if os.path.isdir(folder) and not os.access(folder, needed):
+                refuse(PermissionError(errno.EACCES, "", folder), folder)
+        pattern = above
+
+
+def _refuse_closed(error: OSError, refuse: Refuse) -> None:
+    if isinstance(error, PermissionError):  # else it was removed meanwhile
+        refuse(error, error.filename)
 
 
 def _require_levels(folder: str) -> None:
@@ -152,17 +195,18 @@ def _require_levels(folder: str) -> None:
         raise DataError(shown(folder), f"gpt reads directories of at most {DIRECTORY_LEVELS} levels")
 
 
-def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
+def _below(folder: str, real: str, refuse: Refuse) -> Iterator[tuple[Found, str]]:
     """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
 
-    Raises EnvironmentFailure for a directory that the user may not read, DataError for one that is too deep.
+    Raises DataError for a directory that is too deep.
     """
     _require_levels(folder)
     try:
         # names alone: what scandir gives takes 1 GB for a million files
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise _refused(error, folder) from error
+        refuse(error, folder)
+        return
     if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
         return  # one of our runs, whose files are not a corpus
     start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
@@ -174,8 +218,9 @@ def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
             status = os.lstat(path)
         except FileNotFoundError:  # removed meanwhile
             continue
-        except OSError as error:
-            raise _refused(error, folder) from error
+        except OSError as error:  # and so for each of these names
+            refuse(error, folder)
+            return
         link = stat.S_ISLNK(status.st_mode)
         if link:
             with contextlib.suppress(OSError):  # a broken link stays one
@@ -183,10 +228,9 @@ def _below(folder: str, real: str) -> Iterator[tuple[Found, str]]:
         if not stat.S_ISDIR(status.st_mode):
             yield Found(path, False, status), os.path.realpath(path) if link else real_start + name
         elif not link:
-            yield from _below(path, real_start + name)
+            yield from _below(path, real_start + name, refuse)
 
 
-def _refused(error: OSError, folder: str) -> EnvironmentFailure:
+def _refused(error: OSError, folder: str, hint: str | None) -> EnvironmentFailure:
     """The error for a directory that the user may not read or enter."""
-    where = f"reading {shown(error.filename or folder)}"
-    return EnvironmentFailure(where, reason(error), hint="make it readable, or name the files to read")
+    return EnvironmentFailure(f"reading {shown(error.filename or folder)}", reason(error), hint=hint)

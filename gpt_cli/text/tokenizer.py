@@ -115,10 +115,9 @@ class CharTokenizer(Tokenizer):
 
     def array(self, text: str) -> np.ndarray:
         ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
-        if (ids == _UNKNOWN).any():
-            known = set(self.characters)
-            unknown = [(i, c) for i, c in enumerate(text) if c not in known]
-            named = ", ".join(f"{shown(c)} U+{ord(c):04X} at position {i}" for i, c in unknown[:5])
+        unknown = np.flatnonzero(ids == _UNKNOWN)
+        if len(unknown):
+            named = ", ".join(f"{shown(text[i])} U+{ord(text[i]):04X} at position {i}" for i in unknown[:5])
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
             raise DataError(
                 "text",

@@ -64,6 +64,18 @@ def test_stdin_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_corpus("-").documents == ("今天",)
 
 
+@pytest.mark.parametrize("source", [".", "*", "**", "./-"])
+def test_a_file_that_is_named_as_stdin_is_read(source: str, here: Path) -> None:
+    (here / "-").write_text("a dash")
+    assert read_corpus(source).documents == ("a dash",)
+
+
+@pytest.mark.parametrize("name", ["-", "python-docs"])
+def test_a_missing_file_with_the_name_of_another_source_is_missing(name: str, here: Path) -> None:
+    with pytest.raises(DataError, match=f"{name}.*: there is no such file"):
+        read_corpus(f"./{name}")
+
+
 def test_a_byte_order_mark_is_dropped_and_line_ends_stay(here: Path) -> None:
     (here / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
     assert read_corpus("a.txt").documents == ("one\r\ntwo",)
@@ -311,15 +323,34 @@ def test_a_text_that_changed_since_the_first_pass_is_noticed(here: Path) -> None
             part.require_unchanged()
 
 
-def test_a_stdin_without_end_fills_neither_memory_nor_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("free", "limit", "sentence"),
+    [
+        (200_000_000, 2**34, "gpt keeps at most 100 MB of it, half of what is free in the folder TMPDIR"),
+        (10**12, 90_000_000, "gpt keeps at most 90 MB of it"),
+    ],
+    ids=["disk", "limit"],
+)
+def test_a_stdin_without_end_fills_neither_memory_nor_disk(
+    free: int, limit: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Endless(io.RawIOBase):
         def read(self, size: int = -1) -> bytes:
             return b"y\n" * (size // 2)
 
+    amounts: list[int] = []
+
+    @contextlib.contextmanager
+    def counting(what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
+        yield amounts.append if what == "reading stdin" else lambda _: None
+
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Endless()))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000_000))
-    with pytest.raises(DataError, match=r"^stdin: gpt keeps at most 100 MB of it, half of what is free"):
-        read_corpus("-")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr("gpt_cli.text.reading.STDIN_BYTES", limit)
+    with pytest.raises(DataError) as raised:
+        read_corpus("-", counting=counting)
+    assert str(raised.value) == f"stdin: {sentence}"
+    assert 0.99 < sum(amounts) / min(free // 2, limit) <= 1
 
 
 def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,16 @@ def test_a_directory_that_may_be_listed_but_not_entered_is_an_error(
         names("d")
 
 
+def test_a_glob_looks_once_whether_a_directory_is_closed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deepest = here / "d/1/2/3/4"
+    deepest.mkdir(parents=True)
+    (deepest / "a.txt").write_text("A")
+    looked, access = [], os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: looked.append(str(path)) or access(path, mode))
+    assert names("d/**/*.txt") == ["d/1/2/3/4/a.txt"]
+    assert sorted(map(os.path.normpath, looked[1:])) == ["d", "d/1", "d/1/2", "d/1/2/3", "d/1/2/3/4"]
+
+
 def test_the_fingerprint_of_a_walk_names_every_file(here: Path) -> None:
     (here / "a.txt").write_text("A")
     (here / "b.txt").write_text("B")

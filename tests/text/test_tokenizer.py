@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -177,6 +178,16 @@ def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() ->
     learned = make_tokenizer(TokenizerConfig(kind="bpe", vocab_size=300), training, validation).token_bytes[256:]
     assert b"ab" in learned
     assert not any(b"x" in token for token in learned)
+
+
+def test_naming_unknown_characters_takes_no_memory_for_each() -> None:
+    """A prompt of nine megabytes took one gigabyte, for the five that are named."""
+    tracemalloc.start()
+    with pytest.raises(DataError, match="position 4 and 999995 more"):
+        CharTokenizer("ab").encode("x" * 1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6
 
 
 def test_an_unknown_published_vocabulary_is_named() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_module
 from pathlib import Path
 
+from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.cli.terminal import Console, table
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.files import make_directory, write_durably
@@ -27,12 +29,17 @@ def list_entries(*, json: bool, quiet: bool) -> None:
 def _state(entry: Entry) -> str:
     if entry.url is None:
         return "needs no network"
-    return "fetched" if entry.cached.exists() else "not fetched yet"
+    with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
+        if entry.cached.exists():
+            return "fetched"
+    return "not fetched yet"
 
 
 def fetch(*, names: list[str], out: Path | None, quiet: bool) -> None:
     """Fetch corpora, write them to `out` if it is given, and print where they are."""
     console = Console(quiet)
+    if out is not None:
+        require_no_file(out)
     entries = list(catalogue.ENTRIES.values()) if names == ["all"] else [catalogue.find(name) for name in names]
     for entry in entries:
         with console.working(f"fetching {entry.name}"):
