@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 
+from gpt_cli.files import working_folder
 from gpt_cli.limits import TORCH_ADDRESS_SPACE
 from gpt_cli.machine.address_space import require_address_space
 
@@ -16,12 +17,14 @@ def importing_torch() -> Iterator[None]:
     """Keep Python's garbage collector away from the objects that an import of torch makes: there are 300,000.
 
     It would look for garbage among them again and again during the import, in long trainings and when the process
-    ends, and find next to none (NOTES.md). Raises EnvironmentFailure where this process may not have the memory.
+    ends, and find next to none (NOTES.md). Raises EnvironmentFailure where this process may not have the memory, or
+    its folder is gone.
     """
     if "torch" in sys.modules:
         yield
         return
     require_address_space(TORCH_ADDRESS_SPACE, "PyTorch")
+    working_folder()  # without one MKL would end the process
     gc.disable()
     try:
         yield

@@ -7,7 +7,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine.sharing import cores
-from gpt_cli.ranks.launch import environment
+from gpt_cli.ranks.launch import environment, own_python
 from gpt_cli.ranks.place import process_name
 
-COMMAND = (sys.executable, "-m", "gpt_cli.measuring.rank")
+COMMAND = ("-m", "gpt_cli.measuring.rank")
 # what is timed in turns: the work, and whether one process does it or all do together
 WORKS = (
     ("gpt train", False),
@@ -111,7 +110,7 @@ def _team(config: Config, size: int) -> Iterator[_Team]:
 def _start(variables: Mapping[str, str], stack: contextlib.ExitStack) -> subprocess.Popen[str]:
     """A process in a group that Ctrl-C does not reach, since this one ends it."""
     process = subprocess.Popen(
-        COMMAND,
+        [*own_python(), *COMMAND],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

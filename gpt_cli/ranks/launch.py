@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted
+from gpt_cli.files import working_folder
 from gpt_cli.machine.handlers import handling
 from gpt_cli.machine.sharing import cores
 from gpt_cli.ranks.board import FolderBoard
@@ -64,10 +65,18 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
         workers = Workers(num_processes, Path(folder), intact)
         with hearing(workers.hear):
             try:
-                workers.start([sys.executable, "-m", "gpt_cli", *words], environment(num_processes, folder, config))
+                workers.start([*own_python(), "-m", "gpt_cli", *words], environment(num_processes, folder, config))
                 return workers.wait()
             finally:
                 workers.kill()
+
+
+def own_python() -> list[str]:
+    """The words that start this Python again; it imports from the working folder only where this process does.
+
+    There a stranger's torch.py may lie, which `python -m` would take for torch.
+    """
+    return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]
 
 
 def environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:

@@ -24,7 +24,7 @@ for number, line in enumerate(sys.stdin, 1):
 
 
 def answered_by(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COMMAND", (sys.executable, "-S", "-c", script))
+    monkeypatch.setattr(module, "COMMAND", ("-S", "-c", script))
 
 
 def test_works_take_turns_and_the_slowest_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:

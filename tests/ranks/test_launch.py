@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.helpers import small_config, without_torch
+from support.helpers import small_config
+from support.light import WithoutTorch
 
 from gpt_cli.errors import EnvironmentFailure, UsageError
 from gpt_cli.ranks import launch as module
@@ -64,7 +65,9 @@ def test_a_number_that_does_not_fit_is_refused_with_what_does(
         ),
     ],
 )
-def test_a_wrong_launch_is_one_line_before_torch_is_loaded(here: Path, flags: tuple[str, ...], line: str) -> None:
+def test_a_wrong_launch_is_one_line_before_torch_is_loaded(
+    here: Path, flags: tuple[str, ...], line: str, without_torch: WithoutTorch
+) -> None:
     done = without_torch("train", "--config", "smoke", "--set", "train.batch_size=8", *flags)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, line)
     assert list(here.iterdir()) == []

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config.sweeps import Sweep
 from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
-from gpt_cli.ranks.launch import POLL_EVERY, STOPS, hearing
+from gpt_cli.ranks.launch import POLL_EVERY, STOPS, hearing, own_python
 from gpt_cli.ranks.place import LAUNCHER
 from gpt_cli.ranks.watching import LEAVE_WITHIN
 
@@ -80,7 +79,7 @@ def command(sweep: Sweep, point: Point, max_time: str | None, *, quiet: bool) ->
         words += ["--set", f"{key}={written(value)}"]
     words += [] if max_time is None else ["--max-time", max_time]
     words += ["--resume"] if RunFiles(point.path).exists() else []
-    return [sys.executable, "-m", "gpt_cli", "train", *words, *(["--quiet"] if quiet else [])]
+    return [*own_python(), "-m", "gpt_cli", "train", *words, *(["--quiet"] if quiet else [])]
 
 
 def written(value: Any) -> str:
