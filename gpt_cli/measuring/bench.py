@@ -92,12 +92,6 @@ def costs(config: Config, dtype: str) -> Estimate:
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
 
 
-def training_bytes(config: Config, num_sequences: int) -> int:
-    """About what memory `training_variants` take, the plain ones of which compute so many sequences at once."""
-    found = estimate(config.model, vocab_size_of(config), micro_batch_size=num_sequences, dtype="float32")
-    return found.training_bytes + 2 * 16 * found.parameters  # weights, gradients and moments of the other two
-
-
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
     """A training step in plain variants, and as `gpt train` takes it, on random tokens.
 

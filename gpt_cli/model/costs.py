@@ -49,7 +49,7 @@ class RankCosts:
 
 
 def estimate(
-    config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dtype: str, num_lanes: int = 1
+    config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dtype: str, num_lanes: int = 1, device: str = "cpu"
 ) -> Estimate:
     """The costs of training with `num_lanes` micro-batches of `micro_batch_size` sequences a step, and of sampling.
 
@@ -77,7 +77,7 @@ def estimate(
         2 * (products + seen * cached),
         3 * forward,
         (16 + 4 * gradients_waiting(num_lanes)) * parameters
-        + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size),
+        + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
         4 * parameters + cache * config.context_length,
         cache,
     )
@@ -93,7 +93,14 @@ def gradients_waiting(num_lanes: int) -> int:
 
 
 def rank_costs(
-    config: ModelConfig, vocab_size: int, num_ranks: int, *, micro_batch_size: int, dtype: str, num_lanes: int
+    config: ModelConfig,
+    vocab_size: int,
+    num_ranks: int,
+    *,
+    micro_batch_size: int,
+    dtype: str,
+    num_lanes: int,
+    device: str = "cpu",
 ) -> dict[str, RankCosts]:
     """The costs of each of `num_ranks` processes, by the layouts that `train.parallel` names.
 
@@ -109,7 +116,9 @@ def rank_costs(
     # an owner has whole parameters, one of which may be most of the model
     owned = max(part, *(parameter.numel() for parameter in model.parameters()))
     gradients = 1 + gradients_waiting(rounds)
-    kept = _kept_bytes(config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4)
+    kept = _kept_bytes(
+        config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4, device == "cpu"
+    )
     # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
     summing = (0, 6, 7)[min(num_ranks, 4) // 2] * parameters
     passing = 4 * (2 * outside + 4 * block)
@@ -161,10 +170,12 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
         return GPT(config.changed(num_blocks=1), vocab_size)
 
 
-def _kept_bytes(config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int) -> int:
+def _kept_bytes(
+    config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, size: int, in_heap: bool
+) -> int:
     """What the forward pass keeps for the backward pass, and takes meanwhile.
 
-    `size` is that of an entry of a product's result, in bytes.
+    `size` is that of an entry of a product's result, in bytes; `in_heap` means main memory, not that of a GPU.
     """
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length
@@ -178,7 +189,9 @@ def _kept_bytes(config: ModelConfig, parameters: int, vocab_size: int, num_seque
     per_token = width * (4 * 4 + (2 * size if dropping else 0)) + size * products
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)
-    # while the attention of one block is computed; as measured at 1,024 to 4,096 tokens (NOTES.md)
-    passing = 3 * config.num_heads * size * length
+    # while the attention of one block is computed, and, in main memory between long blocks, what malloc keeps and
+    # cannot use again: at most 3.4 numbers, with dropout 5.3, as measured at 1,024 and 2,048 tokens (NOTES.md)
+    holes = 0 if length < 1024 or not in_heap else 5.5 if dropping else 3.5
+    passing = int((3 + holes) * config.num_heads * size * length)
     logits = vocab_size * (size + 2 * 4)
     return casts + num_sequences * length * (config.num_blocks * (per_token + per_pair * length) + passing + logits)

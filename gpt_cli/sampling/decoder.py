@@ -9,10 +9,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.cache import Cache, Window, make_cache
 from gpt_cli.sampling.products import Product, Products
+
+
+def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
+    """About the memory that a decoder takes at most for a row of `num_tokens` tokens, its prompt included."""
+    T = num_prompt_tokens
+    of_prompt = 4 * T * (8 * config.d_model + 2 * config.hidden_size + 2 * config.num_heads * T)
+    return _cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times
+
+
+def _cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
+    return config.num_blocks * config.cached_size * size * min(2 * config.context_length, num_tokens)
 
 
 @dataclass(frozen=True)
@@ -65,14 +77,7 @@ class Decoder:
 
     def cache_bytes(self, num_tokens: int) -> int:
         """The size of one row of `num_tokens` tokens, prompt included, in all caches."""
-        num_slots = min(self.num_slots, num_tokens)
-        return self.config.num_blocks * self.config.cached_size * self.token_embedding.element_size() * num_slots
-
-    def row_bytes(self, num_prompt_tokens: int, num_tokens: int) -> int:
-        """About the memory that one row of `num_tokens` tokens takes at most, its prompt included."""
-        T, H, D, V = num_prompt_tokens, self.config.num_heads, self.config.d_model, len(self.token_embedding)
-        of_prompt = 4 * T * (8 * D + 2 * self.config.hidden_size + 2 * H * T)
-        return self.cache_bytes(num_tokens) + of_prompt + 72 * V  # choosing takes float64 several times
+        return _cache_bytes(self.config, num_tokens, self.token_embedding.element_size())
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:

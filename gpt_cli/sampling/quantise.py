@@ -27,9 +27,17 @@ def round_weights(model: GPT) -> GPT:
 
     These are the weights of all products; embeddings stay, unless the output layer shares them.
     """
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    tied = [model.token_embedding] if model.output_layer is None else []
-    for layer in [*layers, *tied]:
-        numbers, scales = to_int8(layer.weight)
-        layer.weight.copy_(numbers * scales.to(layer.weight.dtype)[:, None])
+    for weight in _rounded(model):
+        numbers, scales = to_int8(weight)
+        weight.copy_(numbers * scales.to(weight.dtype)[:, None])
     return model
+
+
+def rounding_bytes(model: GPT) -> int:
+    """About what memory `round_weights` takes beside the model: two copies of the largest matrix that it rounds."""
+    return 2 * max(weight.nbytes for weight in _rounded(model))
+
+
+def _rounded(model: GPT) -> list[Tensor]:
+    layers = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    return [*layers, *([model.token_embedding.weight] if model.output_layer is None else [])]

@@ -16,6 +16,7 @@ from gpt_cli.text.token_files import Ids, chunks, windows
 from gpt_cli.text.tokenizer import Tokenizer
 
 LOGITS_AT_ONCE = 2**26  # 256 MB in float32
+WEIGHTS_AT_ONCE = 2**28  # of attention in one block; 16 windows of 1,024 tokens and 12 heads have fewer
 SUMMED_AT_ONCE = 2**16
 
 
@@ -43,12 +44,12 @@ def surprisals(
     Windows of context_length C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
     that a token is predicted from at least C - stride tokens before it, where there are so many. A stride of C is the
     evaluation of training. `count` receives the number of tokens done since its last call. A batch has `batch_size`
-    windows; None takes what memory holds, at most 16.
+    windows; None takes `windows_at_once`.
     """
     C, num_targets = model.config.context_length, len(ids) - 1
     assert 1 <= stride <= C
-    batch_size = batch_size or max(1, min(16, LOGITS_AT_ONCE // (model.vocab_size * C)))
-    num_windows = 1 + max(0, -(-(num_targets - C) // stride))
+    num_windows = count_windows(model, len(ids), stride)
+    batch_size = batch_size or windows_at_once(model, num_windows)
     device = model.token_embedding.weight.device
     first = 0
     while first < num_windows:
@@ -67,6 +68,35 @@ def surprisals(
             count(len(row))
         yield np.concatenate(new)
         first += len(starts)
+
+
+def count_windows(model: GPT, num_ids: int, stride: int) -> int:
+    """How many windows `surprisals` has on so many ids."""
+    return 1 + max(0, -(-(num_ids - 1 - model.config.context_length) // stride))
+
+
+def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
+    """How many of the windows of context_length a batch has: at most 16, fewer of long ones, at least one.
+
+    Where `free` bytes cannot hold as many, it is the first half, quarter, ... of them that they can hold, or one.
+    """
+    C, V, H = model.config.context_length, model.vocab_size, model.config.num_heads
+    fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
+    while fitting > 1 and free is not None and scoring_bytes(model, fitting, C, dtype) > free:
+        fitting //= 2
+    return fitting
+
+
+def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
+    """About what memory `surprisals` take beside the model, with so many windows of `length` tokens at once.
+
+    That is one batch, and copies of the weights in bfloat16.
+    """
+    sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
+    copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
+    # scores and weights of a block and what softmax takes, the residual stream and what is made from it, logits
+    per_token = 3 * sizes.num_heads * size * length + 4 * (8 * sizes.d_model + 2 * sizes.hidden_size) + 4 * 4 * V
+    return copies + num_windows * length * per_token
 
 
 def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:

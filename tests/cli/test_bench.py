@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from support.helpers import RunCommand
+
+from gpt_cli.config import Config
+from gpt_cli.config.reading import read_config
+from gpt_cli.machine.memory import PROCESS_BYTES
+from gpt_cli.measuring.attention import with_forms
+from gpt_cli.measuring.needs import attention_bytes, beside_bytes, plain_bytes, sampling_bytes, together_bytes
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
 
@@ -147,3 +154,46 @@ def test_a_batch_that_memory_cannot_hold_is_refused_with_one_that_fits(run: RunC
     assert refused.err.startswith("error: bench: 65,536 sequences of 128 tokens take about ")
     assert " of memory, and " in refused.err
     assert "hint: --set train.batch_size=" in refused.err
+
+
+@pytest.mark.parametrize("kind", [["--attention"], ["--busy", "1"], ["--processes", "2"]], ids=lambda kind: kind[0][2:])
+def test_each_kind_is_estimated_before_it_begins(
+    kind: list[str], run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    refused = run("bench", *kind, *QUICK, "--set", "model.positions=rope", "--set", "train.batch_size=65536")
+    assert refused.code == 5
+    *_, sentence, hint = refused.err.splitlines()
+    assert re.fullmatch(
+        r"error: bench: 65,536 sequences of 32 tokens take about .* of memory, and .* are free", sentence
+    )
+    size = "micro_batch_size" if kind[0] == "--processes" else "batch_size"
+    assert re.fullmatch(rf"hint: --set train\.{size}=\d+", hint)
+
+
+def test_processes_that_memory_cannot_hold_are_refused_before_one_starts(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.work.bench_room.available_memory", lambda: 2_500_000_000)
+    monkeypatch.setattr("gpt_cli.measuring.together.subprocess.Popen", None)
+    refused = run("bench", "--processes", "64", "--config", "smoke", "--set", "train.batch_size=64")
+    assert refused.code == 5
+    # 65 processes of 250 MB and their models; 9 fit
+    assert "error: bench: 64 sequences of 32 tokens take about 16.4 GB of memory" in refused.err
+    assert "hint: --processes 8 --set train.micro_batch_size=1" in refused.err
+
+
+def test_estimates_grow_with_what_is_measured() -> None:
+    def asked(*more: str) -> Config:
+        resolved = {"dtype": "float32", "device": "cpu", "compile": "off"}
+        return read_config("smoke", ["train.batch_size=64", "model.positions=rope", *more], {}).changed(train=resolved)
+
+    def estimates(config: Config, tokens: int = 10) -> list[int]:
+        attention = attention_bytes(config, with_forms(config))
+        return [plain_bytes(config, tokens), beside_bytes(config, tokens), attention, together_bytes(config, 2)]
+
+    least = estimates(asked())
+    for more in ("model.num_blocks=4", "model.d_model=64", "tokenizer.vocab_size=4096", "train.batch_size=128"):
+        assert all(now > then for now, then in zip(estimates(asked(more)), least, strict=True))
+    assert sampling_bytes(asked(), 50) > sampling_bytes(asked(), 10)
+    assert together_bytes(asked(), 4) > together_bytes(asked(), 2) + 2 * PROCESS_BYTES

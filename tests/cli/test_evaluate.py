@@ -3,17 +3,22 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand, overflow, without_torch
+from support.helpers import RunCommand, overflow
+from support.light import WithoutTorch
 
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.cli.work.evaluating import coloured_text
+from gpt_cli.config import ModelConfig
 from gpt_cli.inspecting.heads.removing import remove_heads
-from gpt_cli.sampling.scoring import surprisals
+from gpt_cli.model import GPT
+from gpt_cli.sampling.scoring import scoring_bytes, surprisals, windows_at_once
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 
@@ -175,7 +180,7 @@ def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> 
     ],
 )
 def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(
-    smoke_run: Path, flags: str, error: str
+    smoke_run: Path, flags: str, error: str, without_torch: WithoutTorch
 ) -> None:
     done = without_torch("eval", *flags.split())
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {error}\n")
@@ -220,3 +225,67 @@ def test_a_loss_without_heads_is_that_of_a_model_that_lacks_them(smoke_run: Path
     whole = json.loads(run("eval", "--data", "-", "--json", stdin=text.encode()).out)
     assert "without" not in whole
     assert whole["runs"][0]["loss"] != pytest.approx(nats.mean(), abs=1e-4)
+
+
+def test_a_window_that_memory_cannot_hold_is_refused_before_the_model_runs(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.work.evaluating.available_memory", lambda: 1)
+    monkeypatch.setattr("gpt_cli.cli.work.evaluating.surprisals", None)
+    refused = run("eval", "--run", smoke_run)
+    assert refused.code == 5
+    assert "error: eval: the activations of one window of 32 tokens take about " in refused.err
+    assert refused.err.endswith("hint: use a shorter text\n")
+    refused = run("eval", "--run", smoke_run, "--quantize", "int8")
+    assert refused.code == 5
+    assert "error: eval: the weights to be rounded take about " in refused.err
+
+
+@pytest.mark.parametrize("flags", [[], ["--stride", "8"]], ids=["whole", "stride"])
+def test_fewer_windows_at_once_where_memory_is_small_give_the_same_figures(
+    flags: list[str], smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for 7 windows at once, 4 of which are taken, a quarter of 16."""
+    batches: list[int | None] = []
+
+    def watched(*args: Any, batch_size: int | None, **options: Any) -> Iterator[np.ndarray]:
+        batches.append(batch_size)
+        return surprisals(*args, batch_size=batch_size, **options)
+
+    monkeypatch.setattr("gpt_cli.cli.work.evaluating.surprisals", watched)
+    asked = ["eval", "--run", smoke_run, "--dtype", "float32", "--per-token", "--json", *flags]
+    free = scoring_bytes(load(smoke_run).model, 7, 32)
+    found = []
+    for available in (free, 16 * free):
+        monkeypatch.setattr("gpt_cli.cli.work.evaluating.available_memory", lambda available=available: available)
+        found.append(run(*asked).out)
+    assert batches == [4, 16]
+    assert found[0] == found[1]
+
+
+def test_samples_that_memory_cannot_hold_are_refused_before_the_evaluation_and_those_that_fit_work(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.work.evaluating.available_memory", lambda: 50_000_000)
+    few = ["eval", "--run", smoke_run, "--memorised", "--max-new-tokens", "3", "--num-samples"]
+    with monkeypatch.context() as patched:
+        patched.setattr("gpt_cli.cli.work.evaluating.surprisals", None)
+        refused = run(*few, "10000")
+    assert refused.code == 5
+    assert "error: eval: 10,000 samples of 3 tokens take about " in refused.err
+    assert (number := re.search(r"hint: --num-samples (\d+)", refused.err))
+    assert run(*few, number[1]).code == 0
+
+
+def test_long_windows_are_evaluated_one_by_one() -> None:
+    model = GPT(ModelConfig(context_length=16, d_model=8, num_heads=2, num_blocks=1, dropout=0), 10)
+    assert [windows_at_once(model, number) for number in (3, 100)] == [3, 16]
+    model.config = model.config.changed(context_length=16_384)  # 2 heads have 2^29 weights
+    assert windows_at_once(model, 100) == 1
+
+
+def test_at_least_one_window_is_evaluated_at_once_and_half_as_many_until_they_fit() -> None:
+    model = GPT(ModelConfig(context_length=16, d_model=8, num_heads=2, num_blocks=1, dropout=0), 10)
+    free = [scoring_bytes(model, number, 16) - 1 for number in (16, 8, 4, 2, 1)]
+    assert [windows_at_once(model, 100, free=some) for some in free] == [8, 4, 2, 1, 1]
+    assert windows_at_once(model, 100, free=scoring_bytes(model, 16, 16)) == 16

@@ -78,6 +78,17 @@ def test_weights_are_cast_for_products_in_bfloat16() -> None:
     assert fixed == [16 * parameters, 18 * parameters]
 
 
+@pytest.mark.parametrize(("dropout", "holes"), [(0.0, 3.5), (0.1, 5.5)])
+def test_the_holes_of_the_heap_count_in_main_memory_only(dropout: float, holes: float) -> None:
+    """So many numbers of 4 bytes for each of 1,024^2 pairs, 4 heads and 2 sequences."""
+    sizes = SIZES.changed(context_length=1024, dropout=dropout)
+    cpu, cuda = (
+        rank_costs(sizes, 100, 1, micro_batch_size=2, dtype="float32", num_lanes=1, device=device)["replicate"]
+        for device in ("cpu", "cuda")
+    )
+    assert cpu.bytes_held - cuda.bytes_held == holes * 4 * 1024**2 * 4 * 2
+
+
 def test_a_latent_cache_at_the_default_size_is_at_most_a_quarter() -> None:
     default = ModelConfig(positions="rope")
     found = cache_bytes_by_attention(default)

@@ -7,7 +7,7 @@ from support.helpers import small_config
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.products import Products
-from gpt_cli.sampling.quantise import round_weights, to_int8
+from gpt_cli.sampling.quantise import round_weights, rounding_bytes, to_int8
 
 
 def test_a_row_is_rounded_to_its_own_scale() -> None:
@@ -40,6 +40,13 @@ def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
         assert not torch.equal(plain, rounded)
         # the rest is the rounding of products to bfloat16, and of a tied embedding, which decoding does not round
         assert (decoded[0] - rounded).abs().max() < 0.02 * rounded.abs().max()
+
+
+def test_rounding_takes_two_copies_of_the_largest_matrix() -> None:
+    """A tied embedding of 200 rows is the largest; where it is not tied, the output layer is."""
+    for tied in ("true", "false"):
+        config = small_config("model.d_model=16", f"model.tie_embeddings={tied}").model
+        assert rounding_bytes(GPT(config, 200)) == 2 * 200 * 16 * 4
 
 
 @pytest.mark.parametrize("width", [1, 6, 15, 16, 33, 40])

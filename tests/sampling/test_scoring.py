@@ -10,7 +10,7 @@ from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import byte_lengths, score, score_of, standard_error, surprisals
+from gpt_cli.sampling.scoring import byte_lengths, count_windows, score, score_of, standard_error, surprisals
 from gpt_cli.text import token_writer
 from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.text.tokenizer import CharTokenizer
@@ -32,6 +32,8 @@ IDS = np.random.default_rng(0).integers(0, 4, 45).astype(np.uint16)
 def test_each_token_is_predicted_once_from_the_tokens_of_its_window(stride: int, num_ids: int) -> None:
     found = np.concatenate([*surprisals(MODEL, IDS[:num_ids], stride=stride, batch_size=3)])
     assert len(found) == num_ids - 1
+    starts = [start for start in range(0, num_ids - 1, stride) if start == 0 or start + C - stride < num_ids - 1]
+    assert count_windows(MODEL, num_ids, stride) == len(starts)
     for target in range(1, num_ids):
         # the first window that reaches the token
         window = max(0, -(-(target - C) // stride))

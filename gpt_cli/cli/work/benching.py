@@ -13,11 +13,11 @@ import torch
 from gpt_cli.callbacks import Counting
 from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console, table
-from gpt_cli.cli.work.room import require_room
+from gpt_cli.cli.work.bench_room import require_batch, require_processes
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
 from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
-from gpt_cli.machine.memory import available_memory, reuse_memory
+from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import cores
 from gpt_cli.measuring.attention import NUM_LAYERS, LayerCosts, ModelCosts, compare_layers, compare_models, with_forms
 from gpt_cli.measuring.bench import (
@@ -26,11 +26,11 @@ from gpt_cli.measuring.bench import (
     sampling_roof,
     sampling_variants,
     take_turns,
-    training_bytes,
     training_roof,
     training_variants,
 )
 from gpt_cli.measuring.beside import NUM_WAYS, Beside, compare_beside, share_left
+from gpt_cli.measuring.needs import attention_bytes, beside_bytes, plain_bytes
 from gpt_cli.measuring.products import ProductTiming, compare_products, num_timed
 from gpt_cli.measuring.roof import measure_roof
 from gpt_cli.measuring.together import WORKS, Together, compare_together, threads_each
@@ -54,9 +54,8 @@ def bench_and_show(
 ) -> None:
     """Print the tables of a config of this name as they are ready, or with `json` all timings at the end."""
     where, about = _machine(asked, name, device if processes is None else "cpu", rounds)
-    if processes is None and busy is None and not attention and where.type == "cpu":
-        _require_room(asked)
     if processes is not None:
+        require_processes(asked, processes)
         compare = partial(_compare_together, processes)
     elif busy is not None:
         compare = partial(_compare_beside, busy)
@@ -65,20 +64,6 @@ def bench_and_show(
     found = compare(asked, where, about, tokens, console, (lambda _: None) if json else console.result)
     if json:
         console.json(found)
-
-
-def _require_room(asked: Config) -> None:
-    """Refuse a batch that memory cannot hold at once, and name one that it can."""
-    free, batch_size = available_memory(), asked.train.batch_size
-    fitting = [n for n in (2**k for k in range(17)) if n < batch_size and training_bytes(asked, n) <= (free or 0)]
-    require_room(
-        "bench",
-        f"{counted(batch_size, 'sequence')} of {counted(asked.model.context_length, 'token')}",
-        training_bytes(asked, batch_size),
-        free,
-        what="memory",
-        hint=f"--set train.batch_size={fitting[-1]}" if fitting else "choose a smaller model",
-    )
 
 
 def _machine(asked: Config, name: str, device: str | None, rounds: int) -> tuple[torch.device, dict[str, Any]]:
@@ -121,6 +106,7 @@ def _compare_with_roof(
     asked: Config, where: torch.device, about: dict[str, Any], tokens: int, console: Console, print_table: Print
 ) -> dict[str, Any]:
     """Training and sampling in several variants, beside what the machine can do; prints each table when it is ready."""
+    require_batch(asked, where, lambda config: plain_bytes(config, tokens))
     rounds, counting = about["rounds"], _announcing(console)
     with counting("the roof", 3 * (rounds + 1), "rounds") as count:
         roof = measure_roof(where, rounds, count)
@@ -138,6 +124,7 @@ def _compare_with_roof(
             products = compare_products(asked, rounds, count)
         what = f"all products of a token of {about['config']}, as decoding meets them"
         print_table(f"{what}\n{_products(products)}\n")
+    del variants  # their memory is for the next ones
     with console.working("building models to sample from"):
         variants = sampling_variants(asked, where, tokens)
     with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
@@ -162,6 +149,7 @@ def _compare_beside(
     print_table: Print,
 ) -> dict[str, Any]:
     """Training and sampling alone, and beside programs that keep cores busy; prints the table."""
+    require_batch(asked, where, lambda config: beside_bytes(config, tokens))
     with console.working("building models"):
         variants = training_variants(asked, where)[-1:] + sampling_variants(asked, where, tokens)
     works = [variant for variant in variants if variant.name in ("gpt train", "gpt sample")]
@@ -211,6 +199,7 @@ def _compare_attention(
     asked = asked.changed(train={"device": str(where), "dtype": dtype, "compile": "off"})
     settings, rounds, counting = asked.train, about["rounds"], _announcing(console)
     configs = with_forms(asked)
+    require_batch(asked, where, lambda config: attention_bytes(config, with_forms(config)))
     corpus = read_data(asked.data)
     if settings.max_time is not None:
         console.notice(f"train.max_time is not used: each form is trained for {counted(settings.max_steps, 'step')}")

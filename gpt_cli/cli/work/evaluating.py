@@ -13,17 +13,19 @@ import numpy as np
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.texts import is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import MeasurementWanted
-from gpt_cli.errors import DataError, inert, shown, visible
+from gpt_cli.errors import DataError, counted, inert, shown, visible
 from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.machine.memory import available_memory
+from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.quantise import round_weights
-from gpt_cli.sampling.scoring import score, surprisals
+from gpt_cli.sampling.quantise import round_weights, rounding_bytes
+from gpt_cli.sampling.scoring import count_windows, score, scoring_bytes, surprisals, windows_at_once
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -71,10 +73,13 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
             place = "--data" if wanted.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
         number_type = choose_dtype(wanted.dtype, where, sizes.d_model)
+        stride, batch_size = wanted.stride or sizes.context_length, None
+        if where.type == "cpu":  # a GPU refuses by itself
+            batch_size = _require_room(loaded, len(ids), stride, number_type, wanted)
         with console.counting("evaluating", len(ids) - 1, "tokens") as count:
             model = round_weights(loaded.model) if wanted.quantize else loaded.model
-            stride = wanted.stride or sizes.context_length
-            parts = surprisals(model.to(where), ids, stride=stride, dtype=number_type, count=count)
+            options = {"dtype": number_type, "batch_size": batch_size, "count": count}
+            parts = surprisals(model.to(where), ids, stride=stride, **options)
             parts = [*parts] if wanted.per_token else parts
             found |= asdict(score(parts, ids, tokenizer, shown(loaded.path)))
         if wanted.memorised:
@@ -100,6 +105,42 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     console.result(_summary(results))
     for found in results if wanted.memorised else []:
         console.result(_about_copies(found["run"], found["memorised"]))
+
+
+def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, wanted: MeasurementWanted) -> int:
+    """How many windows at once memory can hold; before the model runs, refuses what it cannot hold at all."""
+    free, model = available_memory(), loaded.model
+    if wanted.quantize:
+        hint = "leave out --quantize"
+        require_room("eval", "the weights to be rounded", rounding_bytes(model), free, what="memory", hint=hint)
+    length = min(model.config.context_length, num_ids - 1)
+    halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
+    require_room(
+        "eval",
+        f"the activations of one window of {counted(length, 'token')}",
+        scoring_bytes(model, 1, length, dtype),
+        free,
+        what="memory",
+        hint="--dtype bfloat16" if halves else "use a shorter text",
+    )
+    if wanted.memorised:
+        _require_room_for_samples(loaded, wanted, free)
+    return windows_at_once(model, count_windows(model, num_ids, stride), dtype, free)
+
+
+def _require_room_for_samples(loaded: Loaded, wanted: MeasurementWanted, free: int | None) -> None:
+    """Refuse more samples than memory can hold, and name how many it can."""
+    each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + wanted.max_new_tokens)
+    weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
+    fitting = max(0, (free or 0) - weights) // each
+    require_room(
+        "eval",
+        f"{counted(wanted.num_samples, 'sample')} of {counted(wanted.max_new_tokens, 'token')}",
+        weights + wanted.num_samples * each,
+        free,
+        what="memory",
+        hint=f"--num-samples {fitting}" if fitting else "--max-new-tokens 1",
+    )
 
 
 def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> dict[str, Any]:

@@ -73,13 +73,15 @@ def facts_of_config(config: Config, console: Console, num_ranks: int | None) -> 
 
 def _costs(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None) -> dict[str, Any]:
     settings = config.train
-    dtype = choose_dtype(settings.dtype, choose_device("auto"), config.model.d_model)
+    device = choose_device("auto")
+    dtype = choose_dtype(settings.dtype, device, config.model.d_model)
     costs = estimate(
         config.model,
         vocab_size,
         micro_batch_size=settings.sequences_at_once,
         dtype=dtype,
         num_lanes=settings.num_lanes,
+        device=device.type,
     )
     facts = {
         "vocab_size": vocab_size,
@@ -107,6 +109,7 @@ def _costs_of_ranks(config: Config, vocab_size: int, num_ranks: int, dtype: str)
         micro_batch_size=settings.sequences_at_once,
         dtype=dtype,
         num_lanes=settings.num_lanes,
+        device=choose_device("auto").type,
     )
     return {
         "ranks": num_ranks,

@@ -19,7 +19,7 @@ from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.streaming import TextStream
@@ -98,7 +98,7 @@ class _Sampling:
             # no token has less than a byte
             length = min(len(prompt.encode("utf-8", "replace")), self.decoder.config.context_length)
             longest = max(longest, length)
-            of_row = self.decoder.row_bytes(longest, longest + max_new_tokens)
+            of_row = row_bytes(self.decoder.config, self.tokenizer.vocab_size, longest, longest + max_new_tokens)
             if batch and (len(batch) + 1) * self.num_samples * of_row > most:
                 yield batch
                 batch, longest = [], length

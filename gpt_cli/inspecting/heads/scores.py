@@ -14,7 +14,7 @@ from gpt_cli.streams import permutation, stream_key
 
 NUM_REPEATS = 8  # sequences of random tokens on which induction is measured
 WEIGHTS_AT_ONCE = 2**20  # of a layer, at most, unless one sequence has more
-BYTES_PER_WEIGHT = 24  # the scores keep about six such arrays
+BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between blocks as long as these
 
 
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
