@@ -15,6 +15,24 @@ Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int
 
 
 @contextlib.contextmanager
+def working(what: str, counting: Counting) -> Iterator[None]:
+    """Show how long a work has lasted whose amount nobody knows."""
+    with counting(what, None, "") as count:
+        count(0)
+        yield
+
+
+def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callable[[int], None]:
+    """Receives amounts for `count`, and calls `watch` after each."""
+
+    def counted(amount: int) -> None:
+        count(amount)
+        watch()
+
+    return counted
+
+
+@contextlib.contextmanager
 def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
     """A Counting that shows nothing."""
     yield lambda _: None

@@ -70,12 +70,13 @@ class Bar(Progress):
     _bar: tqdm[NoReturn]
 
     def begin(self) -> None:
+        amount = "{n_fmt}B, " if self.unit == "B" else ""
         self._bar = tqdm(
             total=self.total,
             desc=self.what,
             unit=self.unit,
             unit_scale=True,
-            bar_format=None if self.total is not None else "{desc}: {elapsed}",
+            bar_format=None if self.total is not None else f"{{desc}}: {amount}{{elapsed}}",
             delay=BAR_SECONDS,
             leave=False,
             dynamic_ncols=True,
@@ -125,6 +126,8 @@ class Lines(Progress):
             yield f"{self._done / max(1, self.total) * float(number):.1f} of {number} {unit}"
         elif self.total is not None:
             yield f"{self._done:,} of {self.total:,} {self.unit}"
+        elif self.unit == "B":
+            yield size(self._done)
 
     def _pace(self, seconds: float) -> Iterator[str]:
         """The time left; where the amount has not moved, how long the work has lasted, which moves."""

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
+from gpt_cli.callbacks import working
 from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.errors import inert, inert_json
 from gpt_cli.language import say
@@ -111,8 +112,7 @@ class Console:
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Show how long a work has lasted whose amount nobody knows; like `counting`."""
-        with self.counting(what, None, "") as count:
-            count(0)
+        with working(what, self.counting):
             yield
 
     def _line(self, text: str) -> None:

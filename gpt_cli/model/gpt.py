@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -105,6 +105,16 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Where each token looks: ids [B, T] -> [L, B, H, T, T], for the given layers in model order and the heads."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
+
+    def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
+        """Use these tensors, not copies, as the parameters: one for each name; returns the model.
+
+        `load_state_dict` compares each block with the names of all, which for a thousand blocks takes seconds.
+        """
+        for name, tensor in weights.items():
+            module, _, own = name.rpartition(".")
+            self.get_submodule(module).register_parameter(own, nn.Parameter(tensor))
+        return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
         """Train with compiled blocks, which share the parameters, or with plain ones again; returns the model."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from gpt_cli.callbacks import Stop
+from gpt_cli.callbacks import Counting, Stop, both, uncounted, working
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.sampling.scoring import Score
 from gpt_cli.training.due import due, ended_by, is_finished
@@ -22,7 +22,7 @@ from gpt_cli.training.stopping import StopAsked, Watch
 def train(
     run: Run,
     stop: Stop = lambda: None,
-    count: Callable[[int], object] = lambda _: None,
+    counting: Counting = uncounted,
     save_asked: Callable[[], bool] = lambda: False,
 ) -> Iterator[Report]:
     """Train to max_steps, max_time, patience or a signal, from wherever the run is.
@@ -30,12 +30,12 @@ def train(
     Nothing runs until the reports are taken. The loop asks `stop` for the number of a signal that arrived, between
     micro-batches, batches of an evaluation and sampled tokens. After a signal it drops what is unfinished, which the
     run that continues does again, saves the state and ends. After each step it asks `save_asked` whether to save.
-    `count` receives tokens of the closing evaluation. Raises DivergedError before a non-finite loss or gradient
+    `counting` opens a bar for what lasts beside the steps. Raises DivergedError before a non-finite loss or gradient
     reaches a checkpoint, EnvironmentFailure when a file cannot be written.
     """
     watch = Watch(stop, run.ranks)
     try:
-        signal = yield from _steps(run, watch, save_asked)
+        signal = yield from _steps(run, watch, counting, save_asked)
     except Diverged as diverged:
         settings = run.config.train
         hint = f"start anew with --overwrite and {lower_rates(run.config)}"
@@ -48,7 +48,7 @@ def train(
     closing = None
     if signal is None:
         try:
-            closing = _closing_evaluation(run, watch, count)
+            closing = _closing_evaluation(run, watch, counting)
         except StopAsked as asked_to_stop:  # all is saved: nothing but this figure is lost
             signal = asked_to_stop.signal
     finished = _finished(run, closing, signal)
@@ -60,7 +60,7 @@ def train(
     yield finished
 
 
-def _steps(run: Run, watch: Watch, save_asked: Callable[[], bool]) -> Iterator[Report]:
+def _steps(run: Run, watch: Watch, counting: Counting, save_asked: Callable[[], bool]) -> Iterator[Report]:
     """Take steps, and save when that is due; returns the signal that ended it, or None."""
     state, pace = run.state, Pace.at(run)
     signal = None
@@ -70,14 +70,16 @@ def _steps(run: Run, watch: Watch, save_asked: Callable[[], bool]) -> Iterator[R
             watch()
             if run.progress.observed:
                 take_step(state, watch)
-            yield from observe(run, pace, watch)
+            yield from observe(run, pace, watch, counting)
             state.progress = replace(run.progress, elapsed=state.elapsed())
         except StopAsked as asked_to_stop:
             signal = asked_to_stop.signal
         asked = bool(run.ranks.agree(save_asked())[0])
         wanted = asked or signal is not None or due(run.progress, run.config.train).save
         if wanted and run.progress.step and run.progress != run.saved:
-            yield Saved(run.progress.step, run.save(), asked)
+            with working("saving", counting):
+                path = run.save()
+            yield Saved(run.progress.step, path, asked)
     return signal
 
 
@@ -90,26 +92,26 @@ class _Closing:
     best_step: int
 
 
-def _closing_evaluation(run: Run, watch: Watch, count: Callable[[int], object]) -> _Closing:
-
-    def count_and_watch(num_tokens: int) -> None:
-        count(num_tokens)
-        watch()
-
-    model, best_step = run.best_model()
-    count_and_watch(0)
-    by_window = WindowLosses()
-    score = evaluate(
-        model,
-        run.tokenizer,
-        run.validation_ids,
-        run.closing_windows,
-        batch_size=evaluation_batch_size(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device),
-        dtype=run.config.train.dtype,
-        count=count_and_watch,
-        by_window=by_window,
-        ranks=run.ranks,
-    )
+def _closing_evaluation(run: Run, watch: Watch, counting: Counting) -> _Closing:
+    with working("reading the best weights", counting):
+        model, best_step = run.best_model()
+    watch()
+    by_window, num_tokens = WindowLosses(), sum(end - start for start, end in run.closing_windows)
+    with counting("closing evaluation", num_tokens, "tokens") as count:
+        count(0)
+        score = evaluate(
+            model,
+            run.tokenizer,
+            run.validation_ids,
+            run.closing_windows,
+            batch_size=evaluation_batch_size(
+                run.config.model.context_length, run.tokenizer.vocab_size, run.state.device
+            ),
+            dtype=run.config.train.dtype,
+            count=both(count, watch),
+            by_window=by_window,
+            ranks=run.ranks,
+        )
     return _Closing(score, by_window.standard_error(), best_step)
 
 

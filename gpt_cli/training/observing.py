@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpt_cli.callbacks import Counting, both, uncounted, working
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import CheckpointError
 from gpt_cli.files import append
@@ -54,11 +55,11 @@ class Pace:
         return steps * run.config.tokens_per_step / seconds
 
 
-def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
+def observe(run: Run, pace: Pace, watch: Watch, counting: Counting = uncounted) -> Iterator[Report]:
     """Do what is due after the run's last step; reports what was done, after all of it is written.
 
-    `watch` is called between batches and tokens; when it raises, nothing has changed. Raises Diverged when the
-    validation loss, or the outcome of an earlier step, is not finite.
+    `watch` is called between batches and tokens; when it raises, nothing has changed. `counting` opens a bar. Raises
+    Diverged when the validation loss, or the outcome of an earlier step, is not finite.
     """
     settings, step = run.config.train, run.progress.step
     found: Score | None = None
@@ -69,7 +70,7 @@ def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
         read_outcomes(run.state)
     progress = replace(run.progress, observed_step=step)
     if due(progress, settings).evaluate:  # asked again: the wait may have taken the rest of max_time
-        found = _evaluate(run, watch)
+        found = _evaluate(run, watch, counting)
         best = progress.best_loss is None or found.loss < progress.best_loss
         progress = replace(
             progress,
@@ -85,9 +86,10 @@ def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
         def look() -> None:
             assert whole is not None, "the first rank has it"
             if now.sample:
-                sampled.append(_sample(run, whole, watch.alone))
+                sampled.append(_sample(run, whole, watch.alone, counting))
             if keeps_snapshot:
-                snapshots.append(snapshot_bytes(take_snapshot(run, whole)))
+                with working("keeping a snapshot", counting):
+                    snapshots.append(snapshot_bytes(take_snapshot(run, whole)))
 
         run.ranks.on_first(look)
 
@@ -104,7 +106,8 @@ def observe(run: Run, pace: Pace, watch: Watch) -> Iterator[Report]:
         for snapshot in snapshots:
             run.directory.add_snapshot(step, snapshot)
         if best is not None:
-            save_checkpoint(run.directory.best, best)
+            with working("saving the best weights", counting):
+                save_checkpoint(run.directory.best, best)
 
     run.ranks.on_first(write)
     if now.log:
@@ -124,38 +127,43 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
     return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed)
 
 
-def _evaluate(run: Run, watch: Watch) -> Score:
+def _evaluate(run: Run, watch: Watch, counting: Counting) -> Score:
     """The validation loss on evenly spaced windows."""
-    settings = run.config.train
-    found = evaluate(
-        run.state.model,
-        run.tokenizer,
-        run.validation_ids,
-        run.windows(settings.eval_tokens),
-        batch_size=settings.batch_size,
-        dtype=settings.dtype,
-        count=watch,
-        ranks=run.ranks,
-    )
+    settings, windows = run.config.train, run.windows(run.config.train.eval_tokens)
+    with counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
+        count(0)
+        found = evaluate(
+            run.state.model,
+            run.tokenizer,
+            run.validation_ids,
+            windows,
+            batch_size=settings.batch_size,
+            dtype=settings.dtype,
+            count=both(count, watch),
+            ranks=run.ranks,
+        )
     if not math.isfinite(found.loss):
         raise Diverged(run.progress.step, found.loss)
     return found
 
 
-def _sample(run: Run, model: GPT, watch: Callable[..., object]) -> Sampled:
+def _sample(run: Run, model: GPT, watch: Callable[[], object], counting: Counting) -> Sampled:
     """Continue the beginning of the validation text."""
     tokenizer, settings = run.tokenizer, run.config.train
     prompt = run.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
     try:
-        (tokens,) = continuations(
-            Decoder(model, product_dtype(settings.dtype)),
-            [prompt[-run.config.model.context_length :]],
-            SamplingParameters(),
-            max_new_tokens=SAMPLE_NEW_TOKENS,
-            seed=settings.seed,
-            end_of_text=tokenizer.end_of_text,
-            watch=watch,
-        )
+        with counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
+            count(0)
+            count_and_watch = both(count, watch)
+            (tokens,) = continuations(
+                Decoder(model, product_dtype(settings.dtype)),
+                [prompt[-run.config.model.context_length :]],
+                SamplingParameters(),
+                max_new_tokens=SAMPLE_NEW_TOKENS,
+                seed=settings.seed,
+                end_of_text=tokenizer.end_of_text,
+                watch=lambda: count_and_watch(1),
+            )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(run.progress.step, None) from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))

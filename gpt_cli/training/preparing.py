@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 
-from gpt_cli.callbacks import Counting, Notify, uncounted
+from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
@@ -83,27 +83,27 @@ def prepare(
         if given is not None:
             begin_with(model, given, text.tokenizer, notice)
 
-    if continued is None:
-        began_from = None if request.initial is None else request.initial.name
-        state = TrainingState.at_the_start(
-            config,
-            text.ids,
-            vocab_size,
-            text.digest,
-            ranks,
-            begin=begin,
-            began_from=began_from,
-            sharded=sharded,
-        )
-    else:
-        state = TrainingState.continued(config, text.ids, continued, ranks, sharded=sharded)
+    with working("building the model", counting):
+        if continued is None:
+            began_from = None if request.initial is None else request.initial.name
+            state = TrainingState.at_the_start(
+                config,
+                text.ids,
+                vocab_size,
+                text.digest,
+                ranks,
+                begin=begin,
+                began_from=began_from,
+                sharded=sharded,
+            )
+        else:
+            state = TrainingState.continued(config, text.ids, continued, ranks, sharded=sharded)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
     if config.train.compile == "on":
         notice("compiling, which may take half a minute")
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (continued is None and request.config.train.compile == "on")
-    with counting("timing a step", None, "") as count:
-        count(0)
+    with working("timing a step", counting):
         step_seconds = _time_step(state, warn, must_compile=must_compile)
     ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
@@ -222,6 +222,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
             micro_batch_size=settings.sequences_at_once,
             dtype=settings.dtype,
             num_lanes=settings.num_lanes,
+            device=settings.device,
         ),
         num_processes=run.ranks.size,
         num_documents=corpus.num_documents,

@@ -85,6 +85,7 @@ def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) ->
         micro_batch_size=num_sequences,
         dtype=config.train.dtype,
         num_lanes=config.train.batch_size // num_sequences,
+        device=config.train.device,
     )
 
 

@@ -124,8 +124,7 @@ class Sharded(Replicated):
             return None
         with torch.device("meta"):
             whole = GPT(self.model.config, self.model.vocab_size)
-        whole.load_state_dict(dict(weights), assign=True)
-        return whole
+        return whole.take_weights(weights)
 
     def _set_shard(self, name: str, numbers: Tensor) -> None:
         local = _local(self.shards[name])

@@ -46,12 +46,11 @@ def start(
     run.open_directory()
     if request.initial is not None and run.saved is None:
         run.save()  # so that a run that is stopped before its first checkpoint does not continue from random weights
-    num_tokens = sum(end - start for start, end in run.closing_windows)
     if loggers:
         notice(f"logging to {', '.join(loggers)} in {RunFiles(request.directory).logs}")
     followers = Followers(loggers, RunFiles(request.directory), notice=notice, warn=warn)
-    with followers, counting("closing evaluation", num_tokens, "tokens") as count:
-        for report in train_run(run, stop, count, save_asked):
+    with followers:
+        for report in train_run(run, stop, counting, save_asked):
             remark(notice)
             followers.remark()
             if isinstance(report, Finished):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from support.exchange import sharp_checkpoint
-from support.helpers import CORPUS_TEXT, RunCommand, without_torch
+from support.helpers import CORPUS_TEXT, RunCommand
+from support.light import WithoutTorch
 
 from gpt_cli import load, train
 from gpt_cli.checkpoints.checkpoint import Progress, read_checkpoint, save_checkpoint
@@ -109,7 +110,9 @@ def load_progress(name: str) -> Progress:
     return read_checkpoint(Path(name) / "checkpoints" / "best.safetensors").progress
 
 
-def test_every_difference_that_cannot_be_reconciled_is_listed(source: Path, run: RunCommand) -> None:
+def test_every_difference_that_cannot_be_reconciled_is_listed(
+    source: Path, run: RunCommand, without_torch: WithoutTorch
+) -> None:
     Path("short.yaml").write_text(f"model:\n  d_model: 96\n  norm: rmsnorm\n  dropout: 0.3\n{SHORT}")
     given = ["--config", "short.yaml", "--data", "my.txt", "--out", "new", "--init-from", source]
     outcome = without_torch("train", *given, "--set", "model.context_length=81", "--set", "model.activation=relu")

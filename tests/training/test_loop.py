@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 
+from gpt_cli.callbacks import Counting
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
@@ -389,12 +391,31 @@ def test_a_run_saved_without_elapsed_time_has_spent_the_seconds_of_its_steps(tmp
     assert start(tmp_path, stored.config, old).progress.elapsed == 3600
 
 
+def noting(amounts: dict[str, list[int]]) -> Counting:
+    """A Counting that notes, by what is counted, its total and the amounts."""
+
+    @contextlib.contextmanager
+    def counting(what: str, total: int | None, _: str) -> Iterator[Callable[[int], object]]:
+        amounts[what] = [total or 0]
+        yield amounts[what].append
+
+    return counting
+
+
+def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
+    amounts: dict[str, list[int]] = {}
+    list(train(start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1")), counting=noting(amounts)))
+    assert amounts["evaluating"] == [64, 0, 64]
+    assert amounts["sampling"] == [64, 0, *[1] * 64]
+    assert {"saving", "saving the best weights", "reading the best weights"} <= amounts.keys()
+
+
 def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
-    counted: list[int] = []
-    *_, finished = train(run, count=counted.append)
+    amounts: dict[str, list[int]] = {}
+    *_, finished = train(run, counting=noting(amounts))
     assert isinstance(finished, Finished)
-    assert counted == [0, 64]  # all at once
+    assert amounts["closing evaluation"] == [64, 0, 64]  # all at once
     windows = validation_windows(len(run.validation_ids), 16, 64)
     assert len(windows) == 4
     best = read_checkpoint(run.directory.best).build_model()
