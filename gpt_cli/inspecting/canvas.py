@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -24,8 +25,20 @@ def _without_variable(name: str) -> Iterator[str | None]:
             os.environ[name] = value
 
 
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep matplotlib from saying that it may not write below the home directory: it does without."""
+    logger = logging.getLogger("matplotlib")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 _first = "matplotlib" not in sys.modules
-with _without_variable("MPLBACKEND") as _named:
+with _without_warnings(), _without_variable("MPLBACKEND") as _named:
     import matplotlib
     from matplotlib import font_manager, rc_context
     from matplotlib.axes import Axes

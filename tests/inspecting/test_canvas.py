@@ -39,6 +39,13 @@ def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str) ->
     assert kept == "True" or named != "TkAgg", "other code in the process draws on the canvas that its user chose"
 
 
+def test_nothing_is_said_where_the_home_directory_may_not_be_written() -> None:
+    script = "import logging, gpt_cli.inspecting.canvas\nassert logging.getLogger('matplotlib').level == 0"
+    environment = os.environ | {"HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.long
 def test_the_command_draws_in_the_shell_of_a_notebook(smoke_run: Path, tmp_path: Path) -> None:
     environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}

@@ -15,7 +15,7 @@ from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
-from gpt_cli.errors import counted, shown
+from gpt_cli.errors import counted, shown, visible
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.export import num_rows, pieces, write_dump
@@ -147,12 +147,12 @@ def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:
     if wanted.out == STDOUT:
         console.pieces(piece.decode() for piece in pieces(dump, wanted.ending))
         return
-    counting = console.counting(f"writing {wanted.out}", num_rows(dump, wanted.ending), "rows")
+    counting = console.counting(f"writing {visible(wanted.out)}", num_rows(dump, wanted.ending), "rows")
     with removing_unfinished(), counting as count:
         count(0)
         write_dump(wanted.out, dump, console.notice, count)
     numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
-    console.notice(f"wrote {wanted.out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
+    console.notice(f"wrote {visible(wanted.out)}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
 
 
 def _draw(console: Console, dump: AttentionDump) -> None:

@@ -12,7 +12,7 @@ from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
-from gpt_cli.errors import CheckpointError, UsageError, counted, shown
+from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.explaining import studies
 from gpt_cli.explaining.explanation import Explanation
 from gpt_cli.explaining.head import explain_head
@@ -54,7 +54,7 @@ def explain_and_show(
 
         kind = out.suffix.lower()[1:]
         write_durably(out, [plot(wanted.name, explanation, language, kind=kind, notice=console.notice)])
-        console.notice(f"wrote {out}")
+        console.notice(f"wrote {visible(out)}")
     if form is None:
         console.pieces(explanation.to_json())
     else:

@@ -17,6 +17,7 @@ from gpt_cli.exchange.destination import require_directory, require_file
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.page_size import Kind, chosen_layout
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
+from gpt_cli.files import require_directory_place
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 
 
@@ -35,6 +36,7 @@ def export(
         raise UsageError("--quantize", f"--format {form} writes weights as they are; only html has others")
     if form == "hf":
         require_directory(out)
+        require_directory_place(out)
     else:
         require_file(out, form)
     console = Console(quiet)

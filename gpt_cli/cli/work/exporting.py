@@ -20,20 +20,20 @@ def export_and_show(wanted: ExportWanted, console: Console, read: ReadVerified) 
     out = wanted.out
     stored = first_usable(wanted.run, wanted.checkpoint, lambda path: parse_checkpoint(read(path)), console.warn)
     if wanted.form == "hf":
-        with console.working(f"writing {out}"):
+        with console.working(f"writing {visible(out)}"):
             found = write_for_transformers(out, stored)
         class_name, num_parameters = found.class_name, found.num_parameters
         for note in found.notes:
             console.notice(note)
         num_bytes = sum(path.stat().st_size for path in out.iterdir())
     elif wanted.form == "html":
-        with console.working(f"writing {out}"):
+        with console.working(f"writing {visible(out)}"):
             page = model_page(stored, wanted.quantize, wanted.name)
             write_model_page(out, page)
         class_name, num_parameters, num_bytes = None, page.num_parameters, out.stat().st_size
     else:
         num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
-        with console.working(f"writing {out}"):
+        with console.working(f"writing {visible(out)}"):
             write_file(out, stored)
         class_name, num_bytes = None, out.stat().st_size
     if wanted.json:

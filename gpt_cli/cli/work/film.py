@@ -10,7 +10,7 @@ from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.flags import refuse_beside
-from gpt_cli.errors import UsageError, counted
+from gpt_cli.errors import UsageError, counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.film import make_film
 
@@ -31,7 +31,7 @@ def film(
         raise UsageError("--over-training", "a film is a page, so it needs a name in .html", hint="--out film.html")
     require_foreign(out)
     files = RunFiles(find_header(run).path.parent.parent)
-    with console.working(f"writing {out}"):
+    with console.working(f"writing {visible(out)}"):
         made = make_film(files, layers, heads)
         write_durably(out, [made.page])
     if made.num_others:
@@ -45,7 +45,7 @@ def film(
             "--layers or --heads allow more"
         )
     numbers = (("step", made.steps), ("layer", made.layers), ("head", made.heads), ("token", made.tokens))
-    console.notice(f"wrote {out}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
+    console.notice(f"wrote {visible(out)}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
     if json:
         content = {"layers": made.layers, "heads": made.heads, "tokens": made.tokens, "steps": made.steps}
         console.json({"run": str(files.path), "out": str(out), **content})

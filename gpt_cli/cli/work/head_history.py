@@ -11,7 +11,7 @@ from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, table
-from gpt_cli.errors import counted
+from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.history import SHARES, history_csv, history_of, strongest
 from gpt_cli.inspecting.heads.report import as_json, name_of, sort_rows
@@ -59,7 +59,7 @@ def show_history(wanted: HistoryWanted, console: Console) -> None:
             content = history_csv(history) if ending == ".csv" else as_json(history)
         write_durably(wanted.out, [content])
         numbers = ((len(history["steps"]), "snapshot"), (len(layers), "layer"), (len(heads), "head"))
-        console.notice(f"wrote {wanted.out}: {', '.join(counted(number, noun) for number, noun in numbers)}")
+        console.notice(f"wrote {visible(wanted.out)}: {', '.join(counted(number, noun) for number, noun in numbers)}")
     if wanted.json:
         console.json(history)
     elif wanted.out is None:

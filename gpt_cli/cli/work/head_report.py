@@ -18,7 +18,7 @@ from gpt_cli.cli.work.head_tables import in_tables, legend
 from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.texts import is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import HeadsWanted
-from gpt_cli.errors import DataError, UsageError, counted, shown
+from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.ablation import ablate
 from gpt_cli.inspecting.heads.attribution import head_writes
@@ -214,9 +214,9 @@ def _writes(subject: Subject, query: int) -> list[Row]:
 def _show(wanted: HeadsWanted, found: dict[str, Any], console: Console) -> None:
     """A file, a table on stdout, or JSON on stdout."""
     if wanted.out is not None:
-        with console.working(f"writing {wanted.out}"):
+        with console.working(f"writing {visible(wanted.out)}"):
             write_durably(wanted.out, [_as_file(found, wanted.out.suffix.lower(), console)])
-        console.notice(f"wrote {wanted.out}: {counted(len(found['heads']), 'head')}")
+        console.notice(f"wrote {visible(wanted.out)}: {counted(len(found['heads']), 'head')}")
     if wanted.json:
         console.json(found)
     elif wanted.out is None:

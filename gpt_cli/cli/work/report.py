@@ -35,7 +35,7 @@ def _ending(out: Path) -> str:
     """The format that a name means; raises UsageError."""
     ending = out.suffix.lower()
     if ending not in FORMATS:
-        hint = "--json prints the figures to stdout" if ending in ("", ".json") else None
+        hint = "--json prints the figures to stdout" if ending in ("", ".json") else "--out report.html"
         raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(FORMATS)}", hint=hint)
     require_foreign(out)
     return ending

@@ -62,7 +62,7 @@ def write_page(runs: Sequence[Path], out: Path) -> None:
 
 def _write(wanted: Wanted, out: Path, records: Sequence[RunRecord], console: Console) -> None:
     dumps = {} if wanted.prompt is None else _dumps(records, wanted.prompt, console)
-    with console.working(f"writing {out}"):
+    with console.working(f"writing {visible(out)}"):
         if out.suffix.lower() == ".html":
             content = report_page(records, axis=wanted.axis, dumps=dumps)
         else:
@@ -70,7 +70,7 @@ def _write(wanted: Wanted, out: Path, records: Sequence[RunRecord], console: Con
 
             content = draw_report(records, wanted.axis, out.suffix.lower()[1:], console.notice)
         write_durably(out, [content])
-    console.notice(f"wrote {out}: {counted(len(records), 'run')}")
+    console.notice(f"wrote {visible(out)}: {counted(len(records), 'run')}")
 
 
 def _dumps(records: Sequence[RunRecord], prompt: str, console: Console) -> Mapping[str, AttentionDump]:

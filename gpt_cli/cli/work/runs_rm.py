@@ -15,7 +15,7 @@ from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 from gpt_cli.files import remove as remove_file
-from gpt_cli.files import remove_directory, remove_if_empty
+from gpt_cli.files import remove_directory, remove_if_empty, require_reachable
 from gpt_cli.language import say
 
 
@@ -50,6 +50,7 @@ def _named(names: Sequence[str]) -> list[RunFiles]:
 def _require_removable(path: Path) -> None:
     run = RunFiles(path)
     if not os.path.isdir(path):
+        require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint="gpt runs lists the runs")
     if path.is_symlink():
         raise CheckpointError(shown(path), f"this is a link; name the run that it leads to, {shown(path.resolve())}")
@@ -85,6 +86,9 @@ def _remove(run: RunFiles, console: Console) -> None:
             remove_file(path)
         for directory in (run.checkpoints, run.attention, run.logs):
             remove_if_empty(directory)
-    if not remove_if_empty(run.path):
+    if why := remove_if_empty(run.path):
         left = ", ".join(sorted(visible(path.name) for path in run.path.iterdir()))
-        console.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
+        if left:
+            console.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
+        else:
+            console.warn(f"{visible(run.path)} stays, empty: {why}")

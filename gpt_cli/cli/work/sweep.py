@@ -38,7 +38,7 @@ from gpt_cli.errors import (
     together,
     visible,
 )
-from gpt_cli.files import read_bytes, write_durably
+from gpt_cli.files import read_bytes, reason, write_durably
 from gpt_cli.limits import SWEEP_RECORD_BYTES
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores
@@ -237,8 +237,9 @@ def _write_report(runs: Sequence[Overview], directory: Path, console: Console) -
     page, chosen = directory / "report.html", sorted(begun[:MOST_ON_A_PAGE])
     try:
         write_page(chosen, page)
-    except GptError as error:
-        console.warn(f"{error}; there is no report of this sweep")
+    except (GptError, OSError) as error:
+        why = str(error) if isinstance(error, GptError) else reason(error)
+        console.warn(f"{why}; there is no report of this sweep")
         return
     what = "all runs" if len(chosen) == len(begun) else f"the best {len(chosen)} of {counted(len(begun), 'run')}"
     console.notice(f"the curves of {what}: {page}")
