@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ import torch
 from support.faults import SCALE
 from support.forks import Servers
 from support.helpers import RunCommand, run_command
+from support.light import LightServer, WithoutTorch
+from support.users import hand_over
 
 from gpt_cli.cli.work import training
 from gpt_cli.cli.work.leaving import leave_picture
@@ -89,12 +93,38 @@ def copied(smoke_run: Path, here: Path, trained: Path) -> Path:
     return Path("runs/smoke")
 
 
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """An empty folder that the other user of permission tests can reach, as those of pytest are closed to others."""
+    folder = Path(tempfile.mkdtemp()).resolve()
+    hand_over(folder)
+    yield folder
+    for above, names, _ in os.walk(folder):  # what is closed is opened before the walk enters it
+        for name in names:
+            os.chmod(os.path.join(above, name), 0o700)
+    shutil.rmtree(folder)
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
     """Processes that fork one that runs `gpt`, for each case."""
     servers = Servers()
     yield servers
     servers.close()
+
+
+@pytest.fixture(scope="session")
+def without_torch() -> Iterator[WithoutTorch]:
+    """Runs `gpt` in a process that fails where the command loads torch."""
+    server = LightServer()
+    yield server.without_torch
+    server.close()
+
+
+def pytest_collection_finish() -> None:
+    """Spare Python's collector what was imported and collected: it would look through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from copy import copy
 from typing import Annotated, Any
 
 import typer
@@ -163,9 +164,9 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     try:
         require_address_space(ADDRESS_SPACE, "gpt")
         require_known_language()
-        command = build()
         if completing.asked():
-            return completing.answer(command)
+            return completing.answer(build())
+        command = build(words)
         with command.make_context("gpt", list(words), obj=state) as context:
             code = command.invoke(context)
         return code if isinstance(code, int) else 0
@@ -181,9 +182,13 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
         return 0
 
 
-def build() -> Any:
-    """`gpt` with its commands, as click knows them."""
-    command = get_command(app)
+def build(words: Sequence[str] = ()) -> Any:
+    """`gpt` as click knows it, with all commands, or with the one that the words name alone: making all takes long."""
+    first = words[0].replace("_", "-") if words else ""
+    one = copy(app)
+    one.registered_commands = [info for info in app.registered_commands if info.name == first]
+    one.registered_groups = [info for info in app.registered_groups if info.name == first]
+    command = get_command(one if one.registered_commands or one.registered_groups else app)
     prepare(command)
     return command
 
@@ -210,7 +215,7 @@ def _debug_alone() -> typer.Typer:
 
 def named(words: Sequence[str]) -> str:
     """The command that the words name: gpt data list."""
-    command, path = build(), "gpt"
+    command, path = build(words), "gpt"
     for word in words:
         below = getattr(command, "commands", {}).get(word.replace("_", "-"))
         if below is None:

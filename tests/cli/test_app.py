@@ -75,6 +75,23 @@ def test_version_and_help_are_commands_that_people_try(run: RunCommand) -> None:
     assert run("help") == run("--help")
 
 
+def test_a_command_that_is_named_is_made_alone_and_equals_the_one_among_all() -> None:
+    commands = app.build().commands
+    assert len(commands) > 15
+    for name, command in commands.items():
+        alone = app.build([name.replace("-", "_"), "--json"]).commands
+        assert list(alone) == [name]
+        assert repr(_described(alone[name])) == repr(_described(command))
+    assert app.build(["nosuch"]).commands.keys() == commands.keys()
+
+
+def _described(command: Any) -> list[Any]:
+    """The flags of a command, and of those in its group."""
+    below = getattr(command, "commands", {})
+    flags = [(flag.opts, flag.help, flag.default) for flag in command.params if hasattr(flag, "help")]
+    return [command.name, command.help, command.short_help, command.epilog, flags, *map(_described, below.values())]
+
+
 def test_every_command_has_an_example_and_a_traceback_to_ask_for(run: RunCommand) -> None:
     for name in [*SIGNATURES, "help"]:
         outcome = run(*name.split(), "--help")

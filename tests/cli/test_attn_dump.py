@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 from support.pages import content_of, unpacked
 
 import gpt_cli
@@ -177,10 +178,10 @@ def test_what_does_not_fit_the_context_is_told(
 @pytest.mark.parametrize(
     ("free", "hint"),
     [
-        # 13 tokens: 169 weights a head, of 4 bytes, 16 more while they are written, 24 while their layer is computed
-        ((20 * 4 + 24 * 2) * 169 - 1, "hint: --layers 0"),
-        ((20 * 2 + 24 * 2) * 169 - 1, "hint: --layers 0 --heads 0"),
-        ((20 + 24) * 169 - 1, "hint: use a shorter prompt"),
+        # 13 tokens: 169 weights a head, of 4 bytes, 16 more while they are written, 40 while their layer is computed
+        ((20 * 4 + 40 * 2) * 169 - 1, "hint: --layers 0"),
+        ((20 * 2 + 40 * 2) * 169 - 1, "hint: --layers 0 --heads 0"),
+        ((20 + 40) * 169 - 1, "hint: use a shorter prompt"),
     ],
 )
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
@@ -192,7 +193,7 @@ def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     refused = run(*options)
     assert refused.code == 5
     assert refused.err.splitlines()[0].startswith(
-        "error: attn-dump: 4 heads on 13 tokens take about 21.6 kB of memory, and "
+        "error: attn-dump: 4 heads on 13 tokens take about 27.0 kB of memory, and "
     )
     assert refused.err.splitlines()[1] == hint
     assert not (tmp_path / "a.npz").exists()
@@ -246,7 +247,7 @@ def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunComman
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, words: list[str], code: int, error: str
+    smoke_run: Path, words: list[str], code: int, error: str, without_torch: WithoutTorch
 ) -> None:
     done = without_torch("attn-dump", "--prompt", "The", *words)
     assert (done.returncode, done.stdout) == (code, "")

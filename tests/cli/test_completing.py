@@ -10,29 +10,35 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, run_command
 
+# how a shell reads what `gpt completion` prints
+BEGIN = {
+    "bash": 'eval "$(gpt completion bash)"\n',  # as documented; in one shell only, since gpt takes a while to start
+    "zsh": """
+        autoload -Uz compinit; compinit -D -u
+        source <(print -r -- "$SCRIPT")
+        _arguments() { print -r -- "$1" }
+        _files() { print }
+    """,
+    "fish": "printf '%s' $SCRIPT | source\n",
+}
 # $WORDS stands for the words before the last, $LAST for the last
 ASK = {
     "bash": """
-        eval "$(gpt completion bash)"
-        COMP_WORDS=($WORDS "$LAST") COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        COMP_WORDS=($WORDS "$LAST") COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
         _gpt_completion gpt
         printf '%s\\n' "${COMPREPLY[@]}"
     """,
     "zsh": """
-        autoload -Uz compinit; compinit -D -u
-        source <(gpt completion zsh)
-        _arguments() { print -r -- "$1" }
-        _files() { print }
         words=($WORDS "$LAST") CURRENT=${#words}
         _gpt_completion
     """,
     "fish": """
-        gpt completion fish | source
         complete -C '$WORDS $LAST' | string split -f 1 \\t
     """,
 }
+BETWEEN = "----"
 WITHOUT_SETTINGS = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"], "fish": ["--no-config"]}
 
 
@@ -47,50 +53,58 @@ def folder(here: Path) -> Path:
     return here
 
 
-def offered(shell: str, line: str) -> list[str]:
-    """What a shell offers after the words of a line, of which the last one may have begun."""
+def offered(shell: str, *lines: str) -> list[list[str]]:
+    """What a shell offers after the words of each line, of which the last one may have begun."""
     program = shutil.which(shell)
     if program is None:
         assert not os.environ.get("CI"), "tests/debian-packages.txt names the shells"
         pytest.skip(f"this machine has no {shell}")
-    words, _, last = line.rpartition(" ")
+    commands = BEGIN[shell]
+    for line in lines:
+        words, _, last = line.rpartition(" ")
+        commands += ASK[shell].replace("$WORDS", words).replace("$LAST", last) + f"\necho; echo {BETWEEN}\n"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     asked = subprocess.run(
-        [program, *WITHOUT_SETTINGS[shell], "-c", ASK[shell].replace("$WORDS", words).replace("$LAST", last)],
-        env={**os.environ, "PATH": path},
+        [program, *WITHOUT_SETTINGS[shell], "-c", commands],
+        env={**os.environ, "PATH": path, "SCRIPT": run_command("completion", shell).out},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         check=False,
     )
+    *answers, rest = asked.stdout.split(f"{BETWEEN}\n")
+    assert (len(answers), rest) == (len(lines), ""), asked.stderr
     if shell == "zsh":  # "name":"explanation", in one line
-        return sorted(name for name, _ in re.findall(r'"([^"]+)"(:"[^"]*")?', asked.stdout))
-    return sorted(line for line in asked.stdout.splitlines() if line)
+        return [sorted(name for name, _ in re.findall(r'"([^"]+)"(:"[^"]*")?', answer)) for answer in answers]
+    return [sorted(line for line in answer.splitlines() if line) for answer in answers]
+
+
+OFFERED = {
+    "gpt exp": ["explain", "export"],
+    "gpt train --config sha": ["shakespeare", "shakespeare-cpu"],
+    "gpt sample --run runs/": ["runs/rates/001", "runs/tiny"],
+    "gpt runs rm ti": ["tiny"],
+    "gpt data stats pyt": ["python-docs"],
+    "gpt train --dtype b": ["bfloat16"],
+}
 
 
 @pytest.mark.parametrize("shell", ASK)
 def test_a_shell_offers_commands_and_the_names_of_configs_runs_and_texts(shell: str, folder: Path) -> None:
-    assert offered(shell, "gpt exp") == ["explain", "export"]
-    assert offered(shell, "gpt train --config sha") == ["shakespeare", "shakespeare-cpu"]
-    assert offered(shell, "gpt sample --run runs/") == ["runs/rates/001", "runs/tiny"]
-    assert offered(shell, "gpt runs rm ti") == ["tiny"]
-    assert offered(shell, "gpt data stats pyt") == ["python-docs"]
-    assert offered(shell, "gpt train --dtype b") == ["bfloat16"]
+    assert dict(zip(OFFERED, offered(shell, *OFFERED), strict=True)) == OFFERED
 
 
 @pytest.mark.parametrize("shell", ASK)
 def test_the_name_of_a_run_is_never_run(shell: str, folder: Path) -> None:
     for name in (r"x\$(touch harm)", "$(touch harm)", "my run"):
         shutil.copytree(folder / "runs" / "tiny", folder / "runs" / name)
-    assert offered(shell, "gpt sample --run runs/") == ["runs/rates/001", "runs/tiny"]
+    assert offered(shell, "gpt sample --run runs/") == [["runs/rates/001", "runs/tiny"]]
     assert not (folder / "harm").exists()
 
 
 def test_all_words_that_a_flag_takes_are_offered(here: Path) -> None:
-    assert offered("bash", "gpt explain --study s") == ["scaling"]
-    assert offered("bash", "gpt heads --ablate ") == ["layer", "mean", "zero"]
-    assert offered("bash", "gpt runs r") == ["rm"]
-    assert offered("bash", "gpt help at") == ["attn-dump"]
+    lines = "gpt explain --study s", "gpt heads --ablate ", "gpt runs r", "gpt help at"
+    assert offered("bash", *lines) == [["scaling"], ["layer", "mean", "zero"], ["rm"], ["attn-dump"]]
 
 
 def test_what_a_shell_offers_is_explained_in_the_language_of_the_user(
@@ -110,7 +124,7 @@ def test_what_a_shell_offers_is_explained_in_the_language_of_the_user(
 
 @pytest.mark.parametrize("shell", ASK)
 def test_a_shell_completes_files_where_gpt_knows_no_name(shell: str, folder: Path) -> None:
-    assert offered(shell, "gpt train --data te") in ([], ["text.txt"])
+    assert offered(shell, "gpt train --data te") in ([[]], [["text.txt"]])
 
 
 def test_another_shell_is_refused_with_those_that_work(run: RunCommand) -> None:

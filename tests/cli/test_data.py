@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.cli.work import stats
@@ -287,7 +288,7 @@ def test_data_verify_notices_a_text_that_changed_in_place(
 @pytest.mark.parametrize(
     "words", [["prepare", "--config", "smoke"], ["verify", "python-docs"], ["stats", "python-docs"]], ids=" ".join
 )
-def test_commands_about_texts_need_no_torch(words: list[str]) -> None:
+def test_commands_about_texts_need_no_torch(words: list[str], without_torch: WithoutTorch) -> None:
     done = without_torch("data", *words)
     assert done.returncode == 0, done.stderr
 

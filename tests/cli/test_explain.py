@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
@@ -97,7 +98,7 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, words: list[str], code: int, error: str
+    smoke_run: Path, words: list[str], code: int, error: str, without_torch: WithoutTorch
 ) -> None:
     done = without_torch("explain", "--prompt", "The value of", *words)
     assert (done.returncode, done.stdout) == (code, "")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.exchange import sharp_checkpoint
-from support.helpers import RunCommand, damage, without_torch
+from support.helpers import RunCommand, damage
+from support.light import WithoutTorch
 from support.pages import content_of
 
 import gpt_cli
@@ -73,7 +74,9 @@ def test_a_run_becomes_a_page_whose_size_is_told_before(smoke_run: Path, run: Ru
     assert out.stat().st_size < figures["bytes"] - 50_000
 
 
-def test_a_model_too_large_for_a_page_is_refused_before_torch_is_loaded(here: Path) -> None:
+def test_a_model_too_large_for_a_page_is_refused_before_torch_is_loaded(
+    here: Path, without_torch: WithoutTorch
+) -> None:
     save_checkpoint(here / "small.safetensors", sharp_checkpoint("model.num_blocks=1"))
     shapes = {"token_embedding.weight": (300_000, 512)}
     header = header_bytes(shapes, read_header(here / "small.safetensors").metadata)
@@ -130,7 +133,7 @@ def taken(tmp_path: Path) -> Path:
     ],
 )
 def test_what_cannot_be_is_refused_before_torch_is_loaded(
-    out: str, words: str, line: str, taken: Path, smoke_run: Path
+    out: str, words: str, line: str, taken: Path, smoke_run: Path, without_torch: WithoutTorch
 ) -> None:
     before = sorted(taken.rglob("*"))
     done = without_torch("export", "--out", taken / out, *words.split())
@@ -148,7 +151,7 @@ def test_a_checkpoint_of_a_run_is_never_overwritten(copied: Path, run: RunComman
     assert best.read_bytes() == before
 
 
-def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand) -> None:
+def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand, without_torch: WithoutTorch) -> None:
     settings = ["model.norm_position=post", "model.ngram_embedding=2", "model.ngram_rows=16"]
     trained = run("train", "--config", "smoke", "--max-steps", "1", "--quiet", *(f"--set={s}" for s in settings))
     assert trained.code == 0, trained.err

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 from support.pages import content_of, snapshots_of
 
 from gpt_cli.checkpoints.run_files import RunFiles
@@ -23,7 +24,7 @@ def watched(copied: Path) -> Path:
     return copied
 
 
-def test_the_film_is_written_without_torch(watched: Path) -> None:
+def test_the_film_is_written_without_torch(watched: Path, without_torch: WithoutTorch) -> None:
     done = without_torch("attn-dump", "--run", watched, "--over-training", "--out", "film.html", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == "wrote film.html: 3 steps, 2 layers, 2 heads, 2 tokens\n"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.helpers import RunCommand, run_command, without_torch
+from support.helpers import RunCommand, run_command
+from support.light import WithoutTorch
 
 PROMPT = "a b a b a b"
 SETTINGS = ("train.max_steps=60", "inspect.every=2", "train.eval_every=30", "train.log_every=20")
@@ -118,7 +119,7 @@ def test_files_contain_all_steps(run: RunCommand, a_run: Path) -> None:
     assert Path("h.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_table_needs_no_torch(a_run: Path) -> None:
+def test_a_table_needs_no_torch(a_run: Path, without_torch: WithoutTorch) -> None:
     done = without_torch("heads", "--over-training", "--run", a_run)
     assert done.returncode == 0, done.stderr
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand, overflow, without_torch
+from support.helpers import RunCommand, overflow
+from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
@@ -232,11 +233,11 @@ def test_a_text_without_repeats_has_no_score_for_them(smoke_run: Path, run: RunC
 def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 24 * 32**2)
+    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 40 * 32**2)
     outcome = run("heads")
     assert outcome.code == 5
     assert outcome.err.splitlines()[-2:] == [
-        "error: heads: 2 heads on 32 tokens take about 49.2 kB of memory, and 24.6 kB are free",
+        "error: heads: 2 heads on 32 tokens take about 81.9 kB of memory, and 41.0 kB are free",
         "hint: --heads 0",
     ]
     assert run("heads", "--heads", "0").code == 0
@@ -247,7 +248,7 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
 def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 24 * 32**2)
+    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 40 * 32**2)
     lines = run("heads", "--heads", "0", "--ablate", "zero").err.splitlines()
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "the losses need all heads of a layer"
     assert lines[-1] == "hint: use a shorter --prompt, or fewer --max-tokens"
@@ -364,14 +365,14 @@ PROMPT_FLAGS = ["--prompt", "The value"]
     ],
 )
 def test_flags_that_do_not_go_together_are_refused_before_torch_is_loaded(
-    smoke_run: Path, flags: list[str], error: str, hint: str | None
+    smoke_run: Path, flags: list[str], error: str, hint: str | None, without_torch: WithoutTorch
 ) -> None:
     done = without_torch("heads", *flags)
     expected = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
-def test_the_files_of_a_run_are_never_written_over(copied: Path) -> None:
+def test_the_files_of_a_run_are_never_written_over(copied: Path, without_torch: WithoutTorch) -> None:
     Path("heads.csv").symlink_to(copied / "checkpoints" / "best.safetensors")
     done = without_torch("heads", "--out", "heads.csv")
     sentence = '"heads.csv" is a checkpoint, which gpt never overwrites'

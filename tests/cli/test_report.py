@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -114,6 +115,7 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
         ("runs/smoke/metrics.jsonl", 4, "hint: gpt report runs/smoke"),
         ("runs/smoke/checkpoints", 4, 'error: "runs/smoke/checkpoints": there is no run in this directory'),
         ("--out a.pdf", 2, 'error: --out: "a.pdf" ends in none of .html, .png, .svg'),
+        ("--out a.pdf", 2, "hint: --out report.html"),
         ("--out -", 2, "hint: --json prints the figures to stdout"),
         ("--out runs/smoke/loss.png", 2, "is a file of the run"),
         ("--prompt The", 2, "hint: --out report.html"),
@@ -148,7 +150,7 @@ def test_what_cannot_be_read_is_said(runs: Path, run: RunCommand) -> None:
     assert outcome.err.startswith('warning: "runs/smoke/metrics.jsonl": the report leaves out 1 line,')
 
 
-def test_a_report_of_curves_needs_no_torch(runs: Path) -> None:
+def test_a_report_of_curves_needs_no_torch(runs: Path, without_torch: WithoutTorch) -> None:
     for words in ([], ["--json"], ["--out", "a.html"], ["--out", "a.png"]):
         done = without_torch("report", "smoke", *words)
         assert done.returncode == 0, done.stderr

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -93,7 +94,7 @@ def test_wrong_words_are_refused(here: Path, run: RunCommand) -> None:
     assert "NAME is missing" in run("runs", "rm").err
 
 
-def test_neither_listing_nor_removing_loads_torch(runs: Path) -> None:
+def test_neither_listing_nor_removing_loads_torch(runs: Path, without_torch: WithoutTorch) -> None:
     assert without_torch("runs").returncode == 0
     assert without_torch("runs", "rm", "wild", "--yes").returncode == 0
 

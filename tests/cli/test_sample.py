@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import RunCommand, overflow, without_torch
+from support.helpers import RunCommand, overflow
+from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
@@ -146,7 +147,7 @@ def test_values_that_make_no_sense_are_refused(smoke_run: Path, run: RunCommand,
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, flags: list[str], code: int, error: str
+    smoke_run: Path, flags: list[str], code: int, error: str, without_torch: WithoutTorch
 ) -> None:
     done = without_torch("sample", *flags)
     assert (done.returncode, done.stdout) == (code, "")
@@ -270,7 +271,7 @@ def test_switched_off_heads_are_in_the_json_where_there_are_any(smoke_run: Path,
     assert "without" not in json.loads(run("sample", *options).out)
 
 
-def test_a_wrong_head_is_refused_before_torch_is_loaded(smoke_run: Path) -> None:
+def test_a_wrong_head_is_refused_before_torch_is_loaded(smoke_run: Path, without_torch: WithoutTorch) -> None:
     for command in (["sample", "--prompt", "The"], ["eval"]):
         outcome = without_torch(*command, "--without", "0.0,9.1")
         assert outcome.returncode == 2

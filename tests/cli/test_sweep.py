@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +16,15 @@ from typing import Any
 
 import pytest
 from support.faults import fingerprint, new_folder
-from support.helpers import RunCommand, run_command, small_config, without_torch
+from support.helpers import RunCommand, run_command, small_config
+from support.light import WithoutTorch
 
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.work import sweep as work
 from gpt_cli.cli.work import sweeping
 from gpt_cli.cli.work.sweep import shares
+from gpt_cli.config.sweeps import read_sweep
 from gpt_cli.errors import EnvironmentFailure
 
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
@@ -94,7 +98,7 @@ def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunComma
     assert not Path("runs").exists()
 
 
-def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path) -> None:
+def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_torch: WithoutTorch) -> None:
     done = without_torch("sweep", "s.yaml", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -106,7 +110,7 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path) -> None:
     assert sorted(os.listdir()) == ["c.yaml", "corpus.txt", "s.yaml"]
 
 
-def test_a_mistake_is_found_before_anything_is_trained(folder: Path) -> None:
+def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_torch: WithoutTorch) -> None:
     Path("s.yaml").write_text(FILE.replace("100", "fast"))
     done = without_torch("sweep", "s.yaml")
     assert (done.returncode, done.stdout) == (2, "")
@@ -137,9 +141,21 @@ def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
     found = work.read_sweep(Path("s.yaml"))
     point = sweeping.Point(Path("runs/s/000"), found.points[0])
-    words = sweeping.command(found, point, "5s", quiet=True)[3:]
+    words = sweeping.command(found, point, "5s", quiet=True)
     settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
-    assert words == ["train", "--config", "c.yaml", "--out", "runs/s/000", *settings, "--max-time", "5s", "--quiet"]
+    assert words[words.index("-m") :] == [
+        "-m",
+        "gpt_cli",
+        "train",
+        "--config",
+        "c.yaml",
+        "--out",
+        "runs/s/000",
+        *settings,
+        "--max-time",
+        "5s",
+        "--quiet",
+    ]
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: Callable[[sweeping.Point], str]) -> None:
@@ -282,6 +298,23 @@ def test_a_sweep_that_is_killed_and_stopped_goes_on_where_it_was(folder: Path, r
     outcome = run("sweep", "s.yaml", "--quiet")
     assert outcome.code == 0, outcome.err
     assert fingerprint(point.path) == fingerprint(Path("whole"))
+
+
+def test_a_report_that_fails_does_not_end_the_sweep(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "")
+
+    monkeypatch.setattr("gpt_cli.cli.work.reporting.write_page", refuse)
+    monkeypatch.setattr(work, "train_points", lambda *_: sweeping.Ended())
+    new_run = folder / "runs/s/000-learning_rate-1e-3"
+    (new_run / "checkpoints").mkdir(parents=True)
+    shutil.copy("c.yaml", new_run / "config.yaml")
+    Path("runs/s/sweep.json").write_text(json.dumps(dict(read_sweep(Path("s.yaml")).record)))
+    outcome = run("sweep", "s.yaml")
+    assert outcome.code == 0, outcome.err
+    assert "warning: permission is denied; there is no report of this sweep\n" in outcome.err
 
 
 def test_two_sweeps_of_one_directory_exclude_each_other(folder: Path, run: RunCommand) -> None:

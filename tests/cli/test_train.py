@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand
 
 from gpt_cli.config.reading import read_config
@@ -313,30 +314,16 @@ def test_the_suggested_next_command_works(here: Path, run: RunCommand, text: str
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_saves_the_step_and_names_the_command_that_resumes(corpus: Path, name: str, code: int) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gpt_cli",
-        "train",
-        *FAST,
-        "--max-steps",
-        "1000000",
-        "--set",
-        "train.log_every=1",
-        "--set",
-        "train.eval_every=1000000",
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        metrics = Path("runs/smoke/metrics.jsonl")
-        deadline = time.monotonic() + 60
-        while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(getattr(signal, name))
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == code
+def test_a_signal_saves_the_step_and_names_the_command_that_resumes(
+    corpus: Path, servers: Servers, name: str, code: int
+) -> None:
+    metrics = Path("runs/smoke/metrics.jsonl")
+    endless = ["--max-steps", "1000000", "--set", "train.log_every=1", "--set", "train.eval_every=1000000"]
+    logged = (lambda: metrics.exists() and bool(metrics.read_text()), getattr(signal, name))
+    ended = servers.gpt(corpus, "train", *FAST, *endless, signals=[logged])
+    assert ended.code == code
     step = max(int(path.stem.split("-")[1]) for path in Path("runs/smoke/checkpoints").glob("step-*"))
-    assert err.splitlines()[-1] == (
+    assert ended.err.splitlines()[-1] == (
         f"warning: stopped by {name} at step {step}, which is saved; resume: gpt train --out runs/smoke --resume"
     )
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
@@ -423,19 +410,16 @@ def test_a_home_directory_in_quotes_is_found(here: Path, run: RunCommand, monkey
     assert (here / "home" / "a" / "config.yaml").exists()
 
 
-def test_threads_are_a_setting_that_a_run_keeps(corpus: Path) -> None:
+def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) -> None:
     """In processes of their own: the number of threads is one for a whole process."""
-    command = [sys.executable, "-m", "gpt_cli", "train"]
-    first = subprocess.run([*command, *FAST, "--threads", "1"], capture_output=True, text=True)
-    assert "device      cpu, float32, 1 thread, " in first.stderr, first.stderr
-    again = subprocess.run(
-        [*command, "--out", "runs/smoke", "--resume", "--max-steps", "21"], capture_output=True, text=True
-    )
-    assert "1 thread, " in again.stderr
-    assert "not bit-exact" not in again.stderr
-    two = [*command, "--out", "runs/smoke", "--resume", "--max-steps", "22", "--threads", "2"]
-    warned = subprocess.run(two, capture_output=True, text=True)
-    assert "warning: not bit-exact from here on: threads 1 -> 2" in warned.stderr.splitlines()
+    first = servers.gpt(corpus, "train", *FAST, "--threads", "2")
+    assert "device      cpu, float32, 2 threads, " in first.err, first.err
+    resume = ["train", "--out", "runs/smoke", "--resume", "--max-steps"]
+    again = servers.gpt(corpus, *resume, "21")
+    assert "2 threads, " in again.err  # the server has one
+    assert "not bit-exact" not in again.err
+    warned = servers.gpt(corpus, *resume, "22", "--threads", "1")
+    assert "warning: not bit-exact from here on: threads 2 -> 1" in warned.err.splitlines()
 
 
 def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:

@@ -25,7 +25,7 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None
     for command, lines in found:
         words = shlex.split(command)[1:]
         if words[0] == "train":
-            command += " --max-steps 4"
+            command += " --max-steps 2 --set data.validation_tokens=2048 --set train.eval_tokens=2048"
         if words[0] == "bench":
             command += " --rounds 1 --tokens 3 --set train.max_steps=2"
         outcome = shell.run(command)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from exchange.test_directory import with_config
 from support.exchange import sharp_checkpoint
-from support.helpers import CORPUS_TEXT, RunCommand, without_torch
+from support.helpers import CORPUS_TEXT, RunCommand
+from support.light import WithoutTorch
 
 from gpt_cli import load
 from gpt_cli.exchange.writing import write_for_transformers
@@ -86,7 +87,7 @@ def test_a_directory_of_transformers_as_a_run_leads_to_import(directory: Path, r
         assert "hint: gpt import hf --out runs/hf" in outcome.err
 
 
-def test_a_refusal_needs_no_torch(directory: Path) -> None:
+def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) -> None:
     with_config(model_type="llama")(directory)
     outcome = without_torch("import", directory, "--out", "a")
     assert (outcome.returncode, 'a model of type "llama"' in outcome.stderr) == (4, True)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, without_torch
+from support.helpers import RunCommand
+from support.light import WithoutTorch
 
 from gpt_cli import train
 from gpt_cli.errors import EnvironmentFailure
@@ -43,7 +44,7 @@ def test_a_folder_of_that_name_is_no_package(here: Path, monkeypatch: pytest.Mon
     require_installed(["some_logger"])
 
 
-def test_a_wrong_name_is_refused_with_those_that_exist(here: Path) -> None:
+def test_a_wrong_name_is_refused_with_those_that_exist(here: Path, without_torch: WithoutTorch) -> None:
     refused = without_torch("train", "--config", "smoke", "--set", "train.log_to=[tensorbord]")
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [

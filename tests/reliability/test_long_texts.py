@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -40,6 +41,11 @@ print((highest() - before) / 1000)
 """
 
 
+# what is freed goes back at once and pages are small, or malloc and the kernel decide what is measured: on a busy
+# machine the picture once seemed to take three times as much
+AS_IT_IS = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_ARENA_MAX": "1", "NUMPY_MADVISE_HUGEPAGE": "0"}
+
+
 @pytest.mark.parametrize(
     ("what", "num_tokens", "megabytes"),
     [
@@ -52,6 +58,6 @@ print((highest() - before) / 1000)
 )
 def test_memory_beside_the_numbers_is_bounded(what: str, num_tokens: int, megabytes: int, here: object) -> None:
     command = [sys.executable, "-c", SCRIPT, what, str(num_tokens)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **AS_IT_IS})
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < megabytes

@@ -14,6 +14,7 @@ import pytest
 from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
 from support.forks import Servers
 from support.helpers import RunCommand
+from support.users import hand_over, other_user
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
@@ -74,15 +75,16 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
 
 @pytest.mark.parametrize("place", ["run", "run/checkpoints"])
 def test_a_directory_without_permission_is_refused_before_the_first_step(
-    tmp_path: Path, servers: Servers, place: str
+    theirs: Path, servers: Servers, place: str
 ) -> None:
-    folder = new_folder(tmp_path / "a")
+    folder = new_folder(theirs / "a")
     assert servers.gpt(folder, *RESUME, "--max-steps", "8").code == 0
     before = fingerprint(folder / "run")
+    hand_over(folder)
     (folder / place).chmod(0o555)
     ended = servers.gpt(folder, *RESUME, unprivileged=True)
     assert ended.code == 5, ended.err
-    user = os.geteuid()
+    user = other_user() or os.geteuid()
     error = (
         f'error: writing "{place}": permission is denied; "{place}" belongs to user {user}, and you are user {user}\n'
     )

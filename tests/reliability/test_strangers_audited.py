@@ -1,120 +1,257 @@
-"""Under Python's audit, hostile checkpoints and directories run, import, connect and open nothing of their own choice."""
+"""Under Python's audit, hostile files run, import, connect, read and write nothing of their own choice."""
 
 from __future__ import annotations
 
-import copy
-import json
 import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import replace
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import numpy as np
 import pytest
-import safetensors.numpy
+from support import suspects
+from support.audited import Heard, Job, audited
+from support.faults import SCALE, scaled
+from support.helpers import run_command, small_config
 from support.strangers import intact
+from support.suspects import STRINGS
+from typer.main import get_command
 
-from gpt_cli.exchange.tokenizer_json import byte_letters
+from gpt_cli.cli.app import app
+from gpt_cli.config.reading import write_config
+from gpt_cli.text.catalogue import ENTRIES
 
-STRINGS = [
-    "__import__('os').system('touch canary')", "os.system", "../../canary", "/etc/passwd", "file:///etc/passwd",
-    "http://127.0.0.1:9/x", "!!python/object/apply:os.system ['touch canary']", "${jndi:ldap://127.0.0.1/x}",
-    "{0.__class__.__init__.__globals__}", "%(x)s%n", "\x1b]0;x\x07", "`touch canary`", "$(touch canary)", "; touch canary",
-    "\0", "__class__", "builtins.eval", "torch.load", "C:\\canary",
-]  # fmt: skip
+TEXT = "ab今" * 60
+SETTINGS = ["data.source=text.txt", "tokenizer.kind=char", "model.num_blocks=1", "train.eval_tokens=16"]
+PROMPT = ["--prompt", "ab"]
+FETCHING = [
+    ["data", "fetch", "tinyshakespeare"],
+    ["data", "stats", "text.txt", "--config", "good.yaml", "--set", "tokenizer.kind=tiktoken"],
+]
+# by what FILE is; what they write lies in the folder `out`
+COMMANDS = {
+    "models": [
+        ["info", "FILE"],
+        ["sample", "--run", "FILE", *PROMPT, "--max-new-tokens", "1"],
+        ["attn-dump", "--run", "FILE", *PROMPT, "--out", "out/a.json"],
+        ["attn-dump", "--run", "FILE", *PROMPT, "--out", "out/a.html"],
+        ["attn-dump", "--run", "FILE", *PROMPT, "--out", "out/a.png"],
+        ["explain", "--run", "FILE", *PROMPT, "--json"],
+        ["explain", "--run", "FILE", *PROMPT, "--format", "html"],
+        ["heads", "--run", "FILE", *PROMPT, "--out", "out/h.csv"],
+        ["heads", "--run", "FILE", "--data", "text.txt", "--json"],
+        ["eval", "--run", "FILE", "--data", "text.txt"],
+        ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],
+        ["export", "--run", "FILE", "--format", "html", "--out", "out/m.html"],
+        ["train", "--init-from", "FILE", "--data", "text.txt", "--max-steps", "1", "--out", "out/t", "--overwrite"],
+    ],
+    "directories": [
+        ["import", "FILE", "--out", "out/imported", "--overwrite"],
+        ["sample", "--run", "FILE", *PROMPT],
+    ],
+    "runs": [
+        ["runs", "FILE"],
+        ["report", "FILE", "--json"],
+        ["report", "FILE", "--out", "out/r.html", *PROMPT],
+        ["report", "FILE", "--out", "out/r.png"],
+        ["heads", "--run", "FILE", "--over-training"],
+        ["attn-dump", "--run", "FILE", "--out", "out/film.html"],
+        ["train", "--out", "FILE", "--resume", "--data", "text.txt", "--max-steps", "9"],
+        ["runs", "rm", "FILE", "--yes"],
+    ],
+    "configs": [
+        ["config", "check", "FILE"],
+        ["data", "stats", "text.txt", "--config", "FILE"],
+        ["train", "--config", "FILE", "--data", "text.txt", "--max-steps", "1", "--out", "out/t", "--overwrite"],
+    ],
+    "sweeps": [["sweep", "FILE", "--dry-run"]],
+    "records": [["sweep", "good.sweep", "--out", "FILE"]],
+    "texts": [
+        ["data", "stats", "FILE"],
+        ["data", "prepare", "FILE", "--config", "smoke"],
+        ["sample", "--run", "good.safetensors", "--prompt-file", "FILE", "--max-new-tokens", "1"],
+    ],
+}
+OTHER_COMMANDS = [
+    *(["config", name] for name in ("settings", "schema")),
+    ["config", "show", "good.yaml"],
+    ["data", "list"],
+    ["data", "verify", "text.txt", "--config", "good.yaml"],
+    ["completion", "bash"],
+    ["help", "sample"],
+    *([["bench", "--config", "good.yaml", "--rounds", "1", "--tokens", "1"]] if SCALE >= 1 else []),  # 9 s
+    *FETCHING,
+]
+LINKED = "linked"
 
 
-class _Runs:
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, ("touch canary",)
+def on(words: list[str], path: Path | str, *, watched: bool = True) -> Job:
+    """A job for a command on a file."""
+    name = Path(path).name
+    own = [name] if {"--resume", "rm"} & {*words} else []
+    reads = [name, "text.txt", "good.safetensors", "good.sweep"]
+    return Job([name if word == "FILE" else word for word in words], reads, ["out", *own], watched)
 
 
-def checkpoints() -> dict[str, bytes]:
-    """Hostile checkpoints, whose digests match."""
-    found = {"pickle": pickle.dumps(_Runs()), "pickle-behind-length": (8).to_bytes(8, "little") + pickle.dumps(_Runs())}
-    for number, text in enumerate(STRINGS):
-        for section, key in (("config", "model"), ("tokenizer", "kind"), ("progress", "data_digest")):
-            parts = copy.deepcopy(intact())
-            parts.metadata[section][key] = text
-            found[f"{section}-{number}"] = parts.joined()
-        parts = copy.deepcopy(intact())
-        parts.metadata["config"].update({"_target_": text, "__class__": text})
-        found[f"key-{number}"] = parts.joined()
-        entries = dict(intact().entries)
-        entries[text] = entries.pop("final_norm.weight")
-        found[f"tensor-{number}"] = replace(intact(), entries=entries).joined()
-    return found
+def hostile_files(folder: Path) -> dict[str, list[Path]]:
+    """Hostile files of each kind."""
 
+    def written(name: str, content: bytes | str) -> Path:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return folder / name
 
-def directory(path: Path, config: dict[str, Any], tokenizer: dict[str, Any], index: dict[str, Any] | None) -> None:
-    """A directory of transformers with one tensor."""
-    path.mkdir()
-    (path / "config.json").write_text(json.dumps(config))
-    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    content = safetensors.numpy.save({"wte.weight": np.zeros((257, 4), np.float32)})
-    (path / ("weights.bin" if index else "model.safetensors")).write_bytes(content)
-    if index:
-        (path / "model.safetensors.index.json").write_text(json.dumps(index))
-    (path / "modeling_x.py").write_text("open('canary', 'w')")
-    (path / "__init__.py").write_text("open('canary', 'w')")
-    (path / "pytorch_model.bin").write_bytes(pickle.dumps(_Runs()))
-
-
-def directories(folder: Path) -> list[Path]:
-    """Hostile directories of transformers."""
-    vocabulary = {letter: i for i, letter in enumerate(byte_letters())}
-    step = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
-    tokenizer = {
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
-        "added_tokens": [{"id": 256, "content": "<|endoftext|>"}],
-        "pre_tokenizer": step,
+    numbered = list(enumerate(STRINGS))
+    return {
+        "models": [written(f"{name}.safetensors", content) for name, content in suspects.checkpoints().items()],
+        "directories": suspects.directories(folder),
+        "runs": [suspects.run_directory(folder / f"run-{i}", folder / "good", text) for i, text in numbered],
+        "configs": [written(f"{i}.yaml", suspects.config(text)) for i, text in numbered],
+        "sweeps": [written(f"{i}.sweep", suspects.sweep(text)) for i, text in numbered],
+        "records": [suspects.sweep_directory(folder / f"sweep-{i}", text) for i, text in numbered],
+        "texts": [written(f"{i}.txt", f"{text}\n{TEXT}") for i, text in numbered],
     }
-    config = {"model_type": "gpt2", "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 1}
-    found: list[Path] = []
-    for number, text in enumerate(STRINGS):
-        variants = {
-            "auto": (config | {"auto_map": {"AutoModelForCausalLM": text}, "trust_remote_code": True}, tokenizer, None),
-            "kind": (config | {"model_type": text}, tokenizer, None),
-            "cut": (config, tokenizer | {"pre_tokenizer": {"type": text}}, None),
-            "index": (config, tokenizer, {"weight_map": {"wte.weight": text + ".safetensors"}}),
-        }
-        for name, parts in variants.items():
-            found.append(folder / f"{name}-{number}")
-            directory(found[-1], *parts)
-    return found
 
 
-def test_files_of_strangers_cause_nothing(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    (tmp_path / "good.safetensors").write_bytes(intact().joined())
-    hostile = directories(tmp_path)
-    for name, content in checkpoints().items():
-        hostile.append(tmp_path / f"{name}.safetensors")
-        hostile[-1].write_bytes(content)
-    # one of each kind, refused, shows what a refusal imports
-    warm = [tmp_path / "good.safetensors", hostile[0], hostile[1], hostile[-1]]
-    command = [sys.executable, "-m", "support.audited", *map(str, warm), "--", *map(str, hostile)]
-    outcome = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=_environment(), check=False)
-    assert outcome.returncode == 0, outcome.stderr
-    assert json.loads(outcome.stdout) == []
-    assert not list(tmp_path.rglob("canary"))
-    tally("hostile checkpoints and directories: nothing runs, nothing else is opened", len(hostile))
+def harmless_files(folder: Path) -> dict[str, str]:
+    """The name of a file of each kind with which all commands work."""
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "good.safetensors").write_bytes(intact().joined())
+    (folder / "good.yaml").write_text(write_config(small_config(*SETTINGS)))
+    (folder / "good.sweep").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        trained = run_command("train", "--config", "good.yaml", "--out", "good", "--watch", "ab", "--quiet")
+    finally:
+        os.chdir(before)
+    assert trained.code == 0, trained.err
+    shutil.copytree(folder / "good", folder / "spare")
+    suspects.sweep_directory(folder / "good-record", "x")
+    names = ["good.safetensors", "out/hf", "good", "good.yaml", "good.sweep", "good-record", "text.txt"]
+    return dict(zip(COMMANDS, names, strict=True))
 
 
-def _environment() -> dict[str, str]:
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+def damaged_files(folder: Path) -> dict[str, list[str]]:
+    """The names of files of each kind that contain nothing to run, and are refused, or tell less: cut, empty, wrong."""
+
+    def directory(name: str, **files: str) -> str:
+        (folder / name).mkdir()
+        for file, text in files.items():
+            (folder / name / file.replace("_", ".")).write_text(text)
+        return name
+
+    content = (folder / "good.safetensors").read_bytes()
+    for name, damaged in {
+        "cut.safetensors": content[: len(content) // 2],
+        "wrong.safetensors": content.replace(b"d_model", b"d_modle"),
+        "empty.safetensors": b"",
+        "wrong.yaml": b"data: x\nmodle: x\n",
+        "wrong.sweep": b"base: x\ngrid:\n  data.source: [x, y]\n",
+        "wrong.txt": b"x\n" + TEXT.encode() + b"\xff",
+    }.items():
+        (folder / name).write_bytes(damaged)
+    for name, pattern in (("cut-run", "**/*"), ("cut-notes-run", "*.*")):  # of the latter, the checkpoints are whole
+        shutil.copytree(folder / "good", folder / name)
+        for path in (folder / name).glob(pattern):
+            if path.is_file():
+                os.truncate(path, path.stat().st_size // 2)
+    return {
+        "models": ["cut.safetensors", "wrong.safetensors", "empty.safetensors"],
+        "directories": [directory("empty-hf"), directory("wrong-hf", config_json='{"model_type": "x"}')],
+        "runs": ["cut-run", "cut-notes-run"],
+        "configs": ["wrong.yaml"],
+        "sweeps": ["wrong.sweep"],
+        "records": [directory("wrong-record", sweep_json='{"base": "x"}')],
+        "texts": ["wrong.txt"],
+    }
 
 
-def test_the_audit_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link of the directory itself leads outside: following it is what the user asked for, and the audit sees it."""
-    (tmp_path / "outside.safetensors").write_bytes(intact().joined())
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "config.json").symlink_to(tmp_path / "outside.safetensors")
-    good = str(tmp_path / "outside.safetensors")
-    command = [sys.executable, "-m", "support.audited", good, "--", str(tmp_path / "a")]
-    outcome = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=_environment(), check=False)
-    assert "config.json" in outcome.stdout
+@dataclass(frozen=True)
+class Audit:
+    """What one process heard of many jobs, and the files that would show that something ran."""
+
+    heard: list[tuple[Job, Heard]]
+    canaries: list[Path]
+
+    def events(self, *, loading: bool) -> list[str]:
+        """All that was heard of jobs that load a file, or of commands, each behind its words."""
+        chosen = [
+            (job, heard) for job, heard in self.heard if loading == (job.words[0] == "load") and LINKED not in job.words
+        ]
+        return [f"{job.words}: {event}" for job, heard in chosen for event in heard.events]
+
+    def number(self, *, loading: bool) -> int:
+        """How many jobs were watched that load a file, or are commands."""
+        watched = [job for job, _ in self.heard if job.watched and LINKED not in job.words]
+        return sum(loading == (job.words[0] == "load") for job in watched)
+
+
+@pytest.fixture(scope="module", name="audit")
+def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    """One process for all: half of its time goes into imports."""
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "out").mkdir()
+    harmless, damaged, hostile = harmless_files(folder), damaged_files(folder), hostile_files(folder)
+    # what is usual is learned from nothing hostile, or a part of it that ran would be usual later
+    jobs = [
+        on(words, name, watched=False)
+        for kind, commands in COMMANDS.items()
+        for words in commands
+        for name in ("spare" if "rm" in words else harmless[kind], *damaged[kind])
+    ]
+    jobs += [Job(words, watched=False) for words in OTHER_COMMANDS]
+    loaded = ["good.safetensors", "out/hf", *damaged["models"], *damaged["directories"]]
+    jobs += [on(["load", "FILE"], path, watched=False) for path in loaded]
+    jobs += [on(["load", "FILE"], path) for path in (*hostile["models"], *hostile["directories"])]
+    for kind, commands in COMMANDS.items():
+        every = max(1, len(hostile[kind]) // scaled(len(hostile[kind])))
+        for number, path in enumerate(hostile[kind]):
+            jobs += [on(words, path) for i, words in enumerate(commands) if (number + i) % every == 0]
+    # following a link that leads outside is what the user asked for, and the audit hears it
+    (folder / LINKED).mkdir()
+    (folder / "secret").write_text("{}")
+    (folder / LINKED / "config.json").symlink_to(folder / "secret")
+    jobs.append(Job(["load", LINKED], [LINKED]))
+    heard = audited(folder, jobs)
+    return Audit(list(zip(jobs, heard, strict=True)), list(folder.rglob("canary")))
+
+
+def test_files_of_strangers_cause_nothing(audit: Audit, tally: Callable[[str, int], None]) -> None:
+    assert audit.events(loading=True) == []
+    assert audit.canaries == []
+    tally("hostile checkpoints and directories: nothing runs, nothing else is opened", audit.number(loading=True))
+
+
+def test_commands_on_files_of_strangers_write_where_they_are_told_to(
+    audit: Audit, tally: Callable[[str, int], None]
+) -> None:
+    assert audit.events(loading=False) == []
+    num_commands = audit.number(loading=False)
+    tally("hostile files given to commands: nothing runs, nothing is read or written but what is named", num_commands)
+
+
+def test_the_audit_can_fail(audit: Audit) -> None:
+    (events,) = [heard.events for job, heard in audit.heard if LINKED in job.words]
+    assert any("secret" in event for event in events)
+
+
+def test_only_what_fetches_connects(audit: Audit) -> None:
+    """Fetching goes where the catalogue and tiktoken say, with files of strangers and without."""
+    connecting = {tuple(job.words): heard.network for job, heard in audit.heard if heard.network}
+    fetched = [event for words in FETCHING for event in connecting.pop(tuple(words))]
+    hosts = [event.partition(": ")[2] for event in fetched if event.startswith("socket.getaddrinfo")]
+    assert hosts == [urlsplit(ENTRIES["tinyshakespeare"].url).hostname, "openaipublic.blob.core.windows.net"]
+    assert connecting == {}
+
+
+def test_every_command_is_heard(audit: Audit) -> None:
+    def names(command: Any) -> Iterator[list[str]]:
+        for name, below in getattr(command, "commands", {}).items():
+            yield from ([name, *rest] for rest in names(below))
+        if not getattr(command, "commands", {}) or command.invoke_without_command:
+            yield []
+
+    heard = [list(job.words) for job, _ in audit.heard] + [["bench"]] * (SCALE < 1)
+    assert [name for name in names(get_command(app)) if not any(words[: len(name)] == name for words in heard)] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.fuzzing import require_answer
-from support.helpers import RunCommand
+from support.helpers import RunCommand, damage
+
+from gpt_cli.errors import shown
 
 LINES = "".join(f"{i} squared is {i * i}.\n" for i in range(200))
 SPECIAL = ["pipe", "socket", "/dev/zero", "/dev/null", "/dev/full", "to-zero", "circle", "broken", "empty", "x" * 300]
@@ -87,9 +90,64 @@ def test_a_directory_to_write_is_no_file_and_no_link_to_nothing(
         ["train", "--config", "smoke", "--data", "a.txt"],
         ["export", "--run", str(trained / "runs/smoke")],
         ["import", "nothere"],
+        ["data", "fetch", "repeats"],
     ):
         require_answer(run(*command, "--out", out), 2)
     assert set(odd.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "ending"),
+    [
+        ("export --run runs/smoke", ""),
+        ("export --run runs/smoke --format safetensors", ".safetensors"),
+        ("export --run runs/smoke --format html", ".html"),
+        ("attn-dump --run runs/smoke --prompt The", ".npz"),
+        ("attn-dump --run runs/smoke --over-training", ".html"),
+        ("heads --run runs/smoke --prompt The_value", ".json"),
+        ("explain --study mask", ".svg"),
+        ("report runs/smoke", ".png"),
+        ("import runs/smoke", ""),
+        ("sweep s.yaml", ""),
+        ("data fetch repeats", ""),
+    ],
+)
+def test_what_no_file_can_replace_is_refused_before_the_work(
+    command: str, ending: str, odd: Path, trained: Path, run: RunCommand
+) -> None:
+    """The checkpoints are damaged, which is said as soon as one is read."""
+    for path in shutil.copytree(trained / "runs/smoke", odd / "runs/smoke").glob("checkpoints/*"):
+        damage(path)
+    Path("s.yaml").write_text("base: smoke\ngrid: {train.seed: [1]}\n")
+    os.mkfifo(f"a-pipe{ending}")
+    Path(f"a-device{ending}").symlink_to("/dev/full")
+    Path(f"a-socket{ending}").symlink_to("socket")
+    if ending:
+        Path(f"a-folder{ending}").mkdir()
+    before = {path: path.lstat().st_mode for path in odd.rglob("*")}
+    for path in sorted(odd.glob("a-*")):
+        outcome = run(*command.split(), "--out", path.name)
+        require_answer(outcome, 2, 5)
+        assert shown(path.name) in outcome.err
+    assert {path: path.lstat().st_mode for path in odd.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[2J"])
+def test_a_notice_shows_the_name_of_a_file_as_it_is_and_on_one_line(
+    name: str, trained: Path, here: Path, run: RunCommand
+) -> None:
+    run_of = ["--run", str(trained / "runs/smoke")]
+    for command, ending in (
+        (["attn-dump", "--prompt", "The", *run_of], ".csv"),
+        (["heads", "--prompt", "The value", *run_of], ".csv"),
+        (["report", run_of[1]], ".html"),
+        (["export", "--format", "safetensors", *run_of], ".safetensors"),
+    ):
+        outcome = run(*command, "--out", name + ending)
+        assert outcome.code == 0, outcome.err
+        assert Path(name + ending).exists()
+        escaped = (name + ending).encode("unicode_escape").decode()
+        assert [line for line in (outcome.err + outcome.out).splitlines() if escaped in line]
 
 
 def test_what_a_file_replaces_is_a_link_and_not_what_it_leads_to(odd: Path, trained: Path, run: RunCommand) -> None:

@@ -1,34 +1,53 @@
-"""What the user may not read or write ends with exit code 5 and one sentence, also where the tests run as root."""
+"""What the user may not read or write ends with exit code 5 and one sentence; where the tests are root's, as another user."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.forks import Servers
+from support.users import hand_over, other_user, who
+
+from gpt_cli.checkpoints.run_files import RunFiles
+
+
+def close(path: Path, mode: int = 0) -> None:
+    """Take a file from the other user."""
+    os.chown(path, os.geteuid(), -1)
+    path.chmod(mode)
 
 
 @pytest.fixture(name="shared")
-def _shared(copied: Path, here: Path) -> Iterator[Path]:
-    """A folder with a run, a text and a config, and others that are secret; `locked` may not be written."""
+def _shared(trained: Path, theirs: Path) -> Path:
+    """A folder of the other user with a run, a text and a config, and what is not theirs.
+
+    `secret*` may not be read, `locked` not be written, and of `runs` one run may not be entered.
+    """
     for name in ("a.txt", "secret.txt"):
-        (here / name).write_text("the value of it\n" * 100)
-    (here / "secret.yaml").write_text("model:\n  d_model: 32\n")
-    shutil.copytree(copied, here / "secret-run")
-    shutil.copytree(copied, here / "locked/run")
-    closed = [here / "locked/run/checkpoints", here / "locked/run", here / "locked"]
-    for path in here.glob("secret*"):
+        (theirs / name).write_text("the value of it\n" * 100)
+    (theirs / "secret.yaml").write_text("model:\n  d_model: 32\n")
+    (theirs / "texts/secret").mkdir(parents=True)
+    shutil.copy(theirs / "a.txt", theirs / "texts")
+    shutil.copytree(trained / "runs", theirs / "runs")
+    hand_over(theirs)
+    for name in ("runs/secret", "secret-run", "locked/run"):
+        shutil.copytree(trained / "runs/smoke", theirs / name)
+    for path in (*theirs.rglob("secret*"), *theirs.glob("*/secret")):
         path.chmod(0)
-    for path in closed:
-        path.chmod(0o500)
-    yield here
-    for path in (*here.glob("secret*"), *reversed(closed)):
-        path.chmod(0o700)
+    for path in (*theirs.glob("locked/run/checkpoints"), theirs / "locked/run", theirs / "locked"):
+        path.chmod(0o555)
+    return theirs
 
 
-SAMPLE = ["sample", "--max-new-tokens", "1", "--prompt", "The"]
+def require_refused(err: str) -> None:
+    """One sentence says that permission is denied."""
+    assert [line for line in err.splitlines() if line.startswith("error: ") and "permission is denied" in line]
+    assert err.count("error: ") == 1
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -36,38 +55,136 @@ SAMPLE = ["sample", "--max-new-tokens", "1", "--prompt", "The"]
     [
         "data stats secret.txt",
         "data stats secret-run",
+        "data stats texts",
+        "data stats texts/**/*.txt",
+        "data stats texts/*/*.txt",
+        "data stats texts/*/sub/**/*.txt",
+        "data stats texts/secret --set data.skip_bad=true",
+        "data stats texts/secret/*.txt --set data.skip_bad=true",
+        "data fetch repeats --out locked",
         "config check secret.yaml",
+        "config check secret-run/config.yaml",
         "train --config secret.yaml",
         "info secret-run",
+        "info runs/secret",
         "sample --prompt The --run secret-run",
         "sample --prompt The --run secret-run/checkpoints/best.safetensors",
         "sample --run runs/smoke --prompt-file secret.txt",
         "eval --run runs/smoke --data secret.txt",
         "import secret-run --out run",
+        "import secret-run/sub/x --out run",
         "report secret-run",
+        "runs secret-run",
         "sweep secret.yaml",
         "attn-dump --run runs/smoke --prompt The --out locked/a.png",
+        "explain --study mask --out locked/a.png",
+        "heads --run runs/smoke --prompt The_value --out locked/a.csv",
         "export --run runs/smoke --out locked/exported",
+        "export --run runs/smoke --format html --out locked/a.html",
         "report runs/smoke --out locked/report.html",
         "train --config smoke --data secret.txt --out run",
         "train --config smoke --data a.txt --out locked/new",
+        "train --config smoke --data a.txt --out locked/run --overwrite",
         "train --out locked/run --resume --max-steps 30",
         "runs rm locked/run --yes",
+        "runs rm secret-run/sub/x --yes",
     ],
 )
-def test_what_may_not_be_read_or_written_is_one_sentence(command: str, shared: Path, servers: Servers) -> None:
+def test_what_may_not_be_read_or_written_is_one_sentence(
+    command: str, shared: Path, servers: Servers, tally: Callable[[str, int], None]
+) -> None:
+    before = RunFiles(shared / "locked/run").files()
     ended = servers.gpt(shared, *command.split(" "), unprivileged=True)
     assert ended.code == 5, ended.err
-    assert "permission is denied" in ended.err
-    assert sum(line.startswith("error: ") for line in ended.err.splitlines()) == 1
-    assert "Traceback" not in ended.err
-    assert (shared / "locked/run/config.yaml").exists()
+    require_refused(ended.err)
+    assert RunFiles(shared / "locked/run").files() == before
+    tally(f"what may not be read or written, {who()}", 1)
 
 
-def test_a_cache_that_may_not_be_written_costs_nothing_but_time(
-    shared: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shared / "cache").mkdir(mode=0o500)
+@pytest.mark.parametrize("source", ["texts", "texts/**/*.txt", "t*/*/*.txt"])
+def test_closed_directories_are_left_out_with_bad_files(source: str, shared: Path, servers: Servers) -> None:
+    (shared / "texts/open").mkdir()
+    shutil.copy(shared / "a.txt", shared / "texts/open/b.txt")
+    hand_over(shared / "texts/open")
+    ended = servers.gpt(shared, "data", "stats", source, unprivileged=True)
+    assert ended.code == 5, ended.err
+    assert ended.err.endswith("make it readable; --set data.skip_bad=true leaves such directories out\n")
+    ended = servers.gpt(shared, "data", "stats", source, "--set", "data.skip_bad=true", unprivileged=True)
+    assert (ended.code, ended.err) == (0, "")
+    assert re.search(r"bad files +1\n", (shared / "stdout").read_text())
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "checkpoints/best.safetensors"])
+def test_a_run_of_which_a_part_is_closed_is_one_sentence(name: str, shared: Path, servers: Servers) -> None:
+    close(shared / "runs/smoke" / name)
+    ended = servers.gpt(shared, "eval", "--run", "runs/smoke", unprivileged=True)
+    if name == "metrics.jsonl":  # nobody needs them here
+        assert ended.code == 0, ended.err
+        ended = servers.gpt(shared, "report", "runs/smoke", unprivileged=True)
+    assert ended.code == 5, ended.err
+    require_refused(ended.err)
+
+
+def test_the_message_says_who_owns_the_place(shared: Path, servers: Servers) -> None:
+    ended = servers.gpt(shared, "report", "runs/smoke", "--out", "locked/report.html", unprivileged=True)
+    owner, asker = os.geteuid(), other_user() or os.geteuid()
+    place = f'"locked" belongs to user {owner}, and you are user {asker}'
+    assert ended.err == f'error: writing "locked/report.html": permission is denied; {place}\n'
+
+
+def test_the_list_of_runs_leaves_out_those_that_are_closed(shared: Path, servers: Servers) -> None:
+    for command in (["runs"], ["report", "runs"]):
+        ended = servers.gpt(shared, *command, unprivileged=True)
+        assert (ended.code, ended.err) == (0, "")
+        assert "smoke" in (shared / "stdout").read_text()
+        assert "secret" not in (shared / "stdout").read_text()
+
+
+def test_a_part_that_a_report_lacks_is_said_once(shared: Path, servers: Servers) -> None:
+    close(shared / "runs/smoke/checkpoints/step-00000020.safetensors")
+    ended = servers.gpt(shared, "report", "runs/smoke", unprivileged=True)
+    place = '"runs/smoke/checkpoints/step-00000020.safetensors"'
+    assert (ended.code, ended.err) == (0, f"warning: reading {place}: permission is denied\n")
+
+
+def test_a_lock_of_another_user_is_named(shared: Path, servers: Servers) -> None:
+    """Where a killed training of theirs has left it, others may write to the directory and not to the lock."""
+    (shared / "runs/smoke/.lock").touch(mode=0o444)
+    ended = servers.gpt(shared, "train", "--out", "runs/smoke", "--resume", "--max-steps", "30", unprivileged=True)
+    assert ended.code == 5, ended.err
+    assert 'error: writing "runs/smoke/.lock": permission is denied; "runs/smoke/.lock" belongs to' in ended.err
+
+
+@pytest.mark.skipif(other_user() is None, reason="only root makes files of two users")
+def test_in_a_directory_for_all_the_files_of_others_stay(shared: Path, servers: Servers) -> None:
+    """As in /tmp: everyone adds files there, and only their owners replace or remove them."""
+    (shared / "all").mkdir()
+    close(shared / "all", 0o1777)
+    (shared / "all/a.png").write_text("of root")
+    shutil.copytree(shared / "locked/run", shared / "all/run")
+    for command in (
+        "attn-dump --run runs/smoke --prompt The --out all/a.png",
+        "train --out all/run --resume --max-steps 30",
+        "runs rm all/run --yes",
+    ):
+        ended = servers.gpt(shared, *command.split(" "), unprivileged=True)
+        assert ended.code == 5, ended.err
+        require_refused(ended.err)
+    assert (shared / "all/a.png").read_text() == "of root"
+    assert sorted(path.name for path in (shared / "all").iterdir()) == ["a.png", "run"]
+    for path in (shared / "all/run", *(shared / "all/run").rglob("*")):  # all may change it, but not remove it
+        path.chmod(0o777)
+    ended = servers.gpt(shared, "runs", "rm", "all/run", "--yes", unprivileged=True)
+    assert ended.code == 0, ended.err
+    assert ended.err == "warning: all/run stays, empty: permission is denied\n"
+
+
+@pytest.mark.parametrize("closed", ["cache", "cache/gpt-cli"])
+def test_a_cache_that_may_not_be_written_costs_nothing_but_time(closed: str, shared: Path, servers: Servers) -> None:
+    (shared / "cache").mkdir()
+    (shared / closed).mkdir(exist_ok=True)
+    hand_over(shared / "cache")
+    close(shared / closed, 0o500)
     (shared / "long.txt").write_text("the value of it\n" * 140_000)
     cached = {"gpt_cli.text.encoding.CACHE_FROM": 1}  # the cache is then in the folder
     command = ["train", "--config", "smoke", "--data", "long.txt", "--out", "run", "--max-steps", "1"]

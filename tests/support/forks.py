@@ -6,7 +6,7 @@ The heavy imports happen once, in a server from which each case is forked; so th
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import gc
 import importlib
 import json
 import os
@@ -14,6 +14,7 @@ import queue
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ import torch
 import gpt_cli.cli.app  # noqa: F401 - so that no case spends its time on it
 from gpt_cli.__main__ import run as main
 from support.faults import Fault, Operations
+from support.users import become_other
 
 # imported so that no case spends its time on it
 PRELOADED = (
@@ -57,24 +59,14 @@ class Ended:
 class Server:
     """A process that has imported everything, and forks once for each command; one command at a time."""
 
-    def __init__(self) -> None:
-        tests = str(Path(__file__).parents[1])  # from where the server imports this package
-        path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env=os.environ | {"PYTHONPATH": path},
-        )
+    def __init__(self, talk: socket.socket) -> None:
+        self.socket = talk
+        self.lines = talk.makefile("rw")
 
     def run(self, request: dict[str, Any], signals: Signals) -> tuple[int, float, float]:
         """Exit code, seconds from the start, and from the last signal."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        pid = int(self.process.stdout.readline())
+        print(json.dumps(request), file=self.lines, flush=True)
+        pid = int(self.lines.readline())
         started = time.monotonic()
         watchdog = threading.Timer(TIMEOUT, os.kill, (pid, signal.SIGKILL))
         watchdog.start()
@@ -87,22 +79,41 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
         signalled = time.monotonic()
-        code = int(self.process.stdout.readline())
+        code = int(self.lines.readline())
         ended = time.monotonic()
         watchdog.cancel()
         assert ended - started < TIMEOUT, f"hangs: {request}"
         return code, ended - started, ended - signalled
 
     def close(self) -> None:
-        self.process.communicate()
+        self.lines.close()
+        self.socket.close()
 
 
 class Servers:
-    """As many servers as run at once; started when first needed."""
+    """As many servers as run at once; started when first needed, by forks of one process that has paid for the imports."""
 
     def __init__(self) -> None:
         self.idle: queue.SimpleQueue[Server] = queue.SimpleQueue()
         self.all: list[Server] = []
+        self.first: subprocess.Popen[bytes] | None = None
+        self.asks = threading.Lock()
+
+    def start(self) -> Server:
+        """One more server."""
+        with self.asks:
+            if self.first is None:
+                self.asking, asked = socket.socketpair()
+                tests = str(Path(__file__).parents[1])  # from where the server imports this package
+                path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+                environment = os.environ | {"PYTHONPATH": path}
+                self.first = subprocess.Popen([sys.executable, __file__], stdin=asked.fileno(), env=environment)
+                asked.close()
+            talk, theirs = socket.socketpair()
+            socket.send_fds(self.asking, [b"!"], [theirs.fileno()])
+            theirs.close()
+            self.all.append(Server(talk))
+            return self.all[-1]
 
     def gpt(
         self,
@@ -119,16 +130,15 @@ class Servers:
     ) -> Ended:
         """Run `gpt` in a forked process in `folder`; sends each signal after its seconds, or when its condition holds.
 
-        `unprivileged` means that permission bits bind root too, `largest_file` limits what may be written, in bytes;
-        `constants` replaces some of the program's by their full names, and the cache is then in the folder; `stdout` is
-        a file. Where there are to be many processes of one training, they are as `gpt train --processes` starts them;
-        the exit code is the largest, and a fault happens in the first.
+        `unprivileged` means as another user where the tests are root's (see users.py); `largest_file` limits what may
+        be written, in bytes; `constants` replaces some of the program's by their full names, and the cache is then in
+        the folder; `stdout` is a file. Where there are to be many processes of one training, they are as
+        `gpt train --processes` starts them; the exit code is the largest, and a fault happens in the first.
         """
         try:
             server = self.idle.get_nowait()
         except queue.Empty:
-            server = Server()
-            self.all.append(server)
+            server = self.start()
         request = {
             "folder": str(folder),
             "arguments": arguments,
@@ -147,14 +157,31 @@ class Servers:
     def close(self) -> None:
         for server in self.all:
             server.close()
+        if self.first is not None:
+            self.asking.close()
+            self.first.wait()
 
 
 def serve() -> None:
-    """Answer each request on stdin with the pid of a fork that runs it, then with its exit code as a shell reports it."""
+    """Fork a server for each socket that comes through stdin, until that is closed."""
     for module in PRELOADED:
         importlib.import_module(module)
     torch.set_num_threads(1)
-    for line in sys.stdin:
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy all that it visits
+    with socket.socket(fileno=0) as asked:
+        while sockets := socket.recv_fds(asked, 1, 1)[1]:
+            if os.fork() == 0:
+                asked.close()
+                _answer(socket.socket(fileno=sockets[0]))
+                os._exit(0)
+            os.close(sockets[0])
+
+
+def _answer(talk: socket.socket) -> None:
+    """Answer each request with the pid of a fork that runs it, then with its exit code as a shell reports it."""
+    lines = talk.makefile("rw")
+    for line in lines:
         ready, started = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -163,9 +190,9 @@ def serve() -> None:
         os.close(started)
         os.read(ready, 1)
         os.close(ready)
-        print(pid, flush=True)
+        print(pid, file=lines, flush=True)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        print(status if status >= 0 else 128 - status, flush=True)
+        print(status if status >= 0 else 128 - status, file=lines, flush=True)
 
 
 def _child(request: dict[str, Any], started: int) -> None:
@@ -186,7 +213,7 @@ def _child(request: dict[str, Any], started: int) -> None:
         assert hasattr(importlib.import_module(module), constant), name
         setattr(importlib.import_module(module), constant, value)
     if request["unprivileged"]:
-        _drop_capabilities()
+        become_other()
     # until the command listens
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os._exit(128 + number))
@@ -222,14 +249,6 @@ def _become_one_of(size: int) -> None:
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     shutil.rmtree(shared["GPT_MEETING"], ignore_errors=True)
     os._exit(max(code if code >= 0 else 128 - code for code in codes))
-
-
-def _drop_capabilities() -> None:
-    """Let permission bits bind this process even where it is root's; see capset(2)."""
-    version_3, process = 0x20080522, 0
-    header, none = (ctypes.c_uint32 * 2)(version_3, process), (ctypes.c_uint32 * 6)()
-    if ctypes.CDLL(None, use_errno=True).capset(header, none) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
 
 
 if __name__ == "__main__":

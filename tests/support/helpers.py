@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,16 +53,6 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
     return Outcome(code, out.text(), err.text())
-
-
-def without_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run `gpt` in a process of its own that fails where the command loads torch."""
-    script = (
-        "import sys\nfrom gpt_cli.cli.app import main\ncode = main(sys.argv[1:])\n"
-        "assert 'torch' not in sys.modules\nsys.exit(code)"
-    )
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 _SMALL = """

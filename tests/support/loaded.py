@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from support.audited import load
+from support.measured import peak
 
 
 def main() -> None:
@@ -22,16 +23,22 @@ def main() -> None:
     found: list[tuple[int, float]] = []
     for path in [None, *map(Path, sys.argv[1:])]:
         began = time.monotonic()
+        reading, writing = os.pipe()
         child = os.fork()
         if not child:
+            code = 1
             try:
                 if path is not None:
                     load(path)
+                os.write(writing, str(peak()).encode())
+                code = 0
             finally:
-                os._exit(0)
-        _, status, used = os.wait4(child, 0)
-        assert status == 0
-        found.append((1024 * used.ru_maxrss, time.monotonic() - began))
+                os._exit(code)
+        os.close(writing)
+        most = os.read(reading, 100)
+        os.close(reading)
+        assert os.waitpid(child, 0)[1] == 0
+        found.append((int(most), time.monotonic() - began))
     (nothing, _), *rest = found
     print(json.dumps([(peak - nothing, seconds) for peak, seconds in rest]))
 

@@ -18,6 +18,13 @@ sys.exit(code)
 """
 
 
+def peak(status: str | None = None) -> int:
+    """The most memory that this process had at once, or the one of that /proc/self/status: bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text() if status is None else status)
+    assert found, status
+    return 1024 * int(found[1])
+
+
 @dataclass(frozen=True)
 class Measured:
     """How a process ended, and the most memory that it had at once, in bytes."""
@@ -33,6 +40,4 @@ def measured(*arguments: str | Path) -> Measured:
     command = [sys.executable, "-c", _SCRIPT, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
-    found = re.search(r"VmHWM:\s+(\d+) kB", done.stderr)
-    assert found, done.stderr
-    return Measured(done.returncode, done.stdout, done.stderr, 1024 * int(found[1]))
+    return Measured(done.returncode, done.stdout, done.stderr, peak(done.stderr))
