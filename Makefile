@@ -56,7 +56,7 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
-bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, snapshots, sampling, attention and its forms, heads, learning Shakespeare, large texts
+bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, snapshots, sampling, attention and its forms, heads, learning Shakespeare, large texts, refusals
 	$(GPT) bench
 	$(GPT) bench --busy 1
 	$(GPT) bench --processes 2
@@ -68,6 +68,7 @@ bench: .venv/installed  ## time training (also beside a busy program and by two 
 	.venv/bin/python -m benchmarks.model_page
 	.venv/bin/python -m benchmarks.shakespeare
 	.venv/bin/python -m benchmarks.corpus
+	.venv/bin/python -m benchmarks.refusals
 
 data: .venv/installed  ## fetch the corpora of the catalogue into data/
 	$(GPT) data fetch all --out data

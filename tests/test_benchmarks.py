@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.helpers import CORPUS_TEXT
 
-from benchmarks import corpus, heads, saving, shakespeare, whole_texts
+from benchmarks import corpus, heads, refusals, saving, shakespeare, whole_texts
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 
 
@@ -56,6 +56,21 @@ def test_the_benchmark_of_heads_gives_ratios_to_an_evaluation(
     assert forms == ["report", "--ablate layer", "--ablate zero", "--ablate mean"]  # auto is float32 here
     for row in rows:
         assert row["ratio"] == pytest.approx(row["seconds"] / row["evaluation"])
+
+
+def test_the_benchmark_of_refusals_compares_with_a_clean_command(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean = refusals.Cost(0, False, 0.0, 0.0, 0)
+    monkeypatch.setattr(refusals, "clean_commands", lambda _: {False: clean, True: clean})
+    monkeypatch.setattr(sys, "argv", ["refusals", "--only", "Y3 1 GB", "--json"])
+    refusals.main()
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["code"], row["size"]) == (2, 10**9 + len("configchecka.yaml"))
+    assert row["said"] == 'error: "a.yaml": a config has at most 1,000,000 bytes, but this file has 1,000,000,000'
+    assert row["seconds"] > 0
+    assert 0 < row["memory"] < 200e6  # of all that is imported
+    assert list(here.iterdir()) == []
 
 
 def test_the_plain_trainer_learns() -> None:
