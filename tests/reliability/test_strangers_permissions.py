@@ -23,9 +23,9 @@ def close(path: Path, mode: int = 0) -> None:
 
 @pytest.fixture(name="shared")
 def _shared(trained: Path, theirs: Path) -> Path:
-    """A folder of the other user with a run, a text and a config, and what is not theirs.
+    """A folder in which the other user owns a run and a text, and root keeps some files to itself.
 
-    `secret*` may not be read, `locked` not be written, and of `runs` one run may not be entered.
+    The other user may not read `secret*`, write in `locked`, or enter the run `runs/secret`.
     """
     for name in ("a.txt", "secret.txt"):
         (theirs / name).write_text("the value of it\n" * 100)
