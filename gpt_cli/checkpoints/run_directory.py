@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.header import is_checkpoint, read_header
+from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
@@ -78,7 +79,7 @@ class RunDirectory(RunFiles):
         Raises CheckpointError when there are checkpoints and none verifies, or none that can be continued.
         """
         damaged: CheckpointError | None = None
-        if self.is_imported():
+        if is_imported(self):
             own, other = shlex.quote(str(self.path)), shlex.quote(f"{self.path}-tuned")
             sentence = "this run was imported and never trained, so there is nothing to continue"
             hint = f"gpt train --init-from {own} --out {other} --data my.txt"
@@ -112,10 +113,6 @@ class RunDirectory(RunFiles):
         if not self.metrics.exists():
             return []
         return _text_of(self.metrics).split("\n")
-
-    def is_imported(self) -> bool:
-        """Whether the only weights are those of step 0: a training saves its first best after some steps."""
-        return not self.steps() and self.best.exists() and read_header(self.best).step == 0
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.

@@ -107,9 +107,12 @@ def _config_of(own: Mapping[str, Any], directory: Directory) -> Config:
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
-        return validate(content, "gpt_cli")
+        config = validate(content, "gpt_cli")
     except GptError as error:
         raise CheckpointError(where, f"its key gpt_cli has no valid config, {shown(error)}") from error
+    # whoever made the directory may have named any text and logger, which a run's config.yaml would ask for
+    default = Config()
+    return config.changed(data=default.data.model_dump(), train={"log_to": default.train.log_to})
 
 
 def _defaults_with(tokenizer: Tokenizer) -> Config:

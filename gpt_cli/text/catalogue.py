@@ -36,6 +36,10 @@ class Entry:
         """Where the download is kept: the name contains the digest, so that it can never be another text."""
         return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
 
+    def is_here(self) -> bool:
+        """Whether reading it needs no network."""
+        return self.url is None or self.cached.exists()
+
 
 def read_entry(entry: Entry) -> list[str]:
     """The documents of an entry; the first use fetches them."""

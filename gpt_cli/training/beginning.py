@@ -29,11 +29,12 @@ def given_by(initial: Initial) -> Given:
     """
     if initial.given is not None:
         return initial.given
-    assert initial.checkpoint is not None
+    assert initial.header is not None
+    path = initial.header.path
     try:
-        stored = read_checkpoint(initial.checkpoint)
+        stored = read_checkpoint(path)
     except CheckpointError as error:
-        if (other := _intact_beside(initial.checkpoint)) is not None:
+        if (other := _intact_beside(path)) is not None:
             error.hint = f"this checkpoint of the run is intact: {FLAG} {shlex.quote(str(other))}"
         raise
     weights = stored.build_model().state_dict()

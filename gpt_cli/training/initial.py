@@ -10,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.own_text import config_of_run, no_text, own_data
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.config.yaml_subset import Document
-from gpt_cli.errors import CheckpointError, together
+from gpt_cli.errors import CheckpointError, shown, together
 from gpt_cli.text.tokenizer import Tokenizer
 
 FLAG = "--init-from"
@@ -39,7 +41,7 @@ class Initial:
 
     where: str
     config: Config
-    checkpoint: Path | None = None
+    header: Header | None = None  # of the checkpoint
     given: Given | None = None
     own_tokenizer: bool = False  # whether the training has a tokenizer of its own, and embeddings for it
 
@@ -50,11 +52,25 @@ class Initial:
         in_a_run = path.parent == RunFiles(path.parent.parent).checkpoints
         return f"{path.parent.parent.name}/{path.name}" if in_a_run else path.name
 
+    def settings(self, *, other_text: bool) -> Config:
+        """All settings, for a training without a config.
+
+        Loggers and texts are those that the config.yaml of its run names, since a stranger may have made the model.
+        Raises UsageError where nothing names a text, unless the training has an `other_text`; see `own_data`.
+        """
+        if self.header is None and not other_text:
+            raise no_text(shown(self.where))
+        run = None if self.header is None else config_of_run(self.header)
+        named = run or Config()
+        data = named.data if self.header is None or other_text else own_data(self.header)
+        texts = {"source": data.source, "validation_source": data.validation_source}
+        return self.config.changed(data=texts, train={"log_to": named.train.log_to})
+
 
 def initial_of_run(path: Path) -> Initial:
     """The best checkpoint of a run, or a checkpoint; raises CheckpointError where there is none."""
     header = find_header(path)
-    return Initial(str(path), header.config, checkpoint=header.path)
+    return Initial(str(path), header.config, header=header)
 
 
 def filled(document: Document, source: Config) -> Document:
@@ -68,9 +84,9 @@ def filled(document: Document, source: Config) -> Document:
     return Document(content, document.lines)
 
 
-def asks_for_tokenizer(settings: Sequence[str]) -> bool:
-    """Whether `--set` texts ask for a tokenizer."""
-    return any(setting.startswith("tokenizer.") for setting in settings)
+def asks_for(what: str, settings: Sequence[str]) -> bool:
+    """Whether `--set` texts ask for something, such as `tokenizer.` and whatever follows."""
+    return any(setting.startswith(what) for setting in settings)
 
 
 def require_fit(initial: Initial, asked: Config) -> None:

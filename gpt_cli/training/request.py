@@ -14,7 +14,7 @@ from gpt_cli.config.reading import build_config, find_config, read_config
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.loggers.installed import require_installed
-from gpt_cli.training.initial import Initial, asks_for_tokenizer, filled, require_fit
+from gpt_cli.training.initial import Initial, asks_for, filled, require_fit
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,13 @@ def read_request(
         continues = resume and bool(RunFiles(directory).steps())
         initial = None if continues else begin()
         source = initial.config if initial is not None else read_config(str(own))
+        if config is None and initial is not None:
+            _, text = (flags or {}).get("data.source", ("", None))
+            source = initial.settings(other_text=text is not None or asks_for("data.source=", settings))
         document, where = _document(config, source)
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:
-            initial = replace(initial, own_tokenizer=asks_for_tokenizer(settings))
+            initial = replace(initial, own_tokenizer=asks_for("tokenizer.", settings))
             require_fit(initial, asked)
         require_installed(asked.train.log_to)
         return Request(asked, directory, resume, overwrite, initial)

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand, overflow
 from support.light import WithoutTorch
 
+from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.cli.work.evaluating import coloured_text
 from gpt_cli.config import ModelConfig
@@ -135,7 +137,7 @@ def test_a_run_trained_from_stdin_asks_for_a_text(here: Path, run: RunCommand) -
     flags = ["--data", "-", "--set", "tokenizer.kind=byte", "--max-steps", "1", "--out", "runs/piped", "--quiet"]
     assert run("train", "--config", "smoke", *flags, stdin=b"from a pipe, " * 100).code == 0
     outcome = run("eval", stdin=b"never read")
-    sentence = "runs/piped: this run was trained on text from stdin, which it does not keep"
+    sentence = '"runs/piped": this run was trained on text from stdin, which it does not keep'
     assert (outcome.code, outcome.err) == (3, f"error: {sentence}\nhint: --data FILE\n")
     assert run("eval", "--data", "-", stdin=b"another pipe").code == 0
 
@@ -184,6 +186,20 @@ def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(
 ) -> None:
     done = without_torch("eval", *flags.split())
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {error}\n")
+
+
+def test_a_checkpoint_from_elsewhere_names_no_text(smoke_run: Path, here: Path, without_torch: WithoutTorch) -> None:
+    save_checkpoint(Path("theirs.safetensors"), sharp_checkpoint("data.source=/etc/passwd"))
+    sentence = '"theirs.safetensors": gpt reads no text that only a checkpoint or a model directory names'
+    memorised = "leave out --memorised, which reads the text that the model was trained on"
+    for words, hint in (
+        (["eval"], "--data FILE"),
+        (["heads"], "--data FILE"),
+        (["eval", "--memorised"], memorised),
+        (["eval", "--memorised", "--data", "my.txt"], memorised),
+    ):
+        done = without_torch(*words, "--run", "theirs.safetensors")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {sentence}\nhint: {hint}\n")
 
 
 def test_a_text_of_one_token_is_refused(copied: Path, run: RunCommand, here: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,40 @@ from urllib.parse import urlsplit
 
 import pytest
 from support import suspects
-from support.audited import Heard, Job, audited
+from support.audited import ANSWERS, Heard, Job, audited
 from support.faults import SCALE, scaled
 from support.helpers import run_command, small_config
 from support.strangers import intact
 from support.suspects import STRINGS
 from typer.main import get_command
 
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.cli.app import app
 from gpt_cli.config.reading import write_config
+from gpt_cli.exchange.writing import write_for_transformers
 from gpt_cli.text.catalogue import ENTRIES
 
 TEXT = "ab今" * 60
 SETTINGS = ["data.source=text.txt", "tokenizer.kind=char", "model.num_blocks=1", "train.eval_tokens=16"]
 PROMPT = ["--prompt", "ab"]
+ONE_STEP = ["--max-steps", "1", "--out", "out/t", "--overwrite"]
+IMPORT = ["import", "--out", "out/imported", "--overwrite"]
+# the text that a model names: that of the harmless checkpoint has other characters
+OWN_TEXT = [
+    ["heads", "--run", "FILE", "--json"],
+    ["eval", "--run", "FILE"],
+    ["eval", "--run", "FILE", "--data", "text.txt", "--memorised", "--num-samples", "1", "--max-new-tokens", "2"],
+    ["train", "--init-from", "FILE", *ONE_STEP],
+    *(
+        [*IMPORT, "FILE", "&&", *words]
+        for words in (
+            ["heads", "--run", "out/imported"],
+            ["eval", "--run", "out/imported"],
+            ["train", "--init-from", "out/imported", *ONE_STEP],
+        )
+    ),
+]
+A_DIRECTORY_AS_A_RUN = ["sample", "--run", "FILE", *PROMPT]
 FETCHING = [
     ["data", "fetch", "tinyshakespeare"],
     ["data", "stats", "text.txt", "--config", "good.yaml", "--set", "tokenizer.kind=tiktoken"],
@@ -45,11 +65,14 @@ COMMANDS = {
         ["eval", "--run", "FILE", "--data", "text.txt"],
         ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],
         ["export", "--run", "FILE", "--format", "html", "--out", "out/m.html"],
-        ["train", "--init-from", "FILE", "--data", "text.txt", "--max-steps", "1", "--out", "out/t", "--overwrite"],
+        ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP],
+        *OWN_TEXT[:4],
     ],
     "directories": [
-        ["import", "FILE", "--out", "out/imported", "--overwrite"],
-        ["sample", "--run", "FILE", *PROMPT],
+        [*IMPORT, "FILE", "&&", "train", "--init-from", "out/imported", "--data", "text.txt", *ONE_STEP],
+        ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP],
+        A_DIRECTORY_AS_A_RUN,
+        *OWN_TEXT[3:],
     ],
     "runs": [
         ["runs", "FILE"],
@@ -64,16 +87,18 @@ COMMANDS = {
     "configs": [
         ["config", "check", "FILE"],
         ["data", "stats", "text.txt", "--config", "FILE"],
-        ["train", "--config", "FILE", "--data", "text.txt", "--max-steps", "1", "--out", "out/t", "--overwrite"],
+        ["train", "--config", "FILE", "--data", "text.txt", *ONE_STEP],
     ],
     "sweeps": [["sweep", "FILE", "--dry-run"]],
     "records": [["sweep", "good.sweep", "--out", "FILE"]],
     "texts": [
         ["data", "stats", "FILE"],
-        ["data", "prepare", "FILE", "--config", "smoke"],
+        ["data", "prepare", "FILE", "--config", "good.yaml"],
         ["sample", "--run", "good.safetensors", "--prompt-file", "FILE", "--max-new-tokens", "1"],
     ],
 }
+# whatever the file, or with the harmless one; of records that one is another sweep's
+REFUSED = [*OWN_TEXT, A_DIRECTORY_AS_A_RUN, *COMMANDS["records"]]
 OTHER_COMMANDS = [
     *(["config", name] for name in ("settings", "schema")),
     ["config", "show", "good.yaml"],
@@ -87,12 +112,12 @@ OTHER_COMMANDS = [
 LINKED = "linked"
 
 
-def on(words: list[str], path: Path | str, *, watched: bool = True) -> Job:
+def on(words: list[str], path: Path | str, *, watched: bool = True, answers: Sequence[int] = ANSWERS) -> Job:
     """A job for a command on a file."""
     name = Path(path).name
     own = [name] if {"--resume", "rm"} & {*words} else []
     reads = [name, "text.txt", "good.safetensors", "good.sweep"]
-    return Job([name if word == "FILE" else word for word in words], reads, ["out", *own], watched)
+    return Job([name if word == "FILE" else word for word in words], reads, ["out", *own], watched, answers)
 
 
 def hostile_files(folder: Path) -> dict[str, list[Path]]:
@@ -105,7 +130,10 @@ def hostile_files(folder: Path) -> dict[str, list[Path]]:
     numbered = list(enumerate(STRINGS))
     return {
         "models": [written(f"{name}.safetensors", content) for name, content in suspects.checkpoints().items()],
-        "directories": suspects.directories(folder),
+        "directories": [
+            *suspects.exports(folder, read_checkpoint(folder / "good.safetensors")),
+            *suspects.directories(folder),
+        ],
         "runs": [suspects.run_directory(folder / f"run-{i}", folder / "good", text) for i, text in numbered],
         "configs": [written(f"{i}.yaml", suspects.config(text)) for i, text in numbered],
         "sweeps": [written(f"{i}.sweep", suspects.sweep(text)) for i, text in numbered],
@@ -119,6 +147,7 @@ def harmless_files(folder: Path) -> dict[str, str]:
     (folder / "text.txt").write_text(TEXT)
     (folder / "good.safetensors").write_bytes(intact().joined())
     (folder / "good.yaml").write_text(write_config(small_config(*SETTINGS)))
+    (folder / "hf").mkdir()
     (folder / "good.sweep").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")
     before = Path.cwd()
     os.chdir(folder)
@@ -129,7 +158,8 @@ def harmless_files(folder: Path) -> dict[str, str]:
     assert trained.code == 0, trained.err
     shutil.copytree(folder / "good", folder / "spare")
     suspects.sweep_directory(folder / "good-record", "x")
-    names = ["good.safetensors", "out/hf", "good", "good.yaml", "good.sweep", "good-record", "text.txt"]
+    write_for_transformers(folder / "hf", read_checkpoint(folder / "good.safetensors"))
+    names = ["good.safetensors", "hf", "good", "good.yaml", "good.sweep", "good-record", "text.txt"]
     return dict(zip(COMMANDS, names, strict=True))
 
 
@@ -196,13 +226,18 @@ def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     harmless, damaged, hostile = harmless_files(folder), damaged_files(folder), hostile_files(folder)
     # what is usual is learned from nothing hostile, or a part of it that ran would be usual later
     jobs = [
-        on(words, name, watched=False)
+        on(
+            words,
+            name,
+            watched=False,
+            answers=[0] if name in ("spare", harmless[kind]) and words not in REFUSED else ANSWERS,
+        )
         for kind, commands in COMMANDS.items()
         for words in commands
         for name in ("spare" if "rm" in words else harmless[kind], *damaged[kind])
     ]
-    jobs += [Job(words, watched=False) for words in OTHER_COMMANDS]
-    loaded = ["good.safetensors", "out/hf", *damaged["models"], *damaged["directories"]]
+    jobs += [Job(words, watched=False, answers=[*ANSWERS, 5]) for words in OTHER_COMMANDS]  # 5: there is no network
+    loaded = ["good.safetensors", "hf", *damaged["models"], *damaged["directories"]]
     jobs += [on(["load", "FILE"], path, watched=False) for path in loaded]
     jobs += [on(["load", "FILE"], path) for path in (*hostile["models"], *hostile["directories"])]
     for kind, commands in COMMANDS.items():

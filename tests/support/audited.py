@@ -44,12 +44,16 @@ _ADDRESS = re.compile(r"(0x|handle )[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Job:
-    """Words of `gpt`, or `load` and a path; what it may read and write is below these paths."""
+    """Words of `gpt`, those of several commands with && between them, or `load` and a path.
+
+    What they may read and write is below these paths.
+    """
 
     words: Sequence[str]
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
     watched: bool = True
+    answers: Sequence[int] = ANSWERS  # exit codes
 
 
 @dataclass(frozen=True)
@@ -172,10 +176,13 @@ def do(job: Job) -> None:
     if job.words[0] == "load":
         load(Path(job.words[1]))
         return
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as said:
-        code = run(job.words)
-    assert code in ANSWERS if job.watched else code in (*ANSWERS, 5), (job.words, code, said.getvalue())
-    assert "\x1b" not in out.getvalue() + said.getvalue(), job.words
+    words = [*job.words]
+    while words:
+        command, words = (words[: words.index("&&")], words[words.index("&&") + 1 :]) if "&&" in words else (words, [])
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as said:
+            code = run(command)
+        assert code in job.answers, (command, code, said.getvalue())
+        assert "\x1b" not in out.getvalue() + said.getvalue(), command
 
 
 def main() -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.exchange.tokenizer_json import byte_letters
+from gpt_cli.exchange.writing import write_for_transformers
 from support.strangers import intact
 
 STRINGS = [
@@ -45,11 +47,29 @@ def checkpoints() -> dict[str, bytes]:
         parts.metadata["config"].update({"_target_": text, "__class__": text})
         found[f"key-{number}"] = parts.joined()
         parts = copy.deepcopy(intact())
-        parts.metadata["config"]["data"]["source"] = text
+        names(parts.metadata["config"], text)
         found[f"source-{number}"] = parts.joined()
         entries = dict(intact().entries)
         entries[text] = entries.pop("final_norm.weight")
         found[f"tensor-{number}"] = replace(intact(), entries=entries).joined()
+    return found
+
+
+def names(config: dict[str, Any], text: str) -> None:
+    """Write a text into the settings of a checkpoint or a directory that lead beyond it."""
+    config["data"].update({"source": text, "validation_source": text})
+    config["train"]["log_to"] = ["tensorboard"]
+
+
+def exports(folder: Path, good: Checkpoint) -> list[Path]:
+    """Directories as `gpt export` writes them, whose settings name texts and a logger."""
+    found = [folder / f"exported-{number}" for number in range(len(STRINGS))]
+    for path, text in zip(found, STRINGS, strict=True):
+        path.mkdir()
+        write_for_transformers(path, good)
+        config = json.loads((path / "config.json").read_text())
+        names(config["gpt_cli"]["config"], text)
+        (path / "config.json").write_text(json.dumps(config))
     return found
 
 

@@ -168,6 +168,35 @@ def test_without_a_config_all_settings_are_those_of_the_source(source: Path, run
     assert (outcome.code, "--init-from without --config needs the run directory" in outcome.err) == (2, True)
 
 
+def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
+    here: Path, run: RunCommand, without_torch: WithoutTorch
+) -> None:
+    """A stranger may have made a checkpoint or a directory, and named whatever the user can read."""
+    Path("my.txt").write_text(CORPUS_TEXT * 3)
+    Path("secret.txt").write_text("secret " * 99)
+    names = ["data.source=secret.txt", "data.validation_source=secret.txt", "train.log_to=[tensorboard]"]
+    source = sharp_checkpoint(*names, "tokenizer.kind=byte", "train.batch_size=2")
+    save_checkpoint(Path("source.safetensors"), source)
+    Path("hf").mkdir()
+    write_for_transformers(Path("hf"), source)
+    for path in ("source.safetensors", "hf"):
+        done = without_torch("train", "--init-from", path, "--out", "new")
+        sentence = f'"{path}": gpt reads no text that only a checkpoint or a model directory names'
+        assert (done.returncode, done.stderr) == (2, f"error: {sentence}\nhint: --data FILE\n")
+        for number, flags in enumerate((["--data", "my.txt"], ["--set", "data.source=my.txt"])):
+            out = f"{Path(path).stem}-{number}"
+            outcome = run("train", "--init-from", path, *flags, *STILL, "--out", out)
+            assert outcome.code == 0, outcome.err
+            found = load(out).config
+            assert (found.data.source, found.data.validation_source, found.train.log_to) == ("my.txt", None, [])
+    # what the user has named once, a run names
+    given = ["train", "--init-from", "source.safetensors", "--data", "my.txt", *STILL]
+    assert run(*given, "--set", "data.validation_source=secret.txt", "--out", "own").code == 0
+    assert run("train", "--init-from", "own", *STILL, "--out", "again").code == 0
+    found = load("again").config
+    assert (found.data.source, found.data.validation_source) == ("my.txt", "secret.txt")
+
+
 @pytest.mark.parametrize("kind", ["byte", "char"])
 def test_a_key_that_came_from_the_source_is_not_told_as_unused(kind: str, here: Path, run: RunCommand) -> None:
     Path("short.yaml").write_text(SHORT)

@@ -48,24 +48,24 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     given = dict[Reading, SourceCorpus]()  # --data, as the runs read text
     if wanted.without:
         console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
-    for path in wanted.runs:
+    for path, own_data in zip(wanted.runs, wanted.own_texts, strict=True):
         loaded = load(path, wanted.checkpoint, console.warn, read)
         remove_heads(loaded.model, wanted.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = own_text(name, loaded, console) if not wanted.data or wanted.memorised else None
-        same = own is None or is_own_text(name, loaded, *own, console)
-        data = loaded.config.data
+        own = None if own_data is None else own_text(name, own_data, console)
+        same = own is None or is_own_text(name, own, loaded, console)
         if wanted.data:
+            data = loaded.config.data
             how = Reading(data.text_field, data.max_expansion)
             if how not in given:
                 given[how] = read_corpus(wanted.data, None, how, skip_bad=data.skip_bad, counting=console.counting)
             measured: Corpus = given[how]
         else:
             assert own
-            measured = own[1]
-            found |= {"text": data.validation_source or data.source, "same_text": same}
+            measured = own.validation
+            found |= {"text": own.validated_on, "same_text": same}
             texts.add(measured.digest)
         with console.counting("tokenizing", measured.num_bytes, "B") as count:
             ids = encode(measured, tokenizer, count, console.notice)
@@ -85,7 +85,7 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
         if wanted.memorised:
             assert own
             with console.working("looking for copies of the training text"):
-                found["memorised"] = _memorised(loaded, own[0], wanted)
+                found["memorised"] = _memorised(loaded, own.training, wanted)
         nats = np.concatenate([*parts]) if wanted.per_token else np.empty(0)
         if wanted.per_token and wanted.json:
             found["per_token"] = [

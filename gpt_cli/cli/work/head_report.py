@@ -119,9 +119,10 @@ def _source(wanted: HeadsWanted, loaded: Loaded, console: Console) -> Text:
         corpus: Corpus = read_corpus(wanted.data, None, how, skip_bad=data.skip_bad, counting=console.counting)
         about = wanted.data
     else:
-        training, corpus = own_text(name, loaded, console)
-        is_own_text(name, loaded, training, corpus, console)
-        about = data.validation_source or data.source
+        assert wanted.own_text
+        own = own_text(name, wanted.own_text, console)
+        is_own_text(name, own, loaded, console)
+        corpus, about = own.validation, own.validated_on
     with console.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, console.notice)
     if len(ids) < 3:

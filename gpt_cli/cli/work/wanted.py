@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.cli.interactive import SamplingChoices
+from gpt_cli.config import DataConfig
 from gpt_cli.exchange.page_size import Kind
 
 STDOUT = Path("-")
@@ -83,6 +84,7 @@ class MeasurementWanted:
 
     data: list[str] | None
     runs: list[Path | None]  # None: the newest
+    own_texts: list[DataConfig | None]  # what each was trained on, where that is to be read
     checkpoint: str | None
     stride: int | None
     per_token: bool
@@ -102,9 +104,10 @@ class MeasurementWanted:
 class HeadsWanted:
     """A report on the heads of a model, checked against the flags and the header alone."""
 
-    prompt: str | None  # None: `data`, and without it the run's own validation text
+    prompt: str | None  # None: `data`, and without it the validation part of `own_text`
     prompt_source: str
     data: list[str] | None
+    own_text: DataConfig | None  # what the run was trained on, where that is to be read
     max_tokens: int  # of a text
     run: Path | None
     checkpoint: str | None
