@@ -1,17 +1,18 @@
-"""Which text a model was trained on, as far as it may be read again. Needs no torch.
+"""The text that a model was trained on, as far as gpt may read it again. Needs no torch.
 
-The config.yaml of a run names it, as any config does. A checkpoint by itself names one too, but a stranger may have
-made it: of the texts that it names, only those of the catalogue are read, and only where that needs no network.
+The config.yaml of a run names it, as any config does. A model by itself names one too, but a stranger may have made it:
+of the texts that it names, gpt reads those of the catalogue, where that needs no network.
 """
 
 from __future__ import annotations
 
-import shlex
+import contextlib
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.config import Config, DataConfig
+from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
+from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import DataError, UsageError, shown
 from gpt_cli.text.catalogue import ENTRIES
 from gpt_cli.text.sources import STDIN, names_of
@@ -24,37 +25,60 @@ def is_imported(run: RunFiles) -> bool:
     return not run.steps() and run.best.exists() and read_header(run.best).step == 0
 
 
-def config_of_run(header: Header) -> Config | None:
-    """The config.yaml of the run that a checkpoint is in; None for one that is in none, or was imported.
+def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
+    """The config of a model, which names the text that it was trained on.
 
-    Raises UsageError for a config that is not valid.
+    Raises UsageError, with `advice`, where gpt may read none that it names, and DataError for one that came from
+    stdin, unless `stdin` may give it again.
     """
-    path = header.path.absolute()
-    run = RunFiles(path.parent.parent)
-    if path.parent != run.checkpoints or not run.exists() or is_imported(run):
-        return None
-    return read_config(str(run.config))
+    run = _run_of(header)
+    if run is None:
+        return _of_a_checkpoint(header, advice)
+    where = shown(run.path)
+    if is_imported(run):
+        raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
+    if not run.config.is_file():
+        raise UsageError(where, "its config.yaml is missing, which names its text", hint=advice)
+    config = read_config(str(run.config))
+    if STDIN in _sources(config) and not stdin:
+        raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=advice)
+    return config
 
 
-def own_data(header: Header, advice: str = NAME_ONE) -> DataConfig:
-    """The text that the model of a checkpoint was trained on.
-
-    Raises UsageError where nothing that may be read names it, with `advice` for a hint, and DataError where it came
-    from stdin.
-    """
-    run = config_of_run(header)
-    data = header.config.data if run is None else run.data
-    sources = [*names_of(data.source), *names_of(data.validation_source)]
-    if run is not None and STDIN in sources:
-        where = shown(header.path.parent.parent)
-        raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=NAME_ONE)
-    if run is None and (header.step == 0 or not all(source in ENTRIES for source in sources)):
-        raise no_text(header.where, advice)
-    if run is None and (far := [source for source in sources if not ENTRIES[source].is_here()]):
-        raise no_text(header.where, f"gpt data fetch {shlex.quote(far[0])}")
-    return data
+def trusted_config(header: Header) -> Config:
+    """The config of a model for a training on another text: that of its run, or what a stranger may ask for."""
+    run = _run_of(header)
+    if run is not None and run.config.is_file() and not is_imported(run):
+        with contextlib.suppress(UsageError):
+            return read_config(str(run.config))
+    return of_a_stranger(header.config)
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
-    """The error for a model that comes from elsewhere, where the user names no text."""
-    return UsageError(where, "gpt reads no text that only a checkpoint or a model directory names", hint=advice)
+    """The error where only a model names a text."""
+    return UsageError(where, "only the model itself names its text, and gpt does not read such a text", hint=advice)
+
+
+def _run_of(header: Header) -> RunFiles | None:
+    """The run that a checkpoint belongs to, also by a link; None for a file or a model directory from elsewhere."""
+    for path in (header.path, header.path.resolve()):
+        run = RunFiles(path.parent.parent)
+        if path == run.best or (path.parent == run.checkpoints and run.is_step_file(path)):
+            return None if (run.path / "config.json").exists() else run
+    return None
+
+
+def _of_a_checkpoint(header: Header, advice: str) -> Config:
+    """As `own_config`, of a checkpoint by itself."""
+    sources = _sources(header.config)
+    if header.step == 0 or not all(source in ENTRIES for source in sources):
+        raise no_text(header.where, advice)
+    for source in sources:
+        if not ENTRIES[source].is_here():
+            raise no_text(header.where, f"gpt data fetch {source}, or {advice}")
+    texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
+    return of_a_stranger(header.config).changed(data=texts)
+
+
+def _sources(config: Config) -> list[str]:
+    return [*names_of(config.data.source), *names_of(config.data.validation_source)]

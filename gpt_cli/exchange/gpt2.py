@@ -12,6 +12,7 @@ import numpy as np
 
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.config.reading import validate
+from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import CheckpointError, GptError, shown, together
 from gpt_cli.exchange.backwards import Weights, misfits, places_of, require_tensors
 from gpt_cli.exchange.directory import READABLE, Directory, Stored, as_json, read_directory
@@ -107,12 +108,9 @@ def _config_of(own: Mapping[str, Any], directory: Directory) -> Config:
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
-        config = validate(content, "gpt_cli")
+        return of_a_stranger(validate(content, "gpt_cli"))
     except GptError as error:
         raise CheckpointError(where, f"its key gpt_cli has no valid config, {shown(error)}") from error
-    # whoever made the directory may have named any text and logger, which a run's config.yaml would ask for
-    default = Config()
-    return config.changed(data=default.data.model_dump(), train={"log_to": default.train.log_to})
 
 
 def _defaults_with(tokenizer: Tokenizer) -> Config:

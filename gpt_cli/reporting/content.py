@@ -119,8 +119,8 @@ def _cut(text: str) -> str:
 
 
 def _corpus(record: RunRecord) -> dict[str, Any]:
-    """What the run knows of its text, beginning with where it comes from."""
-    source = record.config.get("data.source")
+    """What the run knows of its text, beginning with where it comes from; an imported one has none."""
+    source = None if record.state == "imported" else record.config.get("data.source")
     return ({} if source is None else {"source": source}) | dict(record.corpus)
 
 

@@ -38,7 +38,14 @@ class Entry:
 
     def is_here(self) -> bool:
         """Whether reading it needs no network."""
-        return self.url is None or self.cached.exists()
+        return self.url is None or self.kept() is not None
+
+    def kept(self) -> bytes | None:
+        """The download in the cache; None where there is none, or a damaged one."""
+        if not self.cached.exists():
+            return None
+        content = read_bytes(self.cached, DataError)
+        return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
 
 
 def read_entry(entry: Entry) -> list[str]:
@@ -51,10 +58,8 @@ def fetch(entry: Entry) -> bytes:
 
     Raises EnvironmentFailure without network, DataError when the digest differs.
     """
-    if entry.cached.exists():
-        content = read_bytes(entry.cached, DataError)
-        if hashlib.sha256(content).hexdigest() == entry.sha256:
-            return content
+    if (kept := entry.kept()) is not None:
+        return kept
     content = _download(entry)
     found = hashlib.sha256(content).hexdigest()
     if found != entry.sha256:

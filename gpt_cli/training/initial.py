@@ -11,12 +11,12 @@ import numpy as np
 
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.own_text import config_of_run, no_text, own_data
+from gpt_cli.checkpoints.own_text import no_text, own_config, trusted_config
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.config.yaml_subset import Document
-from gpt_cli.errors import CheckpointError, shown, together
+from gpt_cli.errors import CheckpointError, UsageError, shown, together
 from gpt_cli.text.tokenizer import Tokenizer
 
 FLAG = "--init-from"
@@ -53,18 +53,16 @@ class Initial:
         return f"{path.parent.parent.name}/{path.name}" if in_a_run else path.name
 
     def settings(self, *, other_text: bool) -> Config:
-        """All settings, for a training without a config.
+        """All settings, for a training without a config; those of a run are in its config.yaml.
 
-        Loggers and texts are those that the config.yaml of its run names, since a stranger may have made the model.
-        Raises UsageError where nothing names a text, unless the training has an `other_text`; see `own_data`.
+        Raises UsageError where nothing that gpt may read names a text, unless the training has an `other_text`.
         """
-        if self.header is None and not other_text:
+        if self.header is not None:
+            named = trusted_config(self.header) if other_text else own_config(self.header, stdin=True)
+            return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
+        if not other_text:
             raise no_text(shown(self.where))
-        run = None if self.header is None else config_of_run(self.header)
-        named = run or Config()
-        data = named.data if self.header is None or other_text else own_data(self.header)
-        texts = {"source": data.source, "validation_source": data.validation_source}
-        return self.config.changed(data=texts, train={"log_to": named.train.log_to})
+        return self.config  # from which `exchange` has taken what a stranger may not ask for
 
 
 def initial_of_run(path: Path) -> Initial:
@@ -94,6 +92,13 @@ def require_fit(initial: Initial, asked: Config) -> None:
     if wrong := [CheckpointError(FLAG, sentence) for sentence in _misfits(initial, asked)]:
         wrong[0].hint = _HINT
         raise together(wrong)
+
+
+def require_no_download(initial: Initial, asked: Config) -> None:
+    """Raises UsageError where a training has a tokenizer of its own, and the model alone says that it is a download."""
+    if initial.own_tokenizer and asked.tokenizer.kind == "tiktoken":
+        sentence = f"it is tiktoken in {initial.where} and not named here, but its vocabulary may be a download"
+        raise UsageError("tokenizer.kind", sentence, hint="--set tokenizer.kind=tiktoken")
 
 
 def _misfits(initial: Initial, asked: Config) -> Iterator[str]:

@@ -14,7 +14,7 @@ from gpt_cli.config.reading import build_config, find_config, read_config
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.loggers.installed import require_installed
-from gpt_cli.training.initial import Initial, asks_for, filled, require_fit
+from gpt_cli.training.initial import Initial, asks_for, filled, require_fit, require_no_download
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ def read_request(
         if initial is not None:
             initial = replace(initial, own_tokenizer=asks_for("tokenizer.", settings))
             require_fit(initial, asked)
+            section = document.content.get("tokenizer") if config is not None else None
+            if not asks_for("tokenizer.kind=", settings) and "kind" not in (section or {}):
+                require_no_download(initial, asked)
         require_installed(asked.train.log_to)
         return Request(asked, directory, resume, overwrite, initial)
     if config is None and not own.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +12,18 @@ from support.helpers import small_config
 
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.own_text import config_of_run, own_data
+from gpt_cli.checkpoints.own_text import own_config, trusted_config
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.text.catalogue import ENTRIES
+from gpt_cli.text import catalogue
 
-ALONE = '"alone.safetensors": gpt reads no text that only a checkpoint or a model directory names'
+ALONE = '"alone.safetensors": only the model itself names its text, and gpt does not read such a text'
+IN_A_RUN = "mine/checkpoints/best.safetensors"
 
 
-def header_naming(source: str, path: str = "alone.safetensors", *, step: int = 7) -> Header:
+def header_naming(source: str, path: str = "alone.safetensors", *settings: str, step: int = 7) -> Header:
     """The header of a checkpoint there that was trained on a source."""
-    checkpoint = sharp_checkpoint(f"data.source={source}", "model.num_blocks=1")
+    checkpoint = sharp_checkpoint(f"data.source={source}", "model.num_blocks=1", *settings)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     save_checkpoint(Path(path), replace(checkpoint, progress=replace(checkpoint.progress, step=step)))
     return read_header(Path(path))
@@ -30,58 +32,99 @@ def header_naming(source: str, path: str = "alone.safetensors", *, step: int = 7
 def run_naming(source: str) -> None:
     """The config.yaml of the run in `mine`."""
     Path("mine").mkdir(exist_ok=True)
-    Path("mine/config.yaml").write_text(write_config(small_config(f"data.source={source}")))
+    Path("mine/config.yaml").write_text(
+        write_config(small_config(f"data.source={source}", "train.log_to=[tensorboard]"))
+    )
+
+
+def refusal(header: Header) -> list[str]:
+    with pytest.raises(UsageError) as refused:
+        own_config(header)
+    return refused.value.lines()
 
 
 def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    header = header_naming("theirs.txt", "mine/checkpoints/best.safetensors")
+    header = header_naming("theirs.txt", IN_A_RUN)
     run_naming("my.txt")
-    assert own_data(header).source == "my.txt"
-    monkeypatch.chdir("mine/checkpoints")
-    assert own_data(read_header(Path("best.safetensors"))).source == "my.txt"
-    monkeypatch.chdir(here)
-    Path("mine/config.yaml").unlink()
-    with pytest.raises(UsageError, match="gpt reads no text that only a checkpoint"):
-        own_data(header)
+    assert own_config(header).data.source == "my.txt"
+    assert trusted_config(header).train.log_to == ["tensorboard"]
+    Path("link.safetensors").symlink_to(IN_A_RUN)
+    Path("linked").symlink_to("mine/checkpoints")
+    for name in ("link.safetensors", "linked/best.safetensors"):
+        assert own_config(read_header(Path(name))).data.source == "my.txt"
+    Path("mine/checkpoints/below").mkdir()
+    for folder, name in (("mine/checkpoints", ""), ("mine/checkpoints/below", "../")):
+        monkeypatch.chdir(here / folder)
+        assert own_config(read_header(Path(f"{name}best.safetensors"))).data.source == "my.txt"
+
+
+def test_a_run_without_a_config_and_an_imported_one_have_no_text(here: Path) -> None:
+    header = header_naming("python-docs", IN_A_RUN)
+    assert refusal(header) == ['error: "mine": its config.yaml is missing, which names its text', "hint: --data FILE"]
+    header = header_naming("python-docs", IN_A_RUN, "train.compile=on", step=0)
+    run_naming("my.txt")
+    assert refusal(header) == [
+        'error: "mine": this run was imported, so it has no text of its own',
+        "hint: --data FILE",
+    ]
+    assert (trusted_config(header).train.log_to, trusted_config(header).train.compile) == ([], "auto")
+
+
+def test_what_is_no_run_has_no_config(here: Path) -> None:
+    """A file of another name beside a config.yaml of somebody, and a model directory with the files of a run."""
+    run_naming("my.txt")
+    other = header_naming("theirs.txt", "mine/checkpoints/other.safetensors")
+    assert refusal(other)[0].startswith('error: "mine/checkpoints/other.safetensors": only the model itself names')
+    header = header_naming("theirs.txt", IN_A_RUN)
+    Path("mine/config.json").write_text("{}")
+    assert refusal(header)[0].startswith(f'error: "{IN_A_RUN}": only the model itself names its text')
+    assert trusted_config(header).train.log_to == []
+    Path("best.safetensors").write_bytes(Path(IN_A_RUN).read_bytes())
+    Path("config.yaml").write_text("name: a service\n")
+    assert refusal(read_header(Path("best.safetensors")))[0].startswith('error: "best.safetensors": only the model')
+
+
+def test_a_config_that_is_not_valid_is_an_error_unless_another_text_is_named(here: Path) -> None:
+    header = header_naming("theirs.txt", IN_A_RUN, "train.batch_size=5")
+    run_naming("my.txt")
+    with Path("mine/config.yaml").open("a") as file:
+        file.write("oops: 1\n")
+    assert refusal(header)[0].startswith("error: mine/config.yaml:")
+    assert (trusted_config(header).data.source, trusted_config(header).train.batch_size) == ("python-docs", 5)
 
 
 @pytest.mark.parametrize("source", ["/etc/passwd", "~/.ssh/id_rsa", "..", "*", "-", "[python-docs, my.txt]"])
 def test_a_checkpoint_by_itself_names_no_text(here: Path, source: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        own_data(header_naming(source))
-    assert refused.value.lines() == [f"error: {ALONE}", "hint: --data FILE"]
+    assert refusal(header_naming(source)) == [f"error: {ALONE}", "hint: --data FILE"]
+    both = header_naming("python-docs", "alone.safetensors", f"data.validation_source={source}")
+    assert refusal(both) == [f"error: {ALONE}", "hint: --data FILE"]
+    assert trusted_config(both).data.validation_source is None
 
 
 def test_a_text_of_the_catalogue_may_be_named_where_it_needs_no_network(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    assert own_data(header_naming("python-docs")).source == "python-docs"
+    docs = own_config(header_naming("python-docs", "a", "data.validation_source=repeats", "train.log_to=[tensorboard]"))
+    assert (docs.data.source, docs.data.validation_source, docs.train.log_to) == ("python-docs", "repeats", [])
+    content = b"a text of the catalogue"
+    entry = replace(catalogue.ENTRIES["tinyshakespeare"], sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(catalogue.ENTRIES, "tinyshakespeare", entry)
     header = header_naming("tinyshakespeare")
-    with pytest.raises(UsageError) as refused:
-        own_data(header)
-    assert refused.value.lines() == [f"error: {ALONE}", "hint: gpt data fetch tinyshakespeare"]
-    cached = ENTRIES["tinyshakespeare"].cached
-    cached.parent.mkdir(parents=True)
-    cached.touch()
-    assert own_data(header).source == "tinyshakespeare"
+    assert refusal(header) == [f"error: {ALONE}", "hint: gpt data fetch tinyshakespeare, or --data FILE"]
+    entry.cached.parent.mkdir(parents=True)
+    entry.cached.write_bytes(content[:-1])  # a damaged one would be fetched again
+    assert refusal(header) == [f"error: {ALONE}", "hint: gpt data fetch tinyshakespeare, or --data FILE"]
+    entry.cached.write_bytes(content)
+    assert own_config(header).data.source == "tinyshakespeare"
+    assert refusal(header_naming("tinyshakespeare", step=0)) == [f"error: {ALONE}", "hint: --data FILE"]
 
 
-def test_weights_that_were_never_trained_here_have_no_text(here: Path) -> None:
-    header = header_naming("python-docs", step=0)
-    with pytest.raises(UsageError, match="gpt reads no text"):
-        own_data(header)
-    header = header_naming("python-docs", "mine/checkpoints/best.safetensors", step=0)
-    run_naming("my.txt")
-    assert config_of_run(header) is None
-    with pytest.raises(UsageError, match="gpt reads no text"):
-        own_data(header)
-
-
-def test_a_text_from_stdin_is_gone(here: Path) -> None:
-    header = header_naming("my.txt", "mine/checkpoints/best.safetensors")
+def test_a_text_from_stdin_is_gone_but_may_be_given_again(here: Path) -> None:
+    header = header_naming("my.txt", IN_A_RUN)
     run_naming("-")
     with pytest.raises(DataError, match='"mine": this run was trained on text from stdin, which it does not keep'):
-        own_data(header)
+        own_config(header)
+    assert own_config(header, stdin=True).data.source == "-"

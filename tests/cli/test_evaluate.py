@@ -190,12 +190,12 @@ def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(
 
 def test_a_checkpoint_from_elsewhere_names_no_text(smoke_run: Path, here: Path, without_torch: WithoutTorch) -> None:
     save_checkpoint(Path("theirs.safetensors"), sharp_checkpoint("data.source=/etc/passwd"))
-    sentence = '"theirs.safetensors": gpt reads no text that only a checkpoint or a model directory names'
+    sentence = '"theirs.safetensors": only the model itself names its text, and gpt does not read such a text'
     memorised = "leave out --memorised, which reads the text that the model was trained on"
     for words, hint in (
         (["eval"], "--data FILE"),
         (["heads"], "--data FILE"),
-        (["eval", "--memorised"], memorised),
+        (["eval", "--memorised"], f"{memorised}, and name a text with --data FILE"),
         (["eval", "--memorised", "--data", "my.txt"], memorised),
     ):
         done = without_torch(*words, "--run", "theirs.safetensors")

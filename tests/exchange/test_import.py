@@ -12,7 +12,6 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
 from gpt_cli import load
-from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.exchange.writing import write_for_transformers
 
@@ -52,14 +51,18 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
 
 def test_an_imported_run_has_no_text_and_no_logger(directory: Path, run: RunCommand) -> None:
     """Whoever made the directory may have named any."""
-    settings = ["model.qkv_bias=true", "data.source=/etc/passwd", "train.log_to=[tensorboard]", "train.batch_size=5"]
+    settings = ["model.qkv_bias=true", "data.source=/etc/passwd", "data.text_field=body", "train.batch_size=5"]
+    settings += ["train.log_to=[tensorboard]", "train.compile=on"]
     write_for_transformers(Path("hf"), sharp_checkpoint(*settings))
     assert run("import", directory, "--out", "a").code == 0
     found = read_config("a/config.yaml")
-    assert (found.data, found.train.log_to, found.train.batch_size) == (Config().data, [], 5)
+    assert (found.data.source, found.data.text_field, found.train.batch_size) == ("python-docs", "body", 5)
+    assert (found.train.log_to, found.train.compile) == ([], "auto")
     for command in (["eval", "--run", "a"], ["heads", "--run", "a"], ["train", "--init-from", "a", "--out", "b"]):
         outcome = run(*command)
-        assert (outcome.code, "gpt reads no text that only a checkpoint" in outcome.err) == (2, True)
+        sentence = '"a": this run was imported, so it has no text of its own'
+        assert (outcome.code, outcome.err) == (2, f"error: {sentence}\nhint: --data FILE\n")
+    assert "python-docs" not in run("report", "a", "--json").out
 
 
 def test_a_run_that_is_there_is_replaced_only_when_that_is_asked_for(directory: Path, run: RunCommand) -> None:

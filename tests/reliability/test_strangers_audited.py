@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 from support import suspects
 from support.audited import ANSWERS, Heard, Job, audited
+from support.exchange import sharp_checkpoint
 from support.faults import SCALE, scaled
 from support.helpers import run_command, small_config
-from support.strangers import intact
 from support.suspects import STRINGS
 from typer.main import get_command
 
-from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.cli.app import app
 from gpt_cli.config.reading import write_config
 from gpt_cli.exchange.writing import write_for_transformers
@@ -30,7 +30,7 @@ SETTINGS = ["data.source=text.txt", "tokenizer.kind=char", "model.num_blocks=1",
 PROMPT = ["--prompt", "ab"]
 ONE_STEP = ["--max-steps", "1", "--out", "out/t", "--overwrite"]
 IMPORT = ["import", "--out", "out/imported", "--overwrite"]
-# the text that a model names: that of the harmless checkpoint has other characters
+# on the text that a model names
 OWN_TEXT = [
     ["heads", "--run", "FILE", "--json"],
     ["eval", "--run", "FILE"],
@@ -66,6 +66,7 @@ COMMANDS = {
         ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],
         ["export", "--run", "FILE", "--format", "html", "--out", "out/m.html"],
         ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP],
+        ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP, "--set", "tokenizer.vocab_size=300"],
         *OWN_TEXT[:4],
     ],
     "directories": [
@@ -97,8 +98,8 @@ COMMANDS = {
         ["sample", "--run", "good.safetensors", "--prompt-file", "FILE", "--max-new-tokens", "1"],
     ],
 }
-# whatever the file, or with the harmless one; of records that one is another sweep's
-REFUSED = [*OWN_TEXT, A_DIRECTORY_AS_A_RUN, *COMMANDS["records"]]
+# with the harmless file too: a directory has no text, and the record is another sweep's
+REFUSED = {"directories": [A_DIRECTORY_AS_A_RUN, *OWN_TEXT[3:]], "records": COMMANDS["records"]}
 OTHER_COMMANDS = [
     *(["config", name] for name in ("settings", "schema")),
     ["config", "show", "good.yaml"],
@@ -145,7 +146,15 @@ def hostile_files(folder: Path) -> dict[str, list[Path]]:
 def harmless_files(folder: Path) -> dict[str, str]:
     """The name of a file of each kind with which all commands work."""
     (folder / "text.txt").write_text(TEXT)
-    (folder / "good.safetensors").write_bytes(intact().joined())
+    sizes = ("model.d_model=4", "model.num_heads=2", "model.num_blocks=1", "model.context_length=16")
+    amounts = ("data.validation_fraction=0.01", "data.validation_tokens=16", "train.eval_tokens=16")
+    good = sharp_checkpoint("data.source=python-docs", "tokenizer.kind=byte", *sizes, *amounts)
+    good = replace(good, progress=replace(good.progress, step=7))
+    save_checkpoint(folder / "good.safetensors", good)
+    # nobody may fetch it again because a checkpoint names it
+    damaged = folder / "cache/gpt-cli/corpora" / ENTRIES["tinyshakespeare"].cached.name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("damaged")
     (folder / "good.yaml").write_text(write_config(small_config(*SETTINGS)))
     (folder / "hf").mkdir()
     (folder / "good.sweep").write_text("base: smoke\ngrid:\n  train.learning_rate: [0.1, 0.2]\n")
@@ -158,7 +167,7 @@ def harmless_files(folder: Path) -> dict[str, str]:
     assert trained.code == 0, trained.err
     shutil.copytree(folder / "good", folder / "spare")
     suspects.sweep_directory(folder / "good-record", "x")
-    write_for_transformers(folder / "hf", read_checkpoint(folder / "good.safetensors"))
+    write_for_transformers(folder / "hf", good)
     names = ["good.safetensors", "hf", "good", "good.yaml", "good.sweep", "good-record", "text.txt"]
     return dict(zip(COMMANDS, names, strict=True))
 
@@ -230,7 +239,7 @@ def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
             words,
             name,
             watched=False,
-            answers=[0] if name in ("spare", harmless[kind]) and words not in REFUSED else ANSWERS,
+            answers=[0] if name in ("spare", harmless[kind]) and words not in REFUSED.get(kind, []) else ANSWERS,
         )
         for kind, commands in COMMANDS.items()
         for words in commands

@@ -38,6 +38,9 @@ class Runs:
 def checkpoints() -> dict[str, bytes]:
     """Hostile checkpoints, whose digests match."""
     found = {"pickle": pickle.dumps(Runs()), "pickle-behind-length": (8).to_bytes(8, "little") + pickle.dumps(Runs())}
+    parts = copy.deepcopy(intact())
+    parts.metadata["config"]["data"]["source"] = "tinyshakespeare"
+    found["far"] = parts.joined()
     for number, text in enumerate(STRINGS):
         for section, key in (("config", "model"), ("tokenizer", "kind"), ("progress", "data_digest")):
             parts = copy.deepcopy(intact())
@@ -47,28 +50,31 @@ def checkpoints() -> dict[str, bytes]:
         parts.metadata["config"].update({"_target_": text, "__class__": text})
         found[f"key-{number}"] = parts.joined()
         parts = copy.deepcopy(intact())
-        names(parts.metadata["config"], text)
-        found[f"source-{number}"] = parts.joined()
+        lead_elsewhere(parts.metadata["config"], number)
+        found[f"elsewhere-{number}"] = parts.joined()
         entries = dict(intact().entries)
         entries[text] = entries.pop("final_norm.weight")
         found[f"tensor-{number}"] = replace(intact(), entries=entries).joined()
     return found
 
 
-def names(config: dict[str, Any], text: str) -> None:
-    """Write a text into the settings of a checkpoint or a directory that lead beyond it."""
-    config["data"].update({"source": text, "validation_source": text})
-    config["train"]["log_to"] = ["tensorboard"]
+def lead_elsewhere(config: dict[str, Any], number: int) -> None:
+    """Write into the settings of a model what would read, connect or start something, if anything followed it."""
+    texts = (STRINGS[number], "python-docs")
+    source, validation_source = texts if number % 2 else texts[::-1]
+    config["data"].update({"source": source, "validation_source": validation_source})
+    config["train"].update({"log_to": ["tensorboard"], "compile": "on"})
+    config["tokenizer"].update({"kind": "tiktoken", "name": "o200k_base"})
 
 
 def exports(folder: Path, good: Checkpoint) -> list[Path]:
-    """Directories as `gpt export` writes them, whose settings name texts and a logger."""
+    """Directories as `gpt export` writes them, whose settings lead elsewhere."""
     found = [folder / f"exported-{number}" for number in range(len(STRINGS))]
-    for path, text in zip(found, STRINGS, strict=True):
+    for number, path in enumerate(found):
         path.mkdir()
         write_for_transformers(path, good)
         config = json.loads((path / "config.json").read_text())
-        names(config["gpt_cli"]["config"], text)
+        lead_elsewhere(config["gpt_cli"]["config"], number)
         (path / "config.json").write_text(json.dumps(config))
     return found
 

@@ -174,27 +174,46 @@ def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
     """A stranger may have made a checkpoint or a directory, and named whatever the user can read."""
     Path("my.txt").write_text(CORPUS_TEXT * 3)
     Path("secret.txt").write_text("secret " * 99)
-    names = ["data.source=secret.txt", "data.validation_source=secret.txt", "train.log_to=[tensorboard]"]
+    names = [f"data.{key}=secret.txt" for key in ("source", "validation_source")]
+    names += ["train.log_to=[tensorboard]", "train.compile=on"]  # the compiler would start another program
     source = sharp_checkpoint(*names, "tokenizer.kind=byte", "train.batch_size=2")
     save_checkpoint(Path("source.safetensors"), source)
     Path("hf").mkdir()
     write_for_transformers(Path("hf"), source)
     for path in ("source.safetensors", "hf"):
         done = without_torch("train", "--init-from", path, "--out", "new")
-        sentence = f'"{path}": gpt reads no text that only a checkpoint or a model directory names'
+        sentence = f'"{path}": only the model itself names its text, and gpt does not read such a text'
         assert (done.returncode, done.stderr) == (2, f"error: {sentence}\nhint: --data FILE\n")
         for number, flags in enumerate((["--data", "my.txt"], ["--set", "data.source=my.txt"])):
             out = f"{Path(path).stem}-{number}"
             outcome = run("train", "--init-from", path, *flags, *STILL, "--out", out)
             assert outcome.code == 0, outcome.err
             found = load(out).config
-            assert (found.data.source, found.data.validation_source, found.train.log_to) == ("my.txt", None, [])
+            assert (found.data.source, found.data.validation_source) == ("my.txt", None)
+            assert (found.train.log_to, found.train.compile, found.train.batch_size) == ([], "off", 2)
     # what the user has named once, a run names
     given = ["train", "--init-from", "source.safetensors", "--data", "my.txt", *STILL]
     assert run(*given, "--set", "data.validation_source=secret.txt", "--out", "own").code == 0
     assert run("train", "--init-from", "own", *STILL, "--out", "again").code == 0
     found = load("again").config
     assert (found.data.source, found.data.validation_source) == ("my.txt", "secret.txt")
+
+
+def test_a_training_from_a_run_of_stdin_reads_stdin_again(source: Path, run: RunCommand) -> None:
+    flags = ["--data", "-", "--set", "tokenizer.kind=byte", "--max-steps", "1", "--quiet"]
+    assert run("train", "--config", "smoke", *flags, "--out", "piped", stdin=b"from a pipe, " * 100).code == 0
+    outcome = run("train", "--init-from", "piped", "--out", "again", "--quiet", stdin=b"from another, " * 100)
+    assert outcome.code == 0, outcome.err
+
+
+def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, without_torch: WithoutTorch) -> None:
+    save_checkpoint(source, sharp_checkpoint("tokenizer.kind=tiktoken", "tokenizer.name=o200k_base"))
+    given = ["train", "--init-from", source, "--data", "my.txt", "--out", "new"]
+    for flags in ([], ["--config", "short.yaml"]):
+        done = without_torch(*given, *flags, "--set", "tokenizer.vocab_size=300")
+        sentence = f"it is tiktoken in {source} and not named here, but its vocabulary may be a download"
+        hint = "--set tokenizer.kind=tiktoken"
+        assert (done.returncode, done.stderr) == (2, f"error: tokenizer.kind: {sentence}\nhint: {hint}\n")
 
 
 @pytest.mark.parametrize("kind", ["byte", "char"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.own_text import NAME_ONE, own_data
+from gpt_cli.checkpoints.own_text import NAME_ONE, own_config
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import MeasurementWanted
@@ -46,11 +46,14 @@ def evaluate(
             raise UsageError("--stride", f"{header.path} sees {length} tokens; use 1 to {length}")
         if without:
             off = parse_heads(",".join(without), header.config.model, str(header.path))
-    advice = "leave out --memorised, which reads the text that the model was trained on" if memorised else NAME_ONE
+    advice = NAME_ONE
+    if memorised:
+        advice = "leave out --memorised, which reads the text that the model was trained on"
+        advice += "" if data else f", and name a text with {NAME_ONE}"
     wanted = MeasurementWanted(
         data=data,
         runs=runs,
-        own_texts=[None if data and not memorised else own_data(header, advice) for header in headers],
+        own_texts=[None if data and not memorised else own_config(header, advice).data for header in headers],
         checkpoint=checkpoint,
         stride=stride,
         per_token=per_token,
