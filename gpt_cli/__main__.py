@@ -18,16 +18,26 @@ EXIT_CODE_STOPPED = 130  # by INT
 
 def main() -> int:
     """Run the command of this process; returns its exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
-        # of many processes, the one that has started the others says that they were stopped
-        signal.signal(signal.SIGINT, signal.SIG_DFL if "GPT_MEETING" in os.environ else interrupt)
-    code = run(sys.argv[1:])
+    try:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
+            # of many processes, the one that has started the others says that they were stopped
+            signal.signal(signal.SIGINT, signal.SIG_DFL if "GPT_MEETING" in os.environ else interrupt)
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # just before the command, or just after it
+        code = _stopped()
     if code > 128:  # whoever stopped it may send the signal again while Python ends
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
     if code:
         _leave(code)
     return code
+
+
+def _stopped() -> int:
+    from gpt_cli.language import say
+
+    print(say("stopped"), file=sys.stderr)
+    return EXIT_CODE_STOPPED
 
 
 def _leave(code: int) -> None:
@@ -51,10 +61,7 @@ def run(words: Sequence[str]) -> int:
 
         return run_command(words)
     except KeyboardInterrupt:
-        from gpt_cli.language import say
-
-        print(say("stopped"), file=sys.stderr)
-        return EXIT_CODE_STOPPED
+        return _stopped()
     except MemoryError:  # while our own modules were imported
         from gpt_cli.language import say
 
