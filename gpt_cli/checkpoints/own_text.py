@@ -39,7 +39,11 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
         raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
     if not run.config.is_file():
         raise UsageError(where, "its config.yaml is missing, which names its text", hint=advice)
-    config = read_config(str(run.config))
+    try:
+        config = read_config(str(run.config))
+    except UsageError as error:
+        error.hint = error.hint or advice
+        raise
     if STDIN in _sources(config) and not stdin:
         raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=advice)
     return config

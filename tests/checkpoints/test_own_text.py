@@ -91,7 +91,8 @@ def test_a_config_that_is_not_valid_is_an_error_unless_another_text_is_named(her
     run_naming("my.txt")
     with Path("mine/config.yaml").open("a") as file:
         file.write("oops: 1\n")
-    assert refusal(header)[0].startswith("error: mine/config.yaml:")
+    error, hint = refusal(header)
+    assert (error.startswith("error: mine/config.yaml:"), hint) == (True, "hint: --data FILE")
     assert (trusted_config(header).data.source, trusted_config(header).train.batch_size) == ("python-docs", 5)
 
 
