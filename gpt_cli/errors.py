@@ -20,6 +20,18 @@ _LACKING = (
 )
 # but for tabs and ends of lines
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_REASONS = {
+    errno.ENOSPC: "there is no space left on the filesystem",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be larger than this process may write",
+    errno.EACCES: "permission is denied",
+    errno.EPERM: "permission is denied",
+    errno.EROFS: "the filesystem is read-only",
+    errno.ENOENT: "there is no such directory",
+    errno.ENOTDIR: "a part of the path is not a directory",
+    errno.EISDIR: "this is a directory",
+    errno.ENAMETOOLONG: "the name is too long",
+}
 
 
 class GptError(Exception):
@@ -137,3 +149,8 @@ def within(error: Exception, where: str) -> str:
 def shown(text: object, limit: int = 200) -> str:
     """A value as a message contains it: `visible`, in quotes."""
     return f'"{visible(text, limit)}"'
+
+
+def reason(error: OSError) -> str:
+    """What the operating system refused, as a sentence."""
+    return _REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())

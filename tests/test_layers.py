@@ -36,6 +36,7 @@ ORDER = [
     "machine",
     "streams",
     "files",
+    "opening",
     "callbacks",
     "errors",
     "language",

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, UsageError, shown
-from gpt_cli.files import require_reachable
+from gpt_cli.opening import require_reachable
 
 RUNS = Path("runs")
 # how often to look again when a trainer removes the files that were found before they are read

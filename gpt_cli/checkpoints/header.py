@@ -16,8 +16,8 @@ from gpt_cli.config import Config
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown, within
-from gpt_cli.files import reading
 from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, JSON_PARTS
+from gpt_cli.opening import reading
 from gpt_cli.version import __version__
 
 FORMAT = "gpt-cli checkpoint"

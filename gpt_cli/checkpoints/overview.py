@@ -15,9 +15,9 @@ from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
-from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.files import open_regular, read_bytes, reason
+from gpt_cli.errors import CheckpointError, GptError, reason, shown
 from gpt_cli.limits import OUTCOME_BYTES
+from gpt_cli.opening import open_regular, read_bytes
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)

@@ -17,16 +17,9 @@ from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
-from gpt_cli.files import (
-    make_directory,
-    make_durable,
-    read_bytes,
-    remove,
-    remove_directory,
-    require_writable,
-    write_durably,
-)
+from gpt_cli.files import make_directory, make_durable, remove, remove_directory, require_writable, write_durably
 from gpt_cli.limits import LOG_BYTES
+from gpt_cli.opening import read_bytes
 
 _MOST = ("a log of a run", LOG_BYTES)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.header import Header, check_size, header_of
 from gpt_cli.errors import CheckpointError
-from gpt_cli.files import Buffer, reading
+from gpt_cli.files import Buffer
+from gpt_cli.opening import reading
 
 BLANK = "0" * 64  # in place of the digest of the weights while it is computed
 OTHER = "use another checkpoint of the run"

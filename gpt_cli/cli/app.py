@@ -40,8 +40,15 @@ from gpt_cli.cli.usage import (
     require_known_language,
     usage_error,
 )
-from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, is_lack_of_memory, shown
-from gpt_cli.files import reason
+from gpt_cli.errors import (
+    EXIT_CODE_STDOUT_CLOSED,
+    EnvironmentFailure,
+    GptError,
+    UsageError,
+    is_lack_of_memory,
+    reason,
+    shown,
+)
 from gpt_cli.limits import ADDRESS_SPACE
 from gpt_cli.machine.address_space import require_address_space
 from gpt_cli.version import __version__

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpt_cli.errors import DataError, UsageError, counted
-from gpt_cli.files import read_bytes
 from gpt_cli.limits import PROMPT_BYTES
+from gpt_cli.opening import read_bytes
 from gpt_cli.text.decoding import decode_utf8
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gpt_cli.config import problems
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
 from gpt_cli.errors import GptError, UsageError, shown, together
-from gpt_cli.files import require_reachable
+from gpt_cli.opening import require_reachable
 
 
 def shipped_configs() -> dict[str, Path]:

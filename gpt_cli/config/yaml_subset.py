@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from gpt_cli.errors import GptError, UsageError, shown, together
-from gpt_cli.files import read_bytes
 from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
+from gpt_cli.opening import read_bytes
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 

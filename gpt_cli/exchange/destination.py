@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
-from gpt_cli.files import read_bytes
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES
+from gpt_cli.opening import read_bytes
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 

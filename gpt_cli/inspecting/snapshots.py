@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from gpt_cli.checkpoints.header import strict_json
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, shown
-from gpt_cli.files import read_bytes
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
 from gpt_cli.limits import SNAPSHOT_BYTES
+from gpt_cli.opening import read_bytes
 
 _FORMAT = "gpt-cli attention snapshot 1"
 _MOST = ("an attention snapshot", SNAPSHOT_BYTES)

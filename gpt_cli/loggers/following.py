@@ -18,8 +18,7 @@ from typing import Self
 
 from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import visible
-from gpt_cli.files import reason
+from gpt_cli.errors import reason, visible
 
 # seconds
 CALL_SECONDS = 60.0  # that a call of a package may take; then its process ends

@@ -22,8 +22,8 @@ from gpt_cli.config import Config
 from gpt_cli.config.comparing import Likeness, likeness
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
-from gpt_cli.files import open_regular, read_bytes
 from gpt_cli.limits import LOG_BYTES, METRICS_LINE
+from gpt_cli.opening import open_regular, read_bytes
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (

@@ -14,8 +14,9 @@ from string import ascii_lowercase
 from typing import Any
 
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
+from gpt_cli.files import cache_directory, make_directory, write_durably
 from gpt_cli.limits import DOWNLOAD_BYTES
+from gpt_cli.opening import read_bytes
 
 TIMEOUT = 15  # seconds without an answer
 

@@ -19,8 +19,9 @@ import numpy as np
 from gpt_cli.callbacks import Counting, Notify, uncounted
 from gpt_cli.config import Config, TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
-from gpt_cli.files import cache_directory, make_directory, read_bytes, remove, write_durably
+from gpt_cli.files import cache_directory, make_directory, remove, write_durably
 from gpt_cli.machine.sharing import cores
+from gpt_cli.opening import read_bytes
 from gpt_cli.text.blocks import Block, in_groups, in_pieces
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.reading import SourceCorpus, split_of

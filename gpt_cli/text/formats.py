@@ -11,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from gpt_cli.errors import DataError, shown, visible
-from gpt_cli.files import open_regular, reason, require_unchanged
+from gpt_cli.errors import DataError, reason, shown, visible
 from gpt_cli.limits import LINE_CHARACTERS, ZSTD_WINDOW
+from gpt_cli.opening import open_regular, require_unchanged
 from gpt_cli.text.blocks import Block
 from gpt_cli.text.decoding import decoded, is_binary
 from gpt_cli.text.packed import Growth, Reading, is_plain, optional_library

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.files import cache_directory, make_directory, read_bytes, write_durably
+from gpt_cli.files import cache_directory, make_directory, write_durably
+from gpt_cli.opening import read_bytes
 from gpt_cli.text.sources import Walk
 
 # reading less is as fast as looking it up

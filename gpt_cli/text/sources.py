@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from gpt_cli.errors import DataError, EnvironmentFailure, shown
-from gpt_cli.files import reason
+from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown
 from gpt_cli.limits import DIRECTORY_LEVELS
 from gpt_cli.text import catalogue
 

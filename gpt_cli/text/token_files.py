@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.errors import DataError, EnvironmentFailure, GptError, shown
-from gpt_cli.files import read_bytes, reason
+from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown
+from gpt_cli.opening import read_bytes
 from gpt_cli.text.token_parts import FORMAT, HEADER_BYTES, INDEX, Part, as_bytes, digest_of_json, part_name
 
 CHUNK_TOKENS = 2**20

@@ -10,8 +10,7 @@ from gpt_cli.checkpoints.finding import named_run, newest_run
 from gpt_cli.checkpoints.overview import find_runs, is_run
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.terminal import Console
-from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, shown, together, visible
-from gpt_cli.files import reason
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, reason, shown, together, visible
 
 FORMATS = (".html", ".png", ".svg")
 # as many as colours and kinds of lines tell apart, and as a table or a page can hold beside each other

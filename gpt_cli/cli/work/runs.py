@@ -17,8 +17,7 @@ from gpt_cli.cli.terminal import Console, cut, table
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import likeness
 from gpt_cli.config.reading import read_config, shipped_configs
-from gpt_cli.errors import CheckpointError, EnvironmentFailure, counted, shown, visible
-from gpt_cli.files import reason
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, counted, reason, shown, visible
 
 HEAD = ("name", "state", "steps", "best loss", "parameters", "size", "age", "differs from the shipped config")
 # what each column sorts by; a missing figure comes last

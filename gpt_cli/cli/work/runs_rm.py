@@ -15,8 +15,9 @@ from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 from gpt_cli.files import remove as remove_file
-from gpt_cli.files import remove_directory, remove_if_empty, require_reachable
+from gpt_cli.files import remove_directory, remove_if_empty
 from gpt_cli.language import say
+from gpt_cli.opening import require_reachable
 
 
 def remove(*, names: list[str], yes: bool, quiet: bool) -> None:

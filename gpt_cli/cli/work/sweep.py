@@ -34,14 +34,16 @@ from gpt_cli.errors import (
     GptError,
     UsageError,
     counted,
+    reason,
     shown,
     together,
     visible,
 )
-from gpt_cli.files import read_bytes, reason, write_durably
+from gpt_cli.files import write_durably
 from gpt_cli.limits import SWEEP_RECORD_BYTES
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores
+from gpt_cli.opening import read_bytes
 from gpt_cli.ranks.place import place_of
 
 _KINDS: dict[int, type[GptError]] = {
