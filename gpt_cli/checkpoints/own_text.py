@@ -7,6 +7,8 @@ of the texts that it names, gpt reads those of the catalogue, where that needs n
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.run_files import RunFiles
@@ -35,14 +37,17 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
     if run is None:
         return _of_a_checkpoint(header, advice)
     where = shown(run.path)
+    if _of_transformers(run):
+        sentence = "there is a config.json beside its checkpoints, so gpt does not take it for a run of yours"
+        raise UsageError(where, sentence, hint=advice)
     if is_imported(run):
         raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
     if not run.config.is_file():
-        raise UsageError(where, "its config.yaml is missing, which names its text", hint=advice)
+        raise UsageError(where, "its config.yaml, which names its text, is missing", hint=advice)
     try:
         config = read_config(str(run.config))
     except UsageError as error:
-        error.hint = error.hint or advice
+        error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
     if STDIN in _sources(config) and not stdin:
         raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=advice)
@@ -50,26 +55,38 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
 
 
 def trusted_config(header: Header) -> Config:
-    """The config of a model for a training on another text: that of its run, or what a stranger may ask for."""
+    """The config of a model for work on another text: that of its run, or what a stranger may ask for."""
     run = _run_of(header)
-    if run is not None and run.config.is_file() and not is_imported(run):
+    own = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
+    return own or of_a_stranger(header.config)
+
+
+def valid_config(run: RunFiles) -> Config | None:
+    """The config.yaml of a run; None where there is none, or one that is not valid."""
+    if run.config.is_file():
         with contextlib.suppress(UsageError):
             return read_config(str(run.config))
-    return of_a_stranger(header.config)
+    return None
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
     """The error where only a model names a text."""
-    return UsageError(where, "only the model itself names its text, and gpt does not read such a text", hint=advice)
+    sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+    return UsageError(where, sentence, hint=advice)
 
 
 def _run_of(header: Header) -> RunFiles | None:
-    """The run that a checkpoint belongs to, also by a link; None for a file or a model directory from elsewhere."""
-    for path in (header.path, header.path.resolve()):
+    """The run that a checkpoint lies in, by its path alone: where a link leads is for a stranger to say."""
+    for path in (header.path, Path(os.path.abspath(header.path))):
         run = RunFiles(path.parent.parent)
-        if path == run.best or (path.parent == run.checkpoints and run.is_step_file(path)):
-            return None if (run.path / "config.json").exists() else run
+        if path.parent == run.checkpoints:
+            return run
     return None
+
+
+def _of_transformers(run: RunFiles) -> bool:
+    """Whether this is a model directory, which somebody may have made to look like a run."""
+    return (run.path / "config.json").exists()
 
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
@@ -79,7 +96,8 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
         raise no_text(header.where, advice)
     for source in sources:
         if not ENTRIES[source].is_here():
-            raise no_text(header.where, f"gpt data fetch {source}, or {advice}")
+            sentence = f"it was trained on {source} of the catalogue, which is not on this disk"
+            raise UsageError(header.where, sentence, hint=f"gpt data fetch {source}, or {advice}")
     texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
     return of_a_stranger(header.config).changed(data=texts)
 

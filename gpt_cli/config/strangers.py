@@ -20,7 +20,6 @@ _LEARNING = {
         "weight_decay",
         "gradient_clip",
         "seed",
-        "dtype",
         "log_every",
         "eval_every",
         "eval_tokens",
@@ -38,4 +37,4 @@ def of_a_stranger(config: Config) -> Config:
         section: {key: getattr(getattr(config, section), key) for key in keys} for section, keys in _LEARNING.items()
     }
     default = Config().changed(**kept)
-    return config.model_copy(update={"data": default.data, "train": default.train})
+    return default.model_copy(update={"model": config.model, "tokenizer": config.tokenizer})

@@ -71,7 +71,7 @@ def read_foreign(path: Path) -> Foreign:
     )
     num_rows = _num_rows(directory, max(read.rows))
     notices = list(read.notices)
-    exported = None if own is None else _config_of(own, directory)
+    exported = None if own is None else _config_of(own, read.tokenizer, directory)
     config, places = exported, None
     if exported is not None:
         recipes = _recipes(exported.model, num_rows, directory)
@@ -103,14 +103,18 @@ def _own(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return own if is_ours else None
 
 
-def _config_of(own: Mapping[str, Any], directory: Directory) -> Config:
+def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
+    """What an export says of how the model learned, and the kind of tokenizer that it has."""
     where, content = f"{directory.where}: config.json", own.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
-        return of_a_stranger(validate(content, "gpt_cli"))
+        config = of_a_stranger(validate(content, "gpt_cli"))
     except GptError as error:
         raise CheckpointError(where, f"its key gpt_cli has no valid config, {shown(error)}") from error
+    if config.tokenizer.kind == tokenizer.kind:
+        return config
+    return config.model_copy(update={"tokenizer": _defaults_with(tokenizer).tokenizer})
 
 
 def _defaults_with(tokenizer: Tokenizer) -> Config:

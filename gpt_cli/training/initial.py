@@ -97,7 +97,9 @@ def require_fit(initial: Initial, asked: Config) -> None:
 def require_no_download(initial: Initial, asked: Config) -> None:
     """Raises UsageError where a training has a tokenizer of its own, and the model alone says that it is a download."""
     if initial.own_tokenizer and asked.tokenizer.kind == "tiktoken":
-        sentence = f"it is tiktoken in {initial.where} and not named here, but its vocabulary may be a download"
+        sentence = (
+            f"{initial.where} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
+        )
         raise UsageError("tokenizer.kind", sentence, hint="--set tokenizer.kind=tiktoken")
 
 

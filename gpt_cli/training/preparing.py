@@ -7,6 +7,7 @@ import re
 
 from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.own_text import valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
@@ -122,7 +123,7 @@ def _config_to_train(request: Request, continued: Checkpoint | None, notice: Not
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
     asked, source = request.config, None if request.initial is None else request.initial.config
     if continued is not None:
-        asked = config_to_resume(continued.config, asked)
+        asked = config_to_resume(continued.config, asked, valid_config(RunDirectory(request.directory)))
     config = resolve(asked, notice if continued is None else lambda _: None, source)
     use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):

@@ -75,7 +75,8 @@ def read_request(
         source = initial.config if initial is not None else read_config(str(own))
         if config is None and initial is not None:
             _, text = (flags or {}).get("data.source", ("", None))
-            source = initial.settings(other_text=text is not None or asks_for("data.source=", settings))
+            other_text = text is not None or asks_for("data.source=", settings) or asks_for("data=", settings)
+            source = initial.settings(other_text=other_text)
         document, where = _document(config, source)
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:

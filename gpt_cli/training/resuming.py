@@ -39,10 +39,16 @@ OTHER_CORPUS = "the corpus is not the one that this run began with"
 RESTORE_CORPUS = "restore the text, or start anew with another --out"
 
 
-def config_to_resume(stored: Config, asked: Config) -> Config:
-    """The asked config, in which `auto` means what the run chose; raises CheckpointError for every fixed setting."""
+def config_to_resume(stored: Config, asked: Config, run: Config | None) -> Config:
+    """The asked config, in which `auto` means what the run chose; raises CheckpointError for every fixed setting.
+
+    `stored` is of the checkpoint, `run` of config.yaml. A stranger's checkpoint in a run starts no compiler.
+    """
+    sources = {"dtype": stored, "device": run, "compile": run}
     chosen = {
-        key: getattr(stored.train, key) for key in ("device", "dtype", "compile") if getattr(asked.train, key) == "auto"
+        key: getattr(source.train, key)
+        for key, source in sources.items()
+        if source is not None and getattr(asked.train, key) == "auto"
     }
     asked = asked.changed(train=chosen)
     fixed = [

@@ -17,7 +17,8 @@ from gpt_cli.config.reading import write_config
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.text import catalogue
 
-ALONE = '"alone.safetensors": only the model itself names its text, and gpt does not read such a text'
+NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+ALONE = f'"alone.safetensors": {NO_TEXT}'
 IN_A_RUN = "mine/checkpoints/best.safetensors"
 
 
@@ -50,10 +51,6 @@ def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
     run_naming("my.txt")
     assert own_config(header).data.source == "my.txt"
     assert trusted_config(header).train.log_to == ["tensorboard"]
-    Path("link.safetensors").symlink_to(IN_A_RUN)
-    Path("linked").symlink_to("mine/checkpoints")
-    for name in ("link.safetensors", "linked/best.safetensors"):
-        assert own_config(read_header(Path(name))).data.source == "my.txt"
     Path("mine/checkpoints/below").mkdir()
     for folder, name in (("mine/checkpoints", ""), ("mine/checkpoints/below", "../")):
         monkeypatch.chdir(here / folder)
@@ -62,7 +59,7 @@ def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
 
 def test_a_run_without_a_config_and_an_imported_one_have_no_text(here: Path) -> None:
     header = header_naming("python-docs", IN_A_RUN)
-    assert refusal(header) == ['error: "mine": its config.yaml is missing, which names its text', "hint: --data FILE"]
+    assert refusal(header) == ['error: "mine": its config.yaml, which names its text, is missing', "hint: --data FILE"]
     header = header_naming("python-docs", IN_A_RUN, "train.compile=on", step=0)
     run_naming("my.txt")
     assert refusal(header) == [
@@ -72,27 +69,35 @@ def test_a_run_without_a_config_and_an_imported_one_have_no_text(here: Path) -> 
     assert (trusted_config(header).train.log_to, trusted_config(header).train.compile) == ([], "auto")
 
 
-def test_what_is_no_run_has_no_config(here: Path) -> None:
-    """A file of another name beside a config.yaml of somebody, and a model directory with the files of a run."""
+def test_a_link_makes_no_run_of_what_lies_elsewhere(here: Path) -> None:
+    """A stranger's folder may have one, to a hidden run of its own."""
+    header_naming("theirs.txt", IN_A_RUN)
     run_naming("my.txt")
-    other = header_naming("theirs.txt", "mine/checkpoints/other.safetensors")
-    assert refusal(other)[0].startswith('error: "mine/checkpoints/other.safetensors": only the model itself names')
+    Path("link.safetensors").symlink_to(IN_A_RUN)
+    Path("linked").symlink_to("mine/checkpoints")
+    for name in ("link.safetensors", "linked/best.safetensors"):
+        header = read_header(Path(name))
+        assert refusal(header) == [f'error: "{name}": {NO_TEXT}', "hint: --data FILE"]
+        assert trusted_config(header).train.log_to == []
+
+
+def test_a_model_directory_with_the_files_of_a_run_has_no_text(here: Path) -> None:
     header = header_naming("theirs.txt", IN_A_RUN)
+    run_naming("my.txt")
     Path("mine/config.json").write_text("{}")
-    assert refusal(header)[0].startswith(f'error: "{IN_A_RUN}": only the model itself names its text')
+    sentence = '"mine": there is a config.json beside its checkpoints, so gpt does not take it for a run of yours'
+    assert refusal(header) == [f"error: {sentence}", "hint: --data FILE"]
     assert trusted_config(header).train.log_to == []
-    Path("best.safetensors").write_bytes(Path(IN_A_RUN).read_bytes())
-    Path("config.yaml").write_text("name: a service\n")
-    assert refusal(read_header(Path("best.safetensors")))[0].startswith('error: "best.safetensors": only the model')
 
 
 def test_a_config_that_is_not_valid_is_an_error_unless_another_text_is_named(here: Path) -> None:
     header = header_naming("theirs.txt", IN_A_RUN, "train.batch_size=5")
     run_naming("my.txt")
-    with Path("mine/config.yaml").open("a") as file:
-        file.write("oops: 1\n")
-    error, hint = refusal(header)
-    assert (error.startswith("error: mine/config.yaml:"), hint) == (True, "hint: --data FILE")
+    written = Path("mine/config.yaml").read_text()
+    for wrong, hint in (("oops: 1", "--data FILE"), ("trian: {}", "did you mean train? else --data FILE")):
+        Path("mine/config.yaml").write_text(f"{written}{wrong}\n")
+        error, *hints = refusal(header)
+        assert (error.startswith("error: mine/config.yaml:"), hints) == (True, [f"hint: {hint}"])
     assert (trusted_config(header).data.source, trusted_config(header).train.batch_size) == ("python-docs", 5)
 
 
@@ -114,10 +119,12 @@ def test_a_text_of_the_catalogue_may_be_named_where_it_needs_no_network(
     entry = replace(catalogue.ENTRIES["tinyshakespeare"], sha256=hashlib.sha256(content).hexdigest())
     monkeypatch.setitem(catalogue.ENTRIES, "tinyshakespeare", entry)
     header = header_naming("tinyshakespeare")
-    assert refusal(header) == [f"error: {ALONE}", "hint: gpt data fetch tinyshakespeare, or --data FILE"]
+    sentence = "it was trained on tinyshakespeare of the catalogue, which is not on this disk"
+    far = [f'error: "alone.safetensors": {sentence}', "hint: gpt data fetch tinyshakespeare, or --data FILE"]
+    assert refusal(header) == far
     entry.cached.parent.mkdir(parents=True)
     entry.cached.write_bytes(content[:-1])  # a damaged one would be fetched again
-    assert refusal(header) == [f"error: {ALONE}", "hint: gpt data fetch tinyshakespeare, or --data FILE"]
+    assert refusal(header) == far
     entry.cached.write_bytes(content)
     assert own_config(header).data.source == "tinyshakespeare"
     assert refusal(header_naming("tinyshakespeare", step=0)) == [f"error: {ALONE}", "hint: --data FILE"]

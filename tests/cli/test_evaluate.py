@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
@@ -190,7 +191,8 @@ def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(
 
 def test_a_checkpoint_from_elsewhere_names_no_text(smoke_run: Path, here: Path, without_torch: WithoutTorch) -> None:
     save_checkpoint(Path("theirs.safetensors"), sharp_checkpoint("data.source=/etc/passwd"))
-    sentence = '"theirs.safetensors": only the model itself names its text, and gpt does not read such a text'
+    no_text = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+    sentence = f'"theirs.safetensors": {no_text}'
     memorised = "leave out --memorised, which reads the text that the model was trained on"
     for words, hint in (
         (["eval"], "--data FILE"),
@@ -200,6 +202,19 @@ def test_a_checkpoint_from_elsewhere_names_no_text(smoke_run: Path, here: Path, 
     ):
         done = without_torch(*words, "--run", "theirs.safetensors")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {sentence}\nhint: {hint}\n")
+
+
+@pytest.mark.parametrize("command", ["eval", "heads"])
+def test_a_checkpoint_from_elsewhere_moves_no_limit_of_a_text(command: str, run: RunCommand, here: Path) -> None:
+    asks = ["data.max_expansion=1000000", "data.skip_bad=true", "tokenizer.kind=byte"]
+    save_checkpoint(Path("theirs.safetensors"), sharp_checkpoint(*asks))
+    Path("texts").mkdir()
+    Path("texts/good.txt").write_text("some text " * 99)
+    Path("texts/bad.txt").write_bytes(b"\xff\xfe\xfd")
+    Path("bomb.txt.gz").write_bytes(gzip.compress(b"a" * 70_000_000))
+    for text, sentence in (("texts", "must be UTF-8"), ("bomb.txt.gz", "expands to more than 200 times")):
+        refused = run(command, "--run", "theirs.safetensors", "--data", text)
+        assert (refused.code, sentence in refused.err) == (3, True), refused.err
 
 
 def test_a_text_of_one_token_is_refused(copied: Path, run: RunCommand, here: Path) -> None:

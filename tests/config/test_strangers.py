@@ -8,7 +8,7 @@ from gpt_cli.config.strangers import of_a_stranger
 # what leads beyond the model: it is read, runs, connects, or is this machine's
 TAKEN = {
     "data": {"source", "validation_source", "skip_bad", "max_expansion"},
-    "train": {"device", "threads", "compile", "parallel", "log_to"},
+    "train": {"device", "threads", "dtype", "compile", "parallel", "log_to"},
 }
 
 
@@ -18,9 +18,10 @@ def test_nothing_that_leads_beyond_the_model_is_kept() -> None:
         part = getattr(asked, section)
         marked = part.model_copy(update={key: f"{section}.{key}" for key in type(part).model_fields})
         asked = asked.model_copy(update={section: marked})
+    asked = asked.changed(model={"d_model": 8}, tokenizer={"kind": "char"}, inspect={"prompt": "a text"})
     kept = of_a_stranger(asked)
     for section, taken in TAKEN.items():
         for key in type(getattr(asked, section)).model_fields:
             named = getattr(default, section) if key in taken else getattr(asked, section)
             assert getattr(getattr(kept, section), key) == getattr(named, key), f"{section}.{key}"
-    assert (kept.model, kept.tokenizer, kept.inspect) == (asked.model, asked.tokenizer, asked.inspect)
+    assert (kept.model, kept.tokenizer, kept.inspect) == (asked.model, asked.tokenizer, default.inspect)

@@ -52,12 +52,16 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
 def test_an_imported_run_has_no_text_and_no_logger(directory: Path, run: RunCommand) -> None:
     """Whoever made the directory may have named any."""
     settings = ["model.qkv_bias=true", "data.source=/etc/passwd", "data.text_field=body", "train.batch_size=5"]
-    settings += ["train.log_to=[tensorboard]", "train.compile=on"]
+    settings += ["train.log_to=[tensorboard]", "train.compile=on", "inspect.prompt=ab", "tokenizer.kind=byte"]
     write_for_transformers(Path("hf"), sharp_checkpoint(*settings))
+    config = json.loads(Path("hf/config.json").read_text())
+    config["gpt_cli"]["config"]["tokenizer"] |= {"kind": "tiktoken", "name": "o200k_base"}
+    Path("hf/config.json").write_text(json.dumps(config))
     assert run("import", directory, "--out", "a").code == 0
     found = read_config("a/config.yaml")
     assert (found.data.source, found.data.text_field, found.train.batch_size) == ("python-docs", "body", 5)
-    assert (found.train.log_to, found.train.compile) == ([], "auto")
+    assert (found.train.log_to, found.train.compile, found.inspect.prompt) == ([], "auto", None)
+    assert (found.tokenizer.kind, found.tokenizer.name) == ("byte", "gpt2")
     for command in (["eval", "--run", "a"], ["heads", "--run", "a"], ["train", "--init-from", "a", "--out", "b"]):
         outcome = run(*command)
         sentence = '"a": this run was imported, so it has no text of its own'

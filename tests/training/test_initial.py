@@ -18,6 +18,7 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.writing import write_for_transformers
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, train_byte_pairs
 
+NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
 SHORT = "train:\n  max_steps: 6\n  batch_size: 2\n  save_every: 3\n  sample_every: null\n"
 STILL = ["--set", "train.learning_rate=1e-12", "--max-steps", "1", "--quiet"]
 
@@ -182,7 +183,7 @@ def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
     write_for_transformers(Path("hf"), source)
     for path in ("source.safetensors", "hf"):
         done = without_torch("train", "--init-from", path, "--out", "new")
-        sentence = f'"{path}": only the model itself names its text, and gpt does not read such a text'
+        sentence = f'"{path}": {NO_TEXT}'
         assert (done.returncode, done.stderr) == (2, f"error: {sentence}\nhint: --data FILE\n")
         for number, flags in enumerate((["--data", "my.txt"], ["--set", "data.source=my.txt"])):
             out = f"{Path(path).stem}-{number}"
@@ -211,7 +212,7 @@ def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, witho
     given = ["train", "--init-from", source, "--data", "my.txt", "--out", "new"]
     for flags in ([], ["--config", "short.yaml"]):
         done = without_torch(*given, *flags, "--set", "tokenizer.vocab_size=300")
-        sentence = f"it is tiktoken in {source} and not named here, but its vocabulary may be a download"
+        sentence = f"{source} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
         hint = "--set tokenizer.kind=tiktoken"
         assert (done.returncode, done.stderr) == (2, f"error: tokenizer.kind: {sentence}\nhint: {hint}\n")
 

@@ -19,13 +19,25 @@ def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:
         "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
     )
     with pytest.raises(CheckpointError) as raised:
-        config_to_resume(stored, asked)
+        config_to_resume(stored, asked, stored)
     assert raised.value.lines()[:2] == [
         "error: --resume: model.d_model was 16 in this run and is 32 now, and it may not change",
         "error: --resume: train.seed was 1337 in this run and is 0 now, and it may not change",
     ]
-    kept = config_to_resume(stored, small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto"))
+    asked = small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto")
+    kept = config_to_resume(stored, asked, stored)
     assert (kept.train.max_steps, kept.train.device, kept.train.dtype) == (99, "cpu", "float32")
+
+
+@pytest.mark.parametrize("asked", ["auto", "off", "on"])
+def test_a_checkpoint_by_itself_starts_no_compiler(asked: str) -> None:
+    """A stranger's may have been put into a run; what that run chose is in its config.yaml."""
+    stored, asks = small_config("train.compile=on", "train.device=cuda"), small_config(f"train.compile={asked}")
+    run = small_config("train.compile=off", "train.device=cpu")
+    asks = asks.changed(train={"device": "auto"})
+    kept = config_to_resume(stored, asks, run)
+    assert (kept.train.compile, kept.train.device) == ("off" if asked == "auto" else asked, "cpu")
+    assert config_to_resume(stored, asks, None).train.compile == asked
 
 
 def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
@@ -44,7 +56,7 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
 
 def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
     stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
-    asked = config_to_resume(stored.config, small_config("train.compile=on"))
+    asked = config_to_resume(stored.config, small_config("train.compile=on"), stored.config)
     assert asked.train.compile == "on"
     assert environment_changes(stored, asked) == ["compiled False -> True"]
     before = replace(stored, config=small_config())  # saved before `compile` was a setting
@@ -66,4 +78,4 @@ def test_a_text_with_other_ids_is_refused_with_both_digests(tmp_path: Path) -> N
 
 def test_how_much_is_measured_at_the_end_and_the_threads_may_change() -> None:
     asked = small_config("data.validation_tokens=9", "data.skip_bad=true", "train.threads=1")
-    assert config_to_resume(small_config(), asked) == asked
+    assert config_to_resume(small_config(), asked, None) == asked

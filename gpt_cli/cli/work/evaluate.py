@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.own_text import NAME_ONE, own_config
+from gpt_cli.checkpoints.own_text import NAME_ONE, own_config, trusted_config
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import MeasurementWanted
@@ -53,7 +53,10 @@ def evaluate(
     wanted = MeasurementWanted(
         data=data,
         runs=runs,
-        own_texts=[None if data and not memorised else own_config(header, advice).data for header in headers],
+        texts=[
+            (trusted_config(header) if data and not memorised else own_config(header, advice)).data
+            for header in headers
+        ],
         checkpoint=checkpoint,
         stride=stride,
         per_token=per_token,

@@ -48,19 +48,18 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     given = dict[Reading, SourceCorpus]()  # --data, as the runs read text
     if wanted.without:
         console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
-    for path, own_data in zip(wanted.runs, wanted.own_texts, strict=True):
+    for path, text in zip(wanted.runs, wanted.texts, strict=True):
         loaded = load(path, wanted.checkpoint, console.warn, read)
         remove_heads(loaded.model, wanted.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = None if own_data is None else own_text(name, own_data, console)
+        own = own_text(name, text, console) if not wanted.data or wanted.memorised else None
         same = own is None or is_own_text(name, own, loaded, console)
         if wanted.data:
-            data = loaded.config.data
-            how = Reading(data.text_field, data.max_expansion)
+            how = Reading(text.text_field, text.max_expansion)
             if how not in given:
-                given[how] = read_corpus(wanted.data, None, how, skip_bad=data.skip_bad, counting=console.counting)
+                given[how] = read_corpus(wanted.data, None, how, skip_bad=text.skip_bad, counting=console.counting)
             measured: Corpus = given[how]
         else:
             assert own

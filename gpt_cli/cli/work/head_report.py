@@ -113,14 +113,13 @@ def _prompt(wanted: HeadsWanted, prompt: str, loaded: Loaded) -> Text:
 
 def _source(wanted: HeadsWanted, loaded: Loaded, console: Console) -> Text:
     """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
-    data, name = loaded.config.data, str(wanted.run or loaded.path.parent.parent)
+    text, name = wanted.text, str(wanted.run or loaded.path.parent.parent)
     if wanted.data:
-        how = Reading(data.text_field, data.max_expansion)
-        corpus: Corpus = read_corpus(wanted.data, None, how, skip_bad=data.skip_bad, counting=console.counting)
+        how = Reading(text.text_field, text.max_expansion)
+        corpus: Corpus = read_corpus(wanted.data, None, how, skip_bad=text.skip_bad, counting=console.counting)
         about = wanted.data
     else:
-        assert wanted.own_text
-        own = own_text(name, wanted.own_text, console)
+        own = own_text(name, text, console)
         is_own_text(name, own, loaded, console)
         corpus, about = own.validation, own.validated_on
     with console.counting("tokenizing", corpus.num_bytes, "B") as count:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.own_text import own_config
+from gpt_cli.checkpoints.own_text import own_config, trusted_config
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
@@ -74,7 +74,7 @@ def report_heads(
         prompt=read_prompt(prompt, prompt_file) if has_prompt else None,
         prompt_source=prompt_source(prompt, prompt_file),
         data=data,
-        own_text=None if has_prompt or data else own_config(header).data,
+        text=(trusted_config(header) if has_prompt or data else own_config(header)).data,
         max_tokens=max_tokens or HEADS_TOKENS,
         run=run,
         checkpoint=checkpoint,

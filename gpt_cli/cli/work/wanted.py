@@ -84,7 +84,7 @@ class MeasurementWanted:
 
     data: list[str] | None
     runs: list[Path | None]  # None: the newest
-    own_texts: list[DataConfig | None]  # what each was trained on, where that is to be read
+    texts: list[DataConfig]  # of each, how it reads text, and without `data` or with `memorised` what it was trained on
     checkpoint: str | None
     stride: int | None
     per_token: bool
@@ -104,10 +104,10 @@ class MeasurementWanted:
 class HeadsWanted:
     """A report on the heads of a model, checked against the flags and the header alone."""
 
-    prompt: str | None  # None: `data`, and without it the validation part of `own_text`
+    prompt: str | None  # None: `data`, and without it the validation part of `text`
     prompt_source: str
     data: list[str] | None
-    own_text: DataConfig | None  # what the run was trained on, where that is to be read
+    text: DataConfig  # how the run reads text, and what it was trained on where that is to be read
     max_tokens: int  # of a text
     run: Path | None
     checkpoint: str | None
