@@ -215,6 +215,7 @@ def test_a_checkpoint_from_elsewhere_moves_no_limit_of_a_text(command: str, run:
     for text, sentence in (("texts", "must be UTF-8"), ("bomb.txt.gz", "expands to more than 200 times")):
         refused = run(command, "--run", "theirs.safetensors", "--data", text)
         assert (refused.code, sentence in refused.err) == (3, True), refused.err
+        assert "--set" not in refused.err, "these commands do not have it"
 
 
 def test_a_text_of_one_token_is_refused(copied: Path, run: RunCommand, here: Path) -> None:

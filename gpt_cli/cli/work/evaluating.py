@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.cli.work.room import require_room
-from gpt_cli.cli.work.texts import is_own_text, joined, own_text
+from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import DataError, counted, inert, shown, visible
 from gpt_cli.inspecting.heads.removing import head_names, remove_heads
@@ -29,8 +29,7 @@ from gpt_cli.sampling.scoring import count_windows, score, scoring_bytes, surpri
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
-from gpt_cli.text.packed import Reading
-from gpt_cli.text.reading import SourceCorpus, read_corpus
+from gpt_cli.text.reading import SourceCorpus
 from gpt_cli.text.token_files import chunks
 from gpt_cli.text.tokenizer import Tokenizer
 
@@ -45,7 +44,7 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     where = choose_device(wanted.device)
     results: list[dict[str, Any]] = []
     texts: set[str] = set()
-    given = dict[Reading, SourceCorpus]()  # --data, as the runs read text
+    given = dict[tuple[str, int, bool], SourceCorpus]()  # --data, as the runs read text
     if wanted.without:
         console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
     for path, text in zip(wanted.runs, wanted.texts, strict=True):
@@ -57,9 +56,9 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
         own = own_text(name, text, console) if not wanted.data or wanted.memorised else None
         same = own is None or is_own_text(name, own, loaded, console)
         if wanted.data:
-            how = Reading(text.text_field, text.max_expansion)
+            how = (text.text_field, text.max_expansion, text.skip_bad)
             if how not in given:
-                given[how] = read_corpus(wanted.data, None, how, skip_bad=text.skip_bad, counting=console.counting)
+                given[how] = given_text(wanted.data, text, console)
             measured: Corpus = given[how]
         else:
             assert own

@@ -16,7 +16,7 @@ from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.head_tables import in_tables, legend
 from gpt_cli.cli.work.room import require_room
-from gpt_cli.cli.work.texts import is_own_text, joined, own_text
+from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import HeadsWanted
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably
@@ -31,8 +31,6 @@ from gpt_cli.machine.memory import available_memory
 from gpt_cli.model.finite import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
-from gpt_cli.text.packed import Reading
-from gpt_cli.text.reading import read_corpus
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokens import validation_windows
 
@@ -115,8 +113,7 @@ def _source(wanted: HeadsWanted, loaded: Loaded, console: Console) -> Text:
     """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
     text, name = wanted.text, str(wanted.run or loaded.path.parent.parent)
     if wanted.data:
-        how = Reading(text.text_field, text.max_expansion)
-        corpus: Corpus = read_corpus(wanted.data, None, how, skip_bad=text.skip_bad, counting=console.counting)
+        corpus: Corpus = given_text(wanted.data, text, console)
         about = wanted.data
     else:
         own = own_text(name, text, console)

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from gpt_cli.checkpoints.discovery import Loaded
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, GptError
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import digest_of, encode
-from gpt_cli.text.reading import read_split
+from gpt_cli.text.packed import Reading
+from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split
 from gpt_cli.text.sources import names_of
+
+
+def given_text(sources: list[str], text: DataConfig, console: Console) -> SourceCorpus:
+    """The text of `--data`, read as a run reads text.
+
+    Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
+    """
+    how = Reading(text.text_field, text.max_expansion)
+    try:
+        return read_corpus(sources, None, how, skip_bad=text.skip_bad, counting=console.counting)
+    except GptError as error:
+        for problem in (error, *error.others):
+            ways = re.split("; (?:or )?", problem.hint or "")
+            problem.hint = "; or ".join(way for way in ways if "--set " not in way) or None
+        raise
 
 
 class OwnText(NamedTuple):
