@@ -7,11 +7,9 @@ of the texts that it names, gpt reads those of the catalogue, where that needs n
 from __future__ import annotations
 
 import contextlib
-import os
-from pathlib import Path
 
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.config.strangers import of_a_stranger
@@ -33,7 +31,7 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
     Raises UsageError, with `advice`, where gpt may read none that it names, and DataError for one that came from
     stdin, unless `stdin` may give it again.
     """
-    run = _run_of(header)
+    run = run_of_checkpoint(header.path)
     if run is None:
         return _of_a_checkpoint(header, advice)
     where = shown(run.path)
@@ -56,7 +54,7 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
 
 def trusted_config(header: Header) -> Config:
     """The config of a model for work on another text: that of its run, or what a stranger may ask for."""
-    run = _run_of(header)
+    run = run_of_checkpoint(header.path)
     own = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return own or of_a_stranger(header.config)
 
@@ -73,15 +71,6 @@ def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
     """The error where only a model names a text."""
     sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
     return UsageError(where, sentence, hint=advice)
-
-
-def _run_of(header: Header) -> RunFiles | None:
-    """The run that a checkpoint lies in, by its path alone: where a link leads is for a stranger to say."""
-    for path in (header.path, Path(os.path.abspath(header.path))):
-        run = RunFiles(path.parent.parent)
-        if path.parent == run.checkpoints:
-            return run
-    return None
 
 
 def _of_transformers(run: RunFiles) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -130,6 +131,18 @@ class RunFiles:
     def is_step_file(self, path: Path) -> bool:
         """Whether a path is the one that a checkpoint or a snapshot of some step has or would have."""
         return path.parent in (self.checkpoints, self.attention) and _STEP_FILE.fullmatch(path.name) is not None
+
+
+def run_of_checkpoint(path: Path) -> RunFiles | None:
+    """The run that a checkpoint lies in; None where it lies in none.
+
+    The path alone says so: where a link leads is for whoever made it to say, and that may be a stranger.
+    """
+    for name in (path, Path(os.path.abspath(path))):
+        run = RunFiles(name.parent.parent)
+        if name.parent == run.checkpoints:
+            return run
+    return None
 
 
 def _by_step(directory: Path) -> dict[int, Path]:

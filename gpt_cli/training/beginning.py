@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import run_of_checkpoint
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer
@@ -43,8 +43,7 @@ def given_by(initial: Initial) -> Given:
 
 def _intact_beside(damaged: Path) -> Path | None:
     """The newest intact checkpoint of the run that a damaged one belongs to, the best after all others."""
-    run = RunFiles(damaged.absolute().parent.parent)
-    if run.checkpoints != damaged.absolute().parent:
+    if (run := run_of_checkpoint(damaged)) is None:
         return None
     names = [path.name for path in (*reversed(run.steps().values()), run.best)]
     for file in (damaged.parent / name for name in names if name != damaged.name):

@@ -12,7 +12,7 @@ import numpy as np
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import no_text, own_config, trusted_config
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import run_of_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.config.yaml_subset import Document
@@ -49,8 +49,8 @@ class Initial:
     def name(self) -> str:
         """The name that a run keeps of it: the last of its path, and of a checkpoint in a run the run's too."""
         path = Path(self.where).resolve()
-        in_a_run = path.parent == RunFiles(path.parent.parent).checkpoints
-        return f"{path.parent.parent.name}/{path.name}" if in_a_run else path.name
+        run = run_of_checkpoint(path)
+        return path.name if run is None else f"{run.path.name}/{path.name}"
 
     def settings(self, *, other_text: bool) -> Config:
         """All settings, for a training without a config; those of a run are in its config.yaml.
@@ -82,9 +82,9 @@ def filled(document: Document, source: Config) -> Document:
     return Document(content, document.lines)
 
 
-def asks_for(what: str, settings: Sequence[str]) -> bool:
-    """Whether `--set` texts ask for something, such as `tokenizer.` and whatever follows."""
-    return any(setting.startswith(what) for setting in settings)
+def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
+    """Whether a `--set` text begins in one of these ways, such as `tokenizer.`."""
+    return any(setting.startswith(beginnings) for setting in settings)
 
 
 def require_fit(initial: Initial, asked: Config) -> None:

@@ -41,7 +41,7 @@ def read_request(
     """The request of a config (a file, a shipped name, a Config; None for the run's own) with settings over it.
 
     `flags` are keys with their flag as typed and its value. `begin` reads the model that a new run begins with, whose
-    sizes and tokenizer the config may leave out; without a config all settings are that model's. Raises UsageError for
+    sizes and tokenizer the config may leave out; without a config, `Initial.settings` gives all. Raises UsageError for
     whatever does not fit together, CheckpointError where the model does not fit, EnvironmentFailure for a logger whose
     package is missing.
     """
@@ -75,15 +75,14 @@ def read_request(
         source = initial.config if initial is not None else read_config(str(own))
         if config is None and initial is not None:
             _, text = (flags or {}).get("data.source", ("", None))
-            other_text = text is not None or asks_for("data.source=", settings) or asks_for("data=", settings)
-            source = initial.settings(other_text=other_text)
+            source = initial.settings(other_text=text is not None or asks_for(settings, "data.source=", "data="))
         document, where = _document(config, source)
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:
-            initial = replace(initial, own_tokenizer=asks_for("tokenizer.", settings))
+            initial = replace(initial, own_tokenizer=asks_for(settings, "tokenizer."))
             require_fit(initial, asked)
             section = document.content.get("tokenizer") if config is not None else None
-            if not asks_for("tokenizer.kind=", settings) and "kind" not in (section or {}):
+            if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)
         require_installed(asked.train.log_to)
         return Request(asked, directory, resume, overwrite, initial)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -176,9 +177,7 @@ def do(job: Job) -> None:
     if job.words[0] == "load":
         load(Path(job.words[1]))
         return
-    words = [*job.words]
-    while words:
-        command, words = (words[: words.index("&&")], words[words.index("&&") + 1 :]) if "&&" in words else (words, [])
+    for command in ([*words] for between, words in groupby(job.words, "&&".__eq__) if not between):
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as said:
             code = run(command)
         assert code in job.answers, (command, code, said.getvalue())

@@ -161,7 +161,7 @@ def test_a_shorter_context_takes_the_first_positions(source: Path, run: RunComma
     torch.testing.assert_close(found, read_checkpoint(source).weights[name][:32], rtol=0, atol=1e-9)
 
 
-def test_without_a_config_all_settings_are_those_of_the_source(source: Path, run: RunCommand) -> None:
+def test_without_a_config_the_source_says_how_to_learn(source: Path, run: RunCommand) -> None:
     outcome = run("train", "--init-from", source, "--data", "my.txt", "--out", "new", "--json", "--quiet")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["steps"] == 8
