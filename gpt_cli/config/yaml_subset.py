@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from gpt_cli.errors import GptError, UsageError, shown, together
+from gpt_cli.errors import GptError, UsageError, shown, together, visible
 from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
 from gpt_cli.opening import read_bytes
 
@@ -108,9 +108,9 @@ def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | Non
     if not isinstance(event, yaml.NodeEvent):
         return None
     if isinstance(event, yaml.AliasEvent):
-        return f"aliases such as *{event.anchor} are not allowed; write the value out"
+        return f"aliases such as *{visible(event.anchor)} are not allowed; write the value out"
     if event.anchor:
-        return f"anchors such as &{event.anchor} are not allowed; write the value out"
+        return f"anchors such as &{visible(event.anchor)} are not allowed; write the value out"
     if tag := getattr(event, "tag", None):
         return f"tags such as {shown(tag)} are not allowed"
     scalar = isinstance(event, yaml.ScalarEvent)

@@ -91,6 +91,8 @@ def configs(draw: st.DrawFn) -> str:
 @given(configs(), st.lists(st.tuples(st.sampled_from(KEYS), values), max_size=3))
 @example("model:\n  num_blocks: " + "9" * 5000, [])
 @example("a: " * 10_000, [])
+@example("a: *" + "x" * 70_000, [])
+@example("a: &" + "x" * 70_000, [])
 def test_configs(text: str, changes: list[tuple[str, str]]) -> None:
     try:
         build_config(parse(text, "a.yaml"), "a.yaml", [f"{key}={value}" for key, value in changes])
