@@ -16,6 +16,7 @@ from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
 from gpt_cli.text.corpus import Texts
+from gpt_cli.text.patterns import WORD_PATTERN
 from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, make_tokenizer
 
 SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs")]
@@ -60,7 +61,7 @@ def test_long_runs_and_texts_of_several_pieces_have_the_same_ids(run_script: Run
 def test_merges_of_equal_rank_begin_at_the_first_and_long_tokens_are_found(run_script: RunScript) -> None:
     """700 are 512 + 128 + 32 + 16 + 8 + 4; bcd is found whole alone, since no two tokens make it."""
     doubled = [b"a" * 2**power for power in range(1, 10)]
-    ours = BytePairTokenizer("bpe", r"\S+|\s", [*BYTES, *doubled, b"bcd", b"x" * 255, b"y" * 600])
+    ours = BytePairTokenizer("bpe", WORD_PATTERN, [*BYTES, *doubled, b"bcd", b"x" * 255, b"y" * 600])
     asked = ["aaa", "a" * 700, "bcd", "bcde", "x" * 255, "y" * 600, "x" * 256]
     assert (ids := encoded(run_script, tokenizer_content(ours), asked)) == [ours.encode(text) for text in asked]
     assert ids[:4] == [[256, 97], [264, 262, 260, 259, 258, 257], [265], [98, 99, 100, 101]]
