@@ -12,11 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
+    from gpt_cli.api import info as info
     from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.config import Config
     from gpt_cli.training.reports import Report
 
-__all__ = ["__version__", "load", "train"]
+# functions of gpt_cli.api, which imports pydantic
+_COMMANDS = ("info",)
+__all__ = ["__version__", "info", "load", "train"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _COMMANDS:
+        raise AttributeError(f"module 'gpt_cli' has no attribute {name!r}")
+    from gpt_cli import api
+
+    return getattr(api, name)
 
 
 def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Loaded:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 # receives a line for the user
 Notify = Callable[[str], object]
@@ -36,3 +37,36 @@ def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callabl
 def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
     """A Counting that shows nothing."""
     yield lambda _: None
+
+
+def ignored(_: str) -> None:
+    """A Notify that nobody hears."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch."""
+
+    notice: Notify = ignored
+    warn: Notify = ignored
+    counting: Counting = uncounted
+    importing: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Show how long something has lasted whose amount nobody knows."""
+        with working(what, self.counting):
+            yield
+
+
+def drawn(host: Host) -> Host:
+    """The same, with bars of tqdm that suit a notebook or a terminal."""
+
+    @contextlib.contextmanager
+    def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        from tqdm.auto import tqdm
+
+        with tqdm(desc=what, total=total, unit=unit, leave=False) as bar:
+            yield bar.update
+
+    return replace(host, counting=counting)

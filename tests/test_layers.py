@@ -19,6 +19,7 @@ PACKAGE = Path(gpt_cli.__file__).parent
 # each layer may import itself and those after it
 ORDER = [
     "cli",
+    "api",
     "measuring",
     "exchange",
     "training",
@@ -38,6 +39,7 @@ ORDER = [
     "files",
     "opening",
     "callbacks",
+    "amounts",
     "errors",
     "language",
     "limits",
@@ -48,6 +50,8 @@ ORDER = [
 IMPORTS_INSIDE = {
     "__init__.py": "importing gpt_cli loads no torch",
     "__main__.py": "Ctrl-C is handled before anything is imported",
+    "api.py": "the request is checked before what does the work is imported, which may load torch",
+    "callbacks.py": "only who asks for bars needs them",
     "cli/app.py": "only gpt alone looks for runs",
     "cli/completing.py": "only a shell that completes words asks for names",
     "cli/interactive.py": "importing readline changes how input() reads",
@@ -216,10 +220,12 @@ def test_one_module_writes_files() -> None:
 
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import app, main\n"
-        "names = [command.name for command in app.registered_commands]\n"
-        "for words in ([], ['--version'], *([name] for name in names)): assert main([*words, '--help']) == 0\n"
-        "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'gpt_cli.config'} & set(sys.modules)\n"
+        "import sys\nfrom gpt_cli.cli.app import REQUESTS, app, main\n"
+        "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
+        "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
+        "names = [command.name for command in app.registered_commands] + list(REQUESTS)\n"
+        "for name in names: assert main([name, '--help']) == 0\n"
+        "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

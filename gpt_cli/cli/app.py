@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 from copy import copy
-from typing import Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -23,7 +24,6 @@ from gpt_cli.cli import (
     export,
     heads,
     import_,
-    info,
     options,
     report,
     runs,
@@ -53,6 +53,9 @@ from gpt_cli.limits import ADDRESS_SPACE
 from gpt_cli.machine.address_space import require_address_space
 from gpt_cli.version import __version__
 
+if TYPE_CHECKING:
+    from gpt_cli.cli.commands import Command
+
 # what takes less memory, for each command
 MEMORY_HINTS = {
     "gpt train": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
@@ -65,6 +68,9 @@ MEMORY_HINTS = {
     "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
     "gpt report": "name fewer runs",
 }
+
+# commands made from requests, whose modules are imported when they are named: the first sentence of their help
+REQUESTS = {"info": "Count parameters, operations and memory; of a checkpoint, verify every byte."}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -128,7 +134,6 @@ app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
-app.command("info", epilog="Example: gpt info small, gpt info runs/tiny")(info.info)
 app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
@@ -189,15 +194,33 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
         return 0
 
 
-def build(words: Sequence[str] = ()) -> Any:
-    """`gpt` as click knows it, with all commands, or with the one that the words name alone: making all takes long."""
+def build(words: Sequence[str] | None = None) -> Any:
+    """`gpt` as click knows it: with all commands, or with the one that the words name alone, as making all takes long.
+
+    Words that name none get all names, with no flags but those of --help.
+    """
     first = words[0].replace("_", "-") if words else ""
     one = copy(app)
     one.registered_commands = [info for info in app.registered_commands if info.name == first]
     one.registered_groups = [info for info in app.registered_groups if info.name == first]
-    command = get_command(one if one.registered_commands or one.registered_groups else app)
+    if first in REQUESTS:
+        _add(one, first)
+    elif not (one.registered_commands or one.registered_groups):
+        one.registered_commands, one.registered_groups = list(app.registered_commands), app.registered_groups
+        for name, sentence in REQUESTS.items():
+            if words is None:
+                _add(one, name)
+            else:
+                one.command(name, help=sentence)(lambda: None)
+    command = get_command(one)
     prepare(command)
     return command
+
+
+def _add(some: typer.Typer, name: str) -> None:
+    """Import a command that is made from its request."""
+    command: Command = import_module(f"gpt_cli.cli.{name}").command
+    some.command(name, epilog=f"Example: {command.example}")(command.callback())
 
 
 def prepare(command: Any) -> None:

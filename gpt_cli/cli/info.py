@@ -1,40 +1,44 @@
-"""`gpt info`: its arguments and flags."""
+"""`gpt info`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from gpt_cli import api
+from gpt_cli.amounts import size
+from gpt_cli.cli.commands import Command
+from gpt_cli.cli.terminal import Console, table
+from gpt_cli.errors import inert
 
-from gpt_cli.cli import completing, options
+if TYPE_CHECKING:
+    from gpt_cli.measuring.info import Info
 
 
-def info(
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PATH",
-            parser=options.source,
-            autocompletion=completing.configs_and_runs,
-            help="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",
-        ),
-    ] = None,
-    checkpoint: options.WhichCheckpoint = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            "--ranks",
-            metavar="N",
-            parser=options.whole_number(1, 1024),
-            help="Also what each of N processes that train together holds and sends.",
-        ),
-    ] = None,
-    settings: options.SetFlags = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Count parameters, operations and memory; of a checkpoint, verify every byte."""
-    given = locals()
-    from gpt_cli.cli.work.info import info as work
+def show(result: Info, console: Console) -> None:
+    """Print a table of the facts."""
+    rows: list[tuple[str, str]] = []
+    for key, value in result.as_dict().items():
+        name = key.replace("_bytes", "_memory").replace("_", " ")
+        if isinstance(value, dict):
+            rows.append((name, ""))
+            rows += [(f"  {part}", _written(key, number)) for part, number in value.items()]
+        elif isinstance(value, list):
+            rows.append((name, ", ".join(map(str, value))))
+        elif value is None:
+            rows.append((name, "none"))
+        elif value is True:
+            rows.append((name, "every byte"))
+        elif isinstance(value, float) and "bytes" not in key:
+            rows.append((name, f"{value:.4g}"))
+        else:
+            rows.append((name, _written(key, value)))
+    console.result(table(rows))
 
-    return work(**given)
+
+def _written(key: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return inert(value)
+    return size(round(value)) if "bytes" in key else f"{value:,}"
+
+
+command = Command(api.info, show, "gpt info small, gpt info runs/tiny")

@@ -8,13 +8,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from tqdm import tqdm
 
-from gpt_cli.callbacks import working
+from gpt_cli.callbacks import Host, working
 from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.errors import inert, inert_json
 from gpt_cli.language import say
@@ -108,6 +109,10 @@ class Console:
             yield progress.count
         finally:
             progress.close()
+
+    def host(self, importing: Callable[[], AbstractContextManager[None]]) -> Host:
+        """This console as library functions know it."""
+        return Host(self.notice, self.warn, self.counting, importing)
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

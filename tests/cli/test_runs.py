@@ -16,9 +16,9 @@ import pytest
 from support.helpers import RunCommand
 from support.light import WithoutTorch
 
+from gpt_cli.amounts import age, quantity
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.cli.amounts import age, quantity
 from gpt_cli.cli.terminal import cut
 
 

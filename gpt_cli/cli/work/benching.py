@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from gpt_cli.amounts import size
 from gpt_cli.callbacks import Counting
-from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console, table
 from gpt_cli.cli.work.bench_room import require_batch, require_processes
 from gpt_cli.config import Config

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gpt_cli.amounts import size
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
 from gpt_cli.checkpoints.finding import first_usable
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.amounts import size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted
 from gpt_cli.errors import visible

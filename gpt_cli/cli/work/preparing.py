@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpt_cli.cli.amounts import duration, size
+from gpt_cli.amounts import duration, size
 from gpt_cli.cli.terminal import Console, table
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, read_config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpt_cli.cli.amounts import size
+from gpt_cli.amounts import size
 from gpt_cli.errors import EnvironmentFailure
 
 

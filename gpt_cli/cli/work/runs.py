@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.amounts import age, quantity, size
 from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.overview import Overview, find_runs, overview
-from gpt_cli.cli.amounts import age, quantity, size
 from gpt_cli.cli.terminal import Console, cut, table
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import likeness

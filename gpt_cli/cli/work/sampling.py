@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpt_cli.amounts import size
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.amounts import size
 from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text
 from gpt_cli.cli.terminal import Console, colourful

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from gpt_cli.amounts import duration, size
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.cli.amounts import duration, size
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import counted, inert, visible

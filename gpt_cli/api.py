@@ -1,0 +1,74 @@
+"""The commands of `gpt` as functions of Python: the keywords of each are the fields of its request. Needs no torch."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from gpt_cli.callbacks import Host, drawn
+from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.measuring.request import InfoRequest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Function(Protocol[P, R]):
+    """A command as a function: Python calls it with keywords, of which the first may lack its name, `cli/` `answer`."""
+
+    request: type[Request]
+    answer: Callable[[Any, Host], R]
+
+    def __call__(self, first: Any = ..., /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the result; raise a GptError of `gpt_cli.errors`."""
+        ...
+
+
+def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Host], R]], Function[P, R]]:
+    """Make a function of keywords of one that takes a request, what it finds on this disk, and who asks.
+
+    The inner function imports what does the work, after the request has been checked.
+    """
+    assert isinstance(request, type)
+    assert issubclass(request, Request)
+    fields = [(name, field) for name, field, _ in flags_of(request)]
+
+    def decorated(work: Callable[[Any, Any, Host], R]) -> Function[P, R]:
+        def answer(asked: Request, host: Host) -> R:
+            return work(asked, asked.find(host), host)
+
+        def call(*first: Any, **given: Any) -> R:
+            if len(first) > 1 or (first and fields[0][0] in given):
+                raise TypeError(f"all arguments but {fields[0][0]} need their names")
+            values = {**dict(zip([fields[0][0]], first, strict=False)), **given}
+            asked = read_request(request, {name: value for name, value in values.items() if value is not None})
+            host = Host(warn=lambda line: warnings.warn(line, stacklevel=2))
+            return answer(asked, drawn(host) if asked.progress else host)
+
+        meanings = [f"    {name}: {field.description}" for name, field in fields]
+        vars(call).update(request=request, answer=answer, __signature__=inspect.Signature(_keywords(request)))
+        call.__doc__ = "\n".join([inspect.getdoc(request) or "", "", *meanings])
+        call.__name__ = call.__qualname__ = work.__name__
+        return call  # pyright: ignore[reportReturnType] - it has the attributes since two lines
+
+    return decorated
+
+
+def _keywords(request: type[Request]) -> list[inspect.Parameter]:
+    """The signature that Python shows: the first may come without its name."""
+    found = []
+    for name, field in [*((name, field) for name, field, _ in flags_of(request)), *request.model_fields.items()]:
+        if name not in [parameter.name for parameter in found]:
+            kind = inspect.Parameter.KEYWORD_ONLY if found else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            default = inspect.Parameter.empty if field.is_required() else field.default
+            found.append(inspect.Parameter(name, kind, default=default))
+    return found
+
+
+@function(InfoRequest)
+def info(request: InfoRequest, found: Any, host: Host):
+    with host.importing():
+        from gpt_cli.measuring.info import info
+    return info(request, found, host)

@@ -1,0 +1,90 @@
+"""Commands made from requests: the fields become flags, the function is called, and its result is shown."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from gpt_cli.api import Function
+from gpt_cli.cli import completing, options
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.terminal import Console
+from gpt_cli.config.request import Flag, flag_of, flags_of, read_request
+
+_METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `gpt`: the function that answers, and how a person reads the answer."""
+
+    function: Function[..., Any]
+    show: Callable[[Any, Console], None]
+    example: str
+
+    def callback(self) -> Callable[..., None]:
+        """A function with a keyword for each flag, as typer wants it."""
+
+        def call(*, json: bool, quiet: bool, **given: Any) -> None:
+            console = Console(quiet)
+            result = self.function.answer(self.asked(given), console.host(importing_torch))
+            if json:
+                console.json(result.as_dict())
+            else:
+                self.show(result, console)
+
+        parameters = [_parameter(name, field, flag) for name, field, flag in flags_of(self.function.request)]
+        parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
+        vars(call)["__signature__"] = inspect.Signature(parameters)
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        call.__doc__ = inspect.getdoc(self.function.request)
+        return call
+
+    def asked(self, given: Mapping[str, Any]) -> Any:
+        """The request that these flags make; raises UsageError that names them as they are typed."""
+        spelled = {name: flag_of(name, flag) for name, _, flag in flags_of(self.function.request)}
+        values = {name: value for name, value in given.items() if value is not None and value != []}
+        return read_request(self.function.request, values, spelled.__getitem__)
+
+
+def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
+    """A parameter for typer: a text, texts, or a switch; pydantic reads its value."""
+    kind, many = _kind(field.annotation)
+    words = get_args(kind) if get_origin(kind) is Literal else ()
+    complete = completing.words(*words) if words else getattr(completing, flag.offers, None)
+    details: dict[str, Any] = {"help": field.description, "show_default": False}
+    if kind is bool:
+        typed: Any = bool | None
+        names = [f"{flag_of(name, flag)}/--no-{name}" if field.default else flag_of(name, flag)]
+    else:
+        typed = list[str] | None if many else str | None
+        names = [flag_of(name, flag)]
+        details |= {"metavar": flag.metavar or ("NAME" if words else _METAVARS[kind]), "autocompletion": complete}
+    declared = typer.Argument(**details) if flag.position else typer.Option(*names, **details)
+    default = ... if field.is_required() else None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, declared]
+    )
+
+
+def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
+    """What a field holds below `Annotated`, None and lists, and whether it holds several."""
+    if get_origin(annotation) is Annotated:
+        return _kind(get_args(annotation)[0], many)
+    if get_origin(annotation) in (list, tuple):
+        return _kind(get_args(annotation)[0], True)
+    if isinstance(annotation, types.UnionType) or (
+        get_origin(annotation) is not None and type(None) in get_args(annotation)
+    ):
+        return _kind(next(each for each in get_args(annotation) if each is not type(None)), many)
+    return annotation, many
+
+
+def _switch(name: str, declared: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=declared)

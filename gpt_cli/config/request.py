@@ -1,0 +1,130 @@
+"""What a command is asked, declared once: each field becomes a flag of `gpt` and a keyword of a Python function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from gpt_cli.callbacks import Host
+from gpt_cli.config.describing import allowed_values, is_none_of
+from gpt_cli.config.fields import Section, Switch
+from gpt_cli.errors import UsageError, shown, together
+
+Asked = TypeVar("Asked", bound="Request")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How the command line writes a field, where its name and its type do not say it."""
+
+    metavar: str = ""  # what stands for the value in help
+    name: str = ""  # the flag, with its dashes
+    offers: str = ""  # a function of cli/completing.py: what a shell offers after TAB
+    position: bool = False  # an argument without a flag
+
+
+class Request(Section):
+    """What a command is asked. Its docstring is the command's help, and the description of a field the flag's."""
+
+    progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
+
+    def find(self, host: Host) -> Any:
+        """What the request names on this disk; raises what rules it out before torch is imported."""
+
+
+def read_request(kind: type[Asked], given: Mapping[str, Any], spelled: Callable[[str], str] = str) -> Asked:
+    """The request that these values make; `spelled` writes a field as the user did, such as `--top-k`.
+
+    Raises UsageError with a sentence for each value that is wrong, or for values that do not fit together.
+    """
+    try:
+        request = kind.model_validate(given)
+    except ValidationError as error:
+        raise together(list(_refusals(kind, error, spelled))) from None
+    names = {name: spelled(name) for name, _, _ in flags_of(kind)}
+    if found := list(request.misfits()):
+        hints = (misfit.hint and misfit.hint.format_map(names) for misfit in found)
+        raise together(
+            [
+                UsageError(names[misfit.keys[0]], misfit.sentence.format_map(names), hint=hint)
+                for misfit, hint in zip(found, hints, strict=True)
+            ]
+        )
+    return request
+
+
+def _refusals(kind: type[Request], error: ValidationError, spelled: Callable[[str], str]) -> list[UsageError]:
+    """A sentence for each field that pydantic refuses; of several for one field, one is enough."""
+    schemas = kind.model_json_schema()["properties"]
+    first = {str(details["loc"][0]): details for details in reversed(error.errors())}
+    found = []
+    for name in filter(first.__contains__, kind.model_fields):
+        details = first[name]
+        if details["type"] == "missing":
+            sentence = "a value is missing"
+        elif advice := str(details.get("ctx", {}).get("error", "")):
+            sentence = f"{shown(details['input'])} {advice}"
+        else:
+            allowed = [word for word in allowed_values(name, schemas[name]) if word != "null"]
+            sentence = f"{shown(details['input'])} {is_none_of(allowed)}"
+        found.append(UsageError(spelled(name), sentence))
+    unknown = [name for name in first if name not in kind.model_fields]
+    hint = f"the arguments are {', '.join(kind.model_fields)}"
+    return found + [UsageError(name, "there is no such argument", hint=hint) for name in unknown]
+
+
+def _read_path(value: Any) -> Any:
+    """`~` is the home directory also where the shell leaves it alone, as in quotes."""
+    if isinstance(value, str | os.PathLike):
+        return os.path.expanduser(os.fspath(value))
+    return value
+
+
+def _read_step(value: Any) -> Any:
+    """Python may give the step of a checkpoint as a number."""
+    return str(value) if isinstance(value, int) else value
+
+
+def _read_texts(value: Any) -> Any:
+    """One text as a list of it."""
+    return (value,) if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(min_length=1)]
+PathText = Annotated[Path, BeforeValidator(_read_path)]
+NamedPath = Annotated[Text, BeforeValidator(_read_path)]  # a path, or the name of something
+Settings = Annotated[
+    Sequence[Text],
+    BeforeValidator(_read_texts),
+    Flag("KEY=VALUE", name="--set"),
+    Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
+]
+WhichRun = Annotated[
+    PathText | None,
+    Flag("PATH", offers="runs"),
+    Field(description="A run directory or one checkpoint file. Default: the newest run under runs/."),
+]
+WhichCheckpoint = Annotated[
+    Annotated[str, BeforeValidator(_read_step)] | None,
+    Flag("WHICH", offers="checkpoints"),
+    Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
+]
+
+
+def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
+    """The fields of a request that the command line can give: their names, what pydantic knows of them, their flags."""
+    fields = ((name, field) for name, field in kind.model_fields.items() if name != "progress")
+    return [
+        (name, field, next((each for each in field.metadata if isinstance(each, Flag)), Flag()))
+        for name, field in fields
+    ]
+
+
+def flag_of(name: str, flag: Flag) -> str:
+    """How the command line writes a field: --top-k of top_k, PATH of an argument."""
+    return flag.metavar if flag.position else flag.name or "--" + name.replace("_", "-")

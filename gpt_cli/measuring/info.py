@@ -1,0 +1,169 @@
+"""`gpt info`: what a config, a run or a checkpoint takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.amounts import size
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config import Config
+from gpt_cli.errors import CheckpointError, visible
+from gpt_cli.machine.devices import choose_device, choose_dtype
+from gpt_cli.measuring.request import InfoRequest
+from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
+from gpt_cli.ranks.launch import require_fitting
+from gpt_cli.ranks.sums import fitting_sizes
+from gpt_cli.text.encoding import encode, learn_tokenizer
+from gpt_cli.text.reading import read_data, split_of
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model takes: counts, operations and bytes."""
+
+    vocab_size: int
+    parameters: int
+    parameters_by_part: dict[str, int]
+    training_tokens: int
+    tokens_per_parameter: float
+    training_flops_per_token: int
+    sampling_flops_per_token: int
+    training_bytes: int
+    sampling_bytes: int
+    cache_bytes_per_token: int
+    cache_bytes_by_attention: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RankCosts:
+    """What each of several processes takes that train together, by the layouts of `train.parallel`."""
+
+    ranks: int
+    fitting_ranks: list[int]
+    rank_training_bytes: dict[str, int]
+    first_rank_saving_bytes: dict[str, int]
+    bytes_sent_by_rank_per_step: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Info:
+    """The costs of a config or a checkpoint; of a checkpoint also what it contains, of which every byte is verified."""
+
+    costs: Costs
+    of_ranks: RankCosts | None = None
+    stored: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt info --json` prints."""
+        return {**self.stored, **vars(self.costs), **(vars(self.of_ranks) if self.of_ranks else {})}
+
+
+def info(request: InfoRequest, found: tuple[Path, Path | Config], host: Host) -> Info:
+    """The facts of a config, a run or a checkpoint; raises CheckpointError for a damaged one, DataError for a text."""
+    path, chosen = found
+    if isinstance(chosen, Config):
+        return _of_config(chosen, host, request.ranks)
+    return _of_run(path, chosen, host, request.ranks)
+
+
+def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info:
+    """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
+
+    With `num_ranks`, also what each of so many processes needs to continue it; raises UsageError where they cannot.
+    """
+    directory = RunDirectory(path)
+    files = [chosen]
+    if path.is_dir():
+        files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
+    with host.counting("verifying", len(files), "checkpoints") as count:
+        count(0)
+        stored = read_checkpoint(chosen, everything=True)
+        states = {}
+        for file in files:
+            states[file.name] = _state(file, stored if file == chosen else None)
+            count(1)
+    if num_ranks is not None:
+        require_fitting(num_ranks, stored.config, "--ranks")
+    facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
+    if path.is_dir():
+        facts["checkpoints"] = states
+    if stored.progress.began_from is not None:
+        facts["began_from"] = visible(stored.progress.began_from)
+    facts["best_validation_loss"] = stored.progress.best_loss
+    facts["training_seconds"] = round(stored.progress.seconds, 3)
+    stored.build_model()
+    return _info(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens, num_ranks, facts)
+
+
+def _state(file: Path, stored: Checkpoint | None) -> str:
+    """Whether a checkpoint is intact; without `stored`, what is in it, it is read now."""
+    try:
+        stored = stored or read_checkpoint(file, everything=True)
+    except CheckpointError as error:
+        return f"damaged ({error})"
+    return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")
+
+
+def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
+    """The facts of a config; its text is read for the vocabulary and the number of tokens.
+
+    With `num_ranks`, also what each of so many processes needs to train it together.
+    """
+    training, validation = split_of(read_data(config.data, host.counting), config.data, host.counting)
+    tokenizer = learn_tokenizer(config.tokenizer, training, validation, counting=host.counting, notice=host.notice)
+    with host.counting("tokenizing", training.num_bytes, "B") as count:
+        num_tokens = len(encode(training, tokenizer, count, host.notice))
+    return _info(config, tokenizer.vocab_size, num_tokens, num_ranks, {})
+
+
+def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
+    settings = config.train
+    device = choose_device("auto")
+    dtype = choose_dtype(settings.dtype, device, config.model.d_model)
+    costs = estimate(
+        config.model,
+        vocab_size,
+        micro_batch_size=settings.sequences_at_once,
+        dtype=dtype,
+        num_lanes=settings.num_lanes,
+        device=device.type,
+    )
+    found = Costs(
+        vocab_size=vocab_size,
+        parameters=costs.parameters,
+        parameters_by_part=costs.parameters_by_part,
+        training_tokens=num_tokens,
+        tokens_per_parameter=num_tokens / costs.parameters,
+        training_flops_per_token=costs.training_flops_per_token,
+        sampling_flops_per_token=costs.sampling_flops_per_token,
+        training_bytes=costs.training_bytes,
+        sampling_bytes=costs.sampling_bytes,
+        cache_bytes_per_token=costs.cache_bytes_per_token,
+        cache_bytes_by_attention=cache_bytes_by_attention(config.model),
+    )
+    return Info(found, None if num_ranks is None else _costs_of_ranks(config, vocab_size, num_ranks, dtype), stored)
+
+
+def _costs_of_ranks(config: Config, vocab_size: int, num_ranks: int, dtype: str) -> RankCosts:
+    """What each of so many processes holds, and sends to the others, by the layouts of `train.parallel`."""
+    settings = config.train
+    found = rank_costs(
+        config.model,
+        vocab_size,
+        num_ranks,
+        micro_batch_size=settings.sequences_at_once,
+        dtype=dtype,
+        num_lanes=settings.num_lanes,
+        device=choose_device("auto").type,
+    )
+    return RankCosts(
+        ranks=num_ranks,
+        fitting_ranks=fitting_sizes(settings.num_lanes),
+        rank_training_bytes={layout: costs.bytes_held for layout, costs in found.items()},
+        first_rank_saving_bytes={layout: costs.bytes_to_save for layout, costs in found.items()},
+        bytes_sent_by_rank_per_step={layout: costs.bytes_sent_per_step for layout, costs in found.items()},
+    )

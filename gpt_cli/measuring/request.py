@@ -1,0 +1,54 @@
+"""What the commands of this package are asked. Needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.finding import find_checkpoint, newest_run
+from gpt_cli.config import Config
+from gpt_cli.config.fields import Few
+from gpt_cli.config.reading import read_config
+from gpt_cli.config.request import Flag, NamedPath, Request, Settings, WhichCheckpoint
+from gpt_cli.errors import UsageError
+from gpt_cli.ranks.launch import require_fitting
+
+
+class InfoRequest(Request):
+    """Count parameters, operations and memory; of a checkpoint, verify every byte."""
+
+    path: Annotated[NamedPath | None, Flag("PATH", offers="configs_and_runs", position=True)] = Field(
+        default=None,
+        description="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",
+    )
+    checkpoint: WhichCheckpoint = None
+    ranks: Few | None = Field(
+        default=None, description="Also what each of N processes that train together holds and sends."
+    )
+    settings: Settings = ()
+
+    def find(self, host: Host) -> tuple[Path, Path | Config]:
+        """The path that is meant, and the checkpoint that is chosen there or the config that it names.
+
+        Raises UsageError for a wrong name or setting, CheckpointError where there is no such checkpoint.
+        """
+        path = self.path
+        if path is None:
+            path = str(newest_run())
+            host.notice(path)
+        target = Path(path)
+        # a path with a folder that does not end like a config names a run
+        names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
+        if target.is_dir() or names_a_run:
+            if self.settings:
+                raise UsageError("--set", f"{path} is no config, and a run keeps its settings")
+            return target, find_checkpoint(target, self.checkpoint)
+        if self.checkpoint is not None:
+            raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
+        config = read_config(path, self.settings)
+        if self.ranks is not None:
+            require_fitting(self.ranks, config, "--ranks")
+        return target, config

@@ -1,0 +1,80 @@
+"""The commands as functions of Python: their keywords are the fields of their requests, and they raise our errors."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.helpers import RunCommand
+
+import gpt_cli
+from gpt_cli.cli.app import REQUESTS, build
+from gpt_cli.config.request import Flag, flag_of, flags_of
+from gpt_cli.errors import CheckpointError, UsageError
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
+    function = getattr(gpt_cli, name)
+    fields = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
+    of_the_command_line_alone = {"--json", "--quiet", "--debug"}
+    parameters = build().commands[name].params
+    flags = {p.metavar if p.param_type_name == "argument" else p.opts[0] for p in parameters}
+    assert flags - of_the_command_line_alone == set(fields.values())
+    assert [*fields, "progress"] == list(inspect.signature(function).parameters)
+    assert REQUESTS[name].rstrip(".") in (inspect.getdoc(function.request) or "")
+    assert all(description in (function.__doc__ or "") for description in map(_description, flags_of(function.request)))
+
+
+def _description(field: tuple[str, Any, Flag]) -> str:
+    assert field[1].description, f"{field[0]} needs a description, which is its help"
+    return field[1].description
+
+
+def test_a_result_is_what_json_prints(run: RunCommand) -> None:
+    found = gpt_cli.info("smoke", ranks=2, settings=["train.micro_batch_size=4"])
+    printed = run("info", "smoke", "--ranks", "2", "--set", "train.micro_batch_size=4", "--json").out
+    assert found.as_dict() == json.loads(printed)
+    assert found.costs.vocab_size == 512
+
+
+def test_a_run_is_found_by_its_path_or_is_the_newest(smoke_run: Path) -> None:
+    assert gpt_cli.info().as_dict() == gpt_cli.info(smoke_run).as_dict()
+
+
+def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
+    info: Any = gpt_cli.info  # a type checker would refuse some of these
+    with pytest.raises(UsageError) as raised:
+        info("smoke", ranks=0, checkpoint=[])
+    assert [str(error) for error in (raised.value, *raised.value.others)] == [
+        'checkpoint: "[]" is not text',
+        'ranks: "0" is not a whole number from 1 to 1,024',
+    ]
+    with pytest.raises(UsageError, match="rank: there is no such argument"):
+        info("smoke", rank=2)
+    with pytest.raises(TypeError, match="all arguments but path need their names"):
+        info("smoke", "best")
+    with pytest.raises(CheckpointError, match="there is no such run or checkpoint"):
+        info("runs/nothere")
+
+
+def test_nothing_is_printed_unless_progress_is_asked_for(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    gpt_cli.info("smoke")
+    assert capfd.readouterr() == ("", "")
+    gpt_cli.info("smoke", progress=True)
+    assert "tokenizing" in capfd.readouterr().err
+
+
+def test_the_package_and_its_requests_load_no_torch() -> None:
+    script = (
+        "import sys, gpt_cli\n"
+        "assert 'pydantic' not in sys.modules\n"
+        "gpt_cli.info\n"
+        "sys.exit(sorted({'torch', 'numpy', 'matplotlib'} & set(sys.modules)) or 0)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
