@@ -58,9 +58,10 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 
 bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, snapshots, sampling, attention and its forms, heads, learning Shakespeare, large texts, refusals
 	$(GPT) bench
-	$(GPT) bench --busy 1
-	$(GPT) bench --processes 2
-	$(GPT) bench --attention
+	.venv/bin/python -m benchmarks.products
+	.venv/bin/python -m benchmarks.busy
+	.venv/bin/python -m benchmarks.processes
+	.venv/bin/python -m benchmarks.forms
 	.venv/bin/python -m benchmarks.saving
 	.venv/bin/python -m benchmarks.snapshots
 	.venv/bin/python -m benchmarks.attention

@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
-from gpt_cli.measuring.request import InfoRequest
+from gpt_cli.machine.sharing import sharing
+from gpt_cli.measuring.request import BenchRequest, InfoRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,3 +73,11 @@ def info(request: InfoRequest, found: Any, host: Host):
     with host.importing():
         from gpt_cli.measuring.info import info
     return info(request, found, host)
+
+
+@function(BenchRequest)
+def bench(request: BenchRequest, found: Any, host: Host):
+    with sharing(host.notice):
+        with host.importing():
+            from gpt_cli.measuring.bench import bench
+        return bench(request, found, host)

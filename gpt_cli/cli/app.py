@@ -14,7 +14,6 @@ from typer.main import get_command
 
 from gpt_cli.cli import (
     attn_dump,
-    bench,
     completing,
     completion,
     config,
@@ -70,7 +69,10 @@ MEMORY_HINTS = {
 }
 
 # commands made from requests, whose modules are imported when they are named: the first sentence of their help
-REQUESTS = {"info": "Count parameters, operations and memory; of a checkpoint, verify every byte."}
+REQUESTS = {
+    "info": "Count parameters, operations and memory; of a checkpoint, verify every byte.",
+    "bench": "Benchmark training and sampling against plain implementations and the limits of this machine.",
+}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -138,7 +140,6 @@ app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf"
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
-app.command("bench", epilog="Example: gpt bench --config tiny --json, gpt bench --attention")(bench.bench)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(runs.app, name="runs")

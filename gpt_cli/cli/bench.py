@@ -1,60 +1,39 @@
-"""`gpt bench`: its flags."""
+"""`gpt bench`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import typer
+from gpt_cli import api
+from gpt_cli.cli.commands import Command
+from gpt_cli.cli.terminal import Console, table
+from gpt_cli.errors import counted
 
-from gpt_cli.cli import completing, options
+if TYPE_CHECKING:
+    from gpt_cli.measuring.bench import Bench, Timing
 
 
-def bench(
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            autocompletion=completing.configs,
-            help="A YAML file or a shipped config. Default: small, or with --attention multi-head.",
-        ),
-    ] = None,
-    attention: Annotated[
-        bool,
-        typer.Option("--attention", help="Compare the forms of attention; trains a model of each for train.max_steps."),
-    ] = False,
-    busy: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            parser=options.whole_number(1, 1000),
-            help="Measure beside N programs that keep a core busy each.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            parser=options.whole_number(2, 1024),
-            help="Measure N processes that train together, beside one with the same cores.",
-        ),
-    ] = None,
-    settings: options.SetFlags = None,
-    rounds: Annotated[
-        int, typer.Option(metavar="N", parser=options.whole_number(1, 1000), help="Timed rounds, after one to warm up.")
-    ] = 5,
-    tokens: Annotated[
-        int,
-        typer.Option(metavar="N", parser=options.whole_number(1, 100_000), help="New tokens of each sampled sequence."),
-    ] = 100,
-    device: options.Device = None,
-    threads: options.Threads = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Time training and sampling in turns with plain versions, beside what this machine can do at best."""
-    given = locals()
-    from gpt_cli.cli.work.bench import bench as work
+def show(found: Bench, console: Console) -> None:
+    """Print the limits of the machine, and a table each for training and sampling."""
+    machine = f"{found.processor}, {found.device}, {counted(found.threads, 'thread')}, torch {found.torch}"
+    rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in found.roof.flops.items())
+    tokens = f"{found.tokens_per_step:,} tokens a step"
+    console.result(
+        f"{machine}, {counted(found.rounds, 'round')}\n"
+        f"roof: {rates}, reading {found.roof.bytes_read / 1e9:,.1f} GB/s\n\n"
+        f"training {found.config}, {tokens}; the roof is products\n{_timings(found.training)}\n\n"
+        f"sampling {found.config}, {found.tokens} tokens after 8; the roof is reading the weights\n"
+        f"{_timings(found.sampling)}"
+    )
 
-    return work(**given)
+
+def _timings(timings: Sequence[Timing]) -> str:
+    rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
+    for found in timings:
+        figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
+        rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
+    return table(rows)
+
+
+command = Command(api.bench, show, "gpt bench --config tiny --json")

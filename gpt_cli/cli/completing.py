@@ -69,6 +69,16 @@ def configs(incomplete: str) -> list[str]:
     return words(*shipped_configs())(incomplete)
 
 
+def devices(incomplete: str) -> list[str]:
+    """Devices of this machine, or of others."""
+    return words("auto", "cpu", "cuda")(incomplete)
+
+
+def checkpoints(incomplete: str) -> list[str]:
+    """Checkpoints of a run that have names."""
+    return words("best", "last")(incomplete)
+
+
 def runs(incomplete: str) -> list[str]:
     """Run directories under runs/ whose names need no quotes; other names the shell completes as those of files."""
     from gpt_cli.checkpoints.overview import find_runs

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
-from gpt_cli.config.fields import Section, Switch
+from gpt_cli.config.fields import DEVICE_PATTERN, Few, Section, Switch
 from gpt_cli.errors import UsageError, shown, together
 
 Asked = TypeVar("Asked", bound="Request")
@@ -113,6 +113,24 @@ WhichCheckpoint = Annotated[
     Annotated[str, BeforeValidator(_read_step)] | None,
     Flag("WHICH", offers="checkpoints"),
     Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
+]
+
+
+ConfigFile = Annotated[
+    NamedPath,
+    Flag("FILE", offers="configs"),
+    Field(
+        description="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
+        "induction, shakespeare, shakespeare-cpu, smoke."
+    ),
+]
+Device = Annotated[
+    Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,
+    Flag("NAME", offers="devices"),
+    Field(description="auto, cpu, cuda or cuda:N. Default: auto; in gpt train, that of the config."),
+]
+Threads = Annotated[
+    Few | None, Field(description="Processor threads to compute with. Default: as many as torch chooses.")
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.config.fields import (
+    DEVICE_PATTERN,
     Count,
     Duration,
     Few,
@@ -130,7 +131,7 @@ class TrainConfig(Section):
     )
     device: str = Field(
         default="auto",
-        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        pattern=DEVICE_PATTERN,
         description="device that trains: auto, cpu, cuda or cuda:N",
     )
     threads: Few | None = Field(default=None, description="CPU threads; null leaves their number to torch")

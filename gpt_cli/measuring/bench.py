@@ -1,21 +1,26 @@
-"""Variants of training and sampling that take turns, so that a machine that slows down slows all of them."""
+"""`gpt bench`: variants of training and sampling that take turns, so that a machine that slows down slows all."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from gpt_cli.callbacks import Counting, Host
 from gpt_cli.config import Config
-from gpt_cli.machine.devices import choose_dtype
-from gpt_cli.measuring.roof import Roof, synchronize
+from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.measuring.needs import NUM_SAMPLES, PROMPT, require_batch, vocab_size_of
+from gpt_cli.measuring.request import BenchRequest
+from gpt_cli.measuring.roof import Roof, measure_roof, synchronize
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
@@ -27,9 +32,6 @@ from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
-
-PROMPT = list(range(8))
-NUM_SAMPLES = 32
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,73 @@ class Timing:
     share_of_roof: float
 
 
+@dataclass(frozen=True)
+class Bench:
+    """How fast this machine trains and samples, beside plain implementations and what it can do at most."""
+
+    config: str
+    device: str
+    processor: str
+    threads: int
+    torch: str
+    rounds: int
+    tokens_per_step: int
+    tokens: int
+    roof: Roof
+    training: list[Timing]
+    sampling: list[Timing]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt bench --json` prints."""
+        return asdict(self)
+
+
+def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
+    """Time training and sampling; raises EnvironmentFailure where memory is too small for them."""
+    use_threads(config.train.threads)
+    reuse_memory()
+    device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)
+    if device.type == "cpu":  # a GPU refuses by itself
+        require_batch(config, request.tokens)
+    with counting("the roof", 3 * (rounds + 1), "rounds") as count:
+        roof = measure_roof(device, rounds, count)
+    with host.working("building models to train"):
+        variants = training_variants(config, device)
+    with counting("training", len(variants) * (rounds + 1), "runs") as count:
+        training = take_turns(variants, lambda form: roof.flops[form.dtype], rounds, count)
+    del variants  # their memory is for the next ones
+    with host.working("building models to sample from"):
+        variants = sampling_variants(config, device, request.tokens)
+    with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
+        sampling = take_turns(variants, lambda _: roof.bytes_read, rounds, count)
+    return Bench(
+        config=request.config,
+        device=str(device),
+        processor=processor(),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        rounds=rounds,
+        tokens_per_step=config.tokens_per_step,
+        tokens=request.tokens,
+        roof=roof,
+        training=training,
+        sampling=sampling,
+    )
+
+
+def _announcing(host: Host) -> Counting:
+    """A bar that begins at once; its beginning is a notice too, for those who see no bar."""
+
+    @contextlib.contextmanager
+    def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        host.notice(f"measuring {what}" + ("" if total is None else f": {total:,} {unit}"))
+        with host.counting(what, total, unit) as count:
+            count(0)
+            yield count
+
+    return counting
+
+
 def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object]) -> list[float]:
     """Each once to warm up, then `rounds` times: medians in seconds; `count` receives 1 for each run."""
     seconds: list[list[float]] = [[] for _ in runs]
@@ -78,12 +147,6 @@ def take_turns(
         Timing(variant.name, variant.dtype, median, rate, rate / rates[0], rate * variant.cost / roof(variant))
         for variant, median, rate in zip(variants, medians, rates, strict=True)
     ]
-
-
-def vocab_size_of(config: Config) -> int:
-    """The vocabulary size that a config asks for, or a likely one where the text would decide."""
-    published = {"cl100k_base": 100_277, "o200k_base": 200_019}.get(config.tokenizer.name, 50_257)
-    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": published}[config.tokenizer.kind]
 
 
 def costs(config: Config, dtype: str) -> Estimate:
@@ -222,13 +285,3 @@ def _transformers(
     options = {"do_sample": True, "temperature": 0.8, "top_k": 0}
     options |= {"max_new_tokens": num_tokens, "min_new_tokens": num_tokens}
     return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-
-
-def training_roof(roof: Roof) -> Callable[[Variant], float]:
-    """Operations per second that a variant of training could reach."""
-    return lambda form: roof.flops[form.dtype]
-
-
-def sampling_roof(roof: Roof) -> Callable[[Variant], float]:
-    """Bytes per second that a variant of sampling could read."""
-    return lambda _: roof.bytes_read

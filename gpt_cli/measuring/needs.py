@@ -1,13 +1,35 @@
-"""About what memory each kind of `gpt bench` takes, counted before it builds a model."""
+"""About what memory `gpt bench` takes, counted before it builds a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gpt_cli.config import Config
-from gpt_cli.machine.memory import PROCESS_BYTES
-from gpt_cli.measuring.bench import NUM_SAMPLES, PROMPT, vocab_size_of
-from gpt_cli.model.costs import Estimate, estimate, rank_costs
+from gpt_cli.errors import counted
+from gpt_cli.machine.memory import available_memory
+from gpt_cli.machine.room import require_room
+from gpt_cli.model.costs import Estimate, estimate
+
+PROMPT = list(range(8))
+NUM_SAMPLES = 32
+
+
+def vocab_size_of(config: Config) -> int:
+    """The vocabulary size that a config asks for, or a likely one where the text would decide."""
+    published = {"cl100k_base": 100_277, "o200k_base": 200_019}.get(config.tokenizer.name, 50_257)
+    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": published}[config.tokenizer.kind]
+
+
+def require_batch(config: Config, num_tokens: int) -> None:
+    """Raise EnvironmentFailure for a batch for which main memory is too small, and name one that it can hold."""
+    free, settings = available_memory(), config.train
+    smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size)
+    if settings.micro_batch_size is not None:
+        smaller = (n for n in smaller if n % settings.sequences_at_once == 0)
+    fitting = (n for n in smaller if plain_bytes(config.changed(train={"batch_size": n}), num_tokens) <= (free or 0))
+    needed = plain_bytes(config, num_tokens)
+    size = next(fitting, None) if needed > (free or 0) else None
+    hint = "choose a smaller model" if size is None else f"--set train.batch_size={size}"
+    about = f"{counted(settings.batch_size, 'sequence')} of {counted(config.model.context_length, 'token')}"
+    require_room("bench", about, needed, free, what="memory", hint=hint)
 
 
 def training_bytes(config: Config, num_sequences: int) -> int:
@@ -30,50 +52,9 @@ def sampling_bytes(config: Config, num_tokens: int) -> int:
 
 
 def plain_bytes(config: Config, num_tokens: int) -> int:
-    """What `gpt bench` takes without more flags: models to train, then models to sample from."""
+    """What `gpt bench` takes: models to train, then models to sample from."""
     return max(training_bytes(config, config.train.batch_size), sampling_bytes(config, num_tokens))
 
 
-def beside_bytes(config: Config, num_tokens: int) -> int:
-    """What `--busy` takes: a training as `gpt train` does it, and decoders, at once."""
-    return _estimate(config, config.train.sequences_at_once).training_bytes + sampling_bytes(config, num_tokens)
-
-
-def attention_bytes(config: Config, configs: Mapping[str, Config]) -> int:
-    """What `--attention` takes: of each of `with_forms` two trainings, a model and a decoder, and what one step keeps.
-
-    Before that comes one layer of each form, by itself, in float32, on a whole batch; afterwards an evaluation of one.
-    """
-    found = [_estimate(each, config.train.sequences_at_once, each.train.dtype) for each in configs.values()]
-    embedding = vocab_size_of(config) * config.model.d_model
-    held = sum((2 * (4 + 8) + 4 + 4) * each.parameters + 4 * embedding for each in found)
-    layer = _estimate(config.changed(model={"num_blocks": 1}), config.train.batch_size).training_bytes
-    return max(held + max(each.training_bytes - 12 * each.parameters for each in found), held + layer)
-
-
-def together_bytes(config: Config, num_processes: int) -> int:
-    """What `--processes` takes: one process that trains alone, and so many that train together and with torch's means.
-
-    Each imports torch; to train with DistributedDataParallel it has a second model, and buckets for its gradients.
-    """
-    settings, sizes = config.train, config.model
-    micro = settings.sequences_at_once
-
-    def held(size: int) -> int:
-        costs = rank_costs(
-            sizes,
-            vocab_size_of(config),
-            size,
-            micro_batch_size=micro,
-            dtype=settings.dtype,
-            num_lanes=settings.batch_size // micro,
-        )
-        return costs["replicate"].bytes_held
-
-    parameters = _estimate(config, 1).parameters
-    each = held(num_processes) + (16 + 4 + 8) * parameters
-    return PROCESS_BYTES * (num_processes + 1) + num_processes * each + held(1)
-
-
-def _estimate(config: Config, num_sequences: int, dtype: str = "float32") -> Estimate:
-    return estimate(config.model, vocab_size_of(config), micro_batch_size=num_sequences, dtype=dtype)
+def _estimate(config: Config, num_sequences: int) -> Estimate:
+    return estimate(config.model, vocab_size_of(config), micro_batch_size=num_sequences, dtype="float32")

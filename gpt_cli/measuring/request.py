@@ -10,9 +10,9 @@ from pydantic import Field
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.finding import find_checkpoint, newest_run
 from gpt_cli.config import Config
-from gpt_cli.config.fields import Few
+from gpt_cli.config.fields import Few, Whole
 from gpt_cli.config.reading import read_config
-from gpt_cli.config.request import Flag, NamedPath, Request, Settings, WhichCheckpoint
+from gpt_cli.config.request import ConfigFile, Device, Flag, NamedPath, Request, Settings, Threads, WhichCheckpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.ranks.launch import require_fitting
 
@@ -52,3 +52,23 @@ class InfoRequest(Request):
         if self.ranks is not None:
             require_fitting(self.ranks, config, "--ranks")
         return target, config
+
+
+class BenchRequest(Request):
+    """Benchmark training and sampling against plain implementations and the limits of this machine."""
+
+    config: ConfigFile = Field(default="small", description="A YAML file or a shipped config. Default: small.")
+    settings: Settings = ()
+    rounds: Annotated[int, Field(ge=1, le=1000), Whole] = Field(
+        default=5, description="Timed rounds, after one to warm up. Default: 5."
+    )
+    tokens: Annotated[int, Field(ge=1, le=100_000), Whole] = Field(
+        default=100, description="New tokens of each sampled sequence. Default: 100."
+    )
+    device: Device = None
+    threads: Threads = None
+
+    def find(self, host: Host) -> Config:
+        """The config; raises UsageError for a wrong one."""
+        flags = {"train.threads": ("--threads", self.threads), "train.device": ("--device", self.device)}
+        return read_config(self.config, self.settings, flags)

@@ -7,10 +7,12 @@ import contextlib
 import io
 import re
 import shlex
+import sys
 
 import pytest
 from support.documents import DOCS, Shell, form, is_in_order, looking, reads_the_same_text, shown
 
+from benchmarks import forms
 from gpt_cli.config.reading import read_config
 from gpt_cli.model import GPT
 
@@ -18,16 +20,21 @@ PAGES = ("forms.md", "forms.zh-CN.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None:
+def test_the_commands_print_what_the_page_shows(
+    page: str, shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     same_text = reads_the_same_text(shell)
     found = shown(page)
     assert len(found) == 11
     for command, lines in found:
         words = shlex.split(command)[1:]
+        if words[:2] == ["-m", "benchmarks.forms"]:
+            monkeypatch.setattr(sys, "argv", ["forms", "--rounds", "1", "--tokens", "3", "--set", "train.max_steps=2"])
+            forms.main()
+            assert counts(lines) == counts(capsys.readouterr().out.splitlines())
+            continue
         if words[0] == "train":
             command += " --max-steps 2 --set data.validation_tokens=2048 --set train.eval_tokens=2048"
-        if words[0] == "bench":
-            command += " --rounds 1 --tokens 3 --set train.max_steps=2"
         outcome = shell.run(command)
         assert outcome.code == 0, f"{command}\n{outcome.err}"
         printed = [line.rstrip() for line in (outcome.err + outcome.out).splitlines()]
@@ -37,12 +44,10 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None
             assert is_in_order(lines, printed), command
         if words[0] == "train":
             assert is_in_order([line for line in lines if line.startswith("parameters")], printed), command
-        if words[0] == "bench":
-            assert counts(lines) == counts(printed)
 
 
 def counts(lines: list[str]) -> list[list[str]]:
-    """Of each row of the tables of `gpt bench --attention`: the form, and its columns that no machine changes."""
+    """Of each row of the tables of `python -m benchmarks.forms`: the form, and its columns that no machine changes."""
     rows = [re.split(r"  +", line) for line in lines]
     layers = [row[:2] for row in rows if len(row) == 4]
     models = [[row[0], row[1], row[2], row[4], row[6]] for row in rows if len(row) == 8]

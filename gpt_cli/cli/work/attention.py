@@ -13,7 +13,6 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful, table
-from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
@@ -27,6 +26,7 @@ from gpt_cli.inspecting.map_size import num_dots
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
 from gpt_cli.machine.devices import choose_device
 from gpt_cli.machine.memory import available_memory
+from gpt_cli.machine.room import require_room
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters

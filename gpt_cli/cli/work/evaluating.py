@@ -13,13 +13,13 @@ import numpy as np
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful, table
-from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import DataError, counted, inert, shown, visible
 from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
+from gpt_cli.machine.room import require_room
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run

@@ -15,7 +15,6 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.head_tables import in_tables, legend
-from gpt_cli.cli.work.room import require_room
 from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import HeadsWanted
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
@@ -28,6 +27,7 @@ from gpt_cli.inspecting.heads.windows import score_windows
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
+from gpt_cli.machine.room import require_room
 from gpt_cli.model.finite import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode

@@ -1,4 +1,7 @@
-"""The speed of many processes that train together, beside one with the same cores and beside torch's own means."""
+"""The speed of many processes that train together, beside one with the same cores and beside torch's own means.
+
+Part of `make bench`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
+from gpt_cli.amounts import size
 from gpt_cli.config import Config
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.errors import EnvironmentFailure, GptError, counted
 from gpt_cli.machine.sharing import cores
-from gpt_cli.ranks.launch import environment, own_python
+from gpt_cli.measuring.bench import costs
+from gpt_cli.ranks.launch import environment, own_python, require_fitting
 from gpt_cli.ranks.place import process_name
 
-COMMAND = ("-m", "gpt_cli.measuring.rank")
+COMMAND = ("-m", "benchmarks.process")
 # what is timed in turns: the work, and whether one process does it or all do together
 WORKS = (
     ("gpt train", False),
@@ -124,3 +131,41 @@ def _start(variables: Mapping[str, str], stack: contextlib.ExitStack) -> subproc
 def _end(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(BrokenPipeError), process:  # which waits, and closes the pipes
         process.kill()
+
+
+def main() -> None:
+    parser = flags(__doc__, config="small")
+    parser.add_argument("--processes", type=int, default=2, metavar="N", help="that train together: 2")
+    arguments = parser.parse_args()
+    number, config = arguments.processes, asked(arguments).changed(train={"device": "cpu"})
+    if config.train.micro_batch_size is None and config.train.batch_size % number == 0:
+        config = config.changed(train={"micro_batch_size": config.train.batch_size // number})
+    try:
+        require_fitting(number, config)
+    except GptError as error:
+        sys.exit("\n".join(error.lines()))
+    config, device = resolved(config)
+    settings = config.train
+    with CONSOLE.counting(f"{number} processes", len(WORKS) * (arguments.rounds + 1), "runs") as count:
+        found = compare_together(config, number, arguments.rounds, count)
+    parameters = costs(config, settings.dtype).parameters
+    print(machine(device, arguments.rounds, number * threads_each(config, number)))
+    show(
+        f"a step of {arguments.config} in {settings.dtype}, {settings.num_lanes} micro-batches of "
+        f"{counted(settings.sequences_at_once, 'sequence')}; each process exchanges gradients and weights of "
+        f"{size(4 * parameters)}",
+        ("work", "processes", "threads each", "seconds", "of all cores", "speed"),
+        [_row(each, found[0]) for each in found],
+    )
+    finish(arguments, processes=number, bytes_of_gradients=4 * parameters, work=found)
+
+
+def _row(each: Together, alone: Together) -> tuple[str, ...]:
+    is_step = each.work not in ("exchange", "all_reduce")
+    took = f"{each.seconds:.3f}", f"{each.processor_seconds:.3f}"
+    speed = f"{alone.seconds / each.seconds:.2f}" if is_step else "-"
+    return each.work, str(each.num_processes), str(each.threads), *took, speed
+
+
+if __name__ == "__main__":
+    main()

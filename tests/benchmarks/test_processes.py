@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
 
+from benchmarks import processes as module
+from benchmarks.processes import WORKS, compare_together, threads_each
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.measuring import together as module
-from gpt_cli.measuring.together import WORKS, compare_together, threads_each
 
 # answers each work with its number, of which the first one of a process is 1, and twice as many processor seconds
 ANSWERING = """
@@ -63,7 +62,7 @@ def test_the_step_of_torch_does_the_same_work(tmp_path: Path) -> None:
 import torch, torch.distributed as dist
 from gpt_cli.config.reading import read_config
 from gpt_cli.measuring.bench import endless_state
-from gpt_cli.measuring.rank import _ddp_step
+from benchmarks.process import _ddp_step
 from gpt_cli.ranks.ranks import ALONE
 from gpt_cli.training.step import take_step
 dist.init_process_group("gloo", store=dist.FileStore({str(tmp_path / "store")!r}, 1), rank=0, world_size=1)
@@ -85,14 +84,24 @@ dist.destroy_process_group()
 
 
 @pytest.mark.long
-def test_the_command_measures_real_processes(here: Path, run: RunCommand) -> None:
-    outcome = run("bench", "--processes", "2", "--config", "smoke", "--rounds", "1")
-    assert outcome.code == 0, outcome.err
-    lines = outcome.out.splitlines()
+def test_it_measures_real_processes(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["processes", "--config", "smoke", "--rounds", "1"])
+    module.main()
+    lines = capsys.readouterr().out.splitlines()
     assert lines[1] == (
         "a step of smoke in float32, 2 micro-batches of 4 sequences; "
         "each process exchanges gradients and weights of 236.3 kB"
     )
     works = ["gpt train", "gpt train", "DistributedDataParallel", "exchange", "all_reduce"]
-    assert [line.split("  ")[0] for line in lines[3:]] == works
+    assert [line.split("  ")[0] for line in lines[3:8]] == works
     assert list(here.iterdir()) == []
+
+
+def test_processes_that_cannot_share_a_batch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["processes", "--processes", "4", "--config", "smoke", "--set", "train.batch_size=6"]
+    )
+    with pytest.raises(SystemExit, match="4 processes cannot share a batch of 6 sequences evenly"):
+        module.main()

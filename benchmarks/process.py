@@ -1,4 +1,4 @@
-"""One process of `gpt bench --processes`: it does each work that `together.py` names, and answers what that took."""
+"""One process of `benchmarks.processes`: it does each work that is named, and answers what that took."""
 
 from __future__ import annotations
 

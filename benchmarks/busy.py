@@ -1,4 +1,4 @@
-"""The speed of the same work alone and beside programs that keep cores busy."""
+"""The speed of training and sampling alone, and beside programs that keep cores busy; part of `make bench`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpt_cli.machine.sharing import WATCH_EVERY, sharing
-from gpt_cli.measuring.bench import Variant
+import torch
+
+from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
+from gpt_cli.errors import counted
+from gpt_cli.machine.sharing import WATCH_EVERY, chosen_by_user, cores, read_usage, sharing
+from gpt_cli.measuring.bench import Variant, sampling_variants, training_variants
 
 NUM_WAYS = 3  # alone, and with either way to wait beside the programs
 MIN_SECONDS = 0.5  # shorter works are repeated, since programs take turns of some milliseconds
@@ -81,3 +85,42 @@ def busy_programs(number: int) -> Iterator[None]:
             stack.callback(program.wait)
             stack.callback(program.kill)
         yield
+
+
+def main() -> None:
+    parser = flags(__doc__, config="small")
+    parser.add_argument("--programs", type=int, default=1, metavar="N", help="that keep a core busy each: 1")
+    arguments = parser.parse_args()
+    if (variable := chosen_by_user()) is not None:
+        sys.exit(f"{variable} fixes how threads wait, and this compares two ways: env -u {variable} ...")
+    if read_usage() is None:
+        sys.exit("this system does not report what other programs use, as Linux does")
+    config, device = resolved(asked(arguments))
+    with CONSOLE.working("building models"):
+        variants = training_variants(config, device)[-1:] + sampling_variants(config, device, arguments.tokens)
+    works = [variant for variant in variants if variant.name in ("gpt train", "gpt sample")]
+    with CONSOLE.counting("beside busy programs", NUM_WAYS * len(works) * (arguments.rounds + 1), "runs") as count:
+        found = compare_beside(works, arguments.programs, arguments.rounds, count)
+    left = share_left(cores(), torch.get_num_threads(), arguments.programs)
+    print(machine(device, arguments.rounds))
+    show(
+        f"{arguments.config} beside {counted(arguments.programs, 'busy program')}: speed as a share of that alone, "
+        f"where {left:.0%} of the cores is left",
+        ("work", "dtype", "alone", "torch's threads spin", "gpt's sleep", "of what is left"),
+        [
+            (
+                each.name,
+                each.dtype,
+                f"{each.tokens_per_second:,.1f} tokens/s",
+                f"{each.spinning:.2f}",
+                f"{each.sleeping:.2f}",
+                f"{each.sleeping / left:.0%}",
+            )
+            for each in found
+        ],
+    )
+    finish(arguments, programs=arguments.programs, share_left=left, work=found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,7 @@
-"""Every form of a product with weights, beside F.linear: which one is fastest differs by processor."""
+"""Every form of a product with weights, beside F.linear: which one is fastest differs by processor.
+
+Part of `make bench`. It times all products of a token as decoding meets them, for one row and for 32.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
 from gpt_cli.config import Config
-from gpt_cli.measuring.bench import NUM_SAMPLES, time_in_turns, vocab_size_of
+from gpt_cli.measuring.bench import time_in_turns
+from gpt_cli.measuring.needs import NUM_SAMPLES, vocab_size_of
 from gpt_cli.model import GPT, MultiHeadAttention
 from gpt_cli.sampling.products import FORMS, Form, Product, choose_form, possible
 
@@ -93,3 +98,26 @@ def _run_of(weights: list[torch.Tensor], form: Form, dtype: torch.dtype, num_row
             product(x)
 
     return run
+
+
+def main() -> None:
+    arguments = flags(__doc__, config="small").parse_args()
+    config, device = resolved(asked(arguments))
+    with CONSOLE.counting("products", num_timed() * (arguments.rounds + 1), "runs") as count:
+        found = compare_products(config, arguments.rounds, count)
+    print(machine(device, arguments.rounds))
+    show(
+        f"all products of a token of {arguments.config}, as decoding meets them",
+        ("form", "dtype", "rows", "ms", "ratio", "used for"),
+        [_row(each) for each in found],
+    )
+    finish(arguments, products=found)
+
+
+def _row(found: ProductTiming) -> tuple[str, ...]:
+    figures = str(found.num_rows), f"{found.milliseconds:.2f}", f"{found.ratio:.2f}"
+    return found.form, found.dtype, *figures, f"{found.share_chosen:.0%}" if found.share_chosen else "-"
+
+
+if __name__ == "__main__":
+    main()

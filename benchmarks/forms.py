@@ -1,7 +1,11 @@
-"""The forms of attention beside each other: one layer by itself, and whole models of equally many parameters."""
+"""The forms of attention beside each other: one layer by itself, and whole models of equally many parameters.
+
+Part of `make bench`. It trains a model of each form for train.max_steps.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +14,14 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
+from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
+from gpt_cli.amounts import size
 from gpt_cli.callbacks import Counting
 from gpt_cli.config import Config, ModelConfig
-from gpt_cli.errors import UsageError
+from gpt_cli.errors import GptError, UsageError, counted
 from gpt_cli.machine.devices import autocast
-from gpt_cli.measuring.bench import sample_once, time_in_turns, training_step, vocab_size_of
+from gpt_cli.measuring.bench import sample_once, time_in_turns, training_step
+from gpt_cli.measuring.needs import vocab_size_of
 from gpt_cli.measuring.roof import synchronize
 from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
@@ -24,6 +31,7 @@ from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode_corpus
+from gpt_cli.text.reading import read_data
 from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import cross_entropy, evaluate
 from gpt_cli.training.failing import diverged_error, lower_rates
@@ -239,3 +247,41 @@ def kept_bytes(model: GPT, batch_size: int, dtype: str) -> int:
         loss = cross_entropy(model.train()(ids[:, :-1], masks), ids[:, 1:])
     assert loss.requires_grad  # the graph, and all that it keeps, lives until here: no storage was counted twice
     return sum(found.values())
+
+
+def main() -> None:
+    arguments = flags(__doc__, config="multi-head").parse_args()
+    config, device = resolved(asked(arguments))
+    settings, rounds, counting = config.train, arguments.rounds, CONSOLE.counting
+    try:
+        configs, corpus = with_forms(config), read_data(config.data)
+    except GptError as error:
+        sys.exit("\n".join(error.lines()))
+    print(machine(device, rounds))
+    with counting("layers", NUM_LAYERS * (rounds + 1), "runs") as count:
+        layers = compare_layers(config, device, rounds, count)
+    shape = f"{settings.batch_size} x {config.model.context_length} tokens of {config.model.d_model}"
+    show(
+        f"one layer of attention without positions, forward and backward, {shape}, float32",
+        ("form", "parameters", "ms", "speed"),
+        [(f.form, f"{f.parameters:,}", f"{1000 * f.seconds:.2f}", f"{f.ratio:.2f}") for f in layers],
+    )
+    models = compare_models(configs, corpus, device, rounds, arguments.tokens, counting)
+    show(
+        f"whole models of {models[0].parameters:,} parameters, {arguments.config}: "
+        f"{counted(settings.max_steps, 'step')} of training in {settings.dtype}, samples in float32",
+        ("form", "parameters", "feed-forward", "training", "memory", "sampling", "cache a token", "validation loss"),
+        [_row(found) for found in models],
+    )
+    finish(arguments, layers=layers, models=models)
+
+
+def _row(found: ModelCosts) -> tuple[str, ...]:
+    sizes = found.form, f"{found.parameters:,}", str(found.feed_forward_size)
+    training = f"{found.training_ratio:.2f}", size(found.training_bytes)
+    sampling = f"{found.sampling_ratio:.2f}", size(found.cache_bytes_per_token)
+    return (*sizes, *training, *sampling, f"{found.validation_loss:.4f}")
+
+
+if __name__ == "__main__":
+    main()

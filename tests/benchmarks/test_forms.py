@@ -1,24 +1,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from support.helpers import small_config
 
-from gpt_cli.config import ModelConfig
-from gpt_cli.errors import UsageError
-from gpt_cli.measuring.attention import (
+from benchmarks.forms import (
     FORMS,
     NUM_LAYERS,
     compare_layers,
     compare_models,
     kept_bytes,
     learn,
+    main,
     with_form,
     with_forms,
 )
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT, CrossAttention, MultiHeadAttention
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.corpus import Texts
@@ -179,3 +183,21 @@ def test_what_is_kept_can_be_counted_by_hand() -> None:
     # the ids, of which one more stands before the targets, and the targets by themselves; in float32 the embeddings, the
     # layer's output, and of the loss the logarithms of the probabilities and their total weight
     assert found == 8 * (7 * 3 + tokens) + 4 * (tokens * 3 + tokens * 5 + tokens * 5 + 1)
+
+
+def test_the_tables_show_every_form(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--config smoke --rounds 1 --tokens 3 --set train.max_steps=2 --set model.positions=rope --json"
+    monkeypatch.setattr(sys, "argv", ["forms", *words.split()])
+    main()
+    *lines, found = capsys.readouterr().out.splitlines()
+    assert lines[1] == "one layer of attention without positions, forward and backward, 8 x 32 tokens of 32, float32"
+    assert [line.split("  ")[0] for line in lines[4:6]] == ["multi_head, each head by itself", "query, key, value"]
+    assert lines[10].startswith("whole models of ")
+    assert lines[10].endswith(" parameters, smoke: 2 steps of training in float32, samples in float32")
+    assert [line.split("  ")[0] for line in lines[12:15]] == ["multi_head", "grouped_query", "latent"]
+    # two blocks of width 32 in float32, two heads of which one is shared, a latent of 8 beside 8 that turn
+    caches = [model["cache_bytes_per_token"] for model in json.loads(found)["models"]]
+    assert caches == [2 * 64 * 4, 2 * 32 * 4, 2 * (8 + 8) * 4]
+    assert list(here.iterdir()) == []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.measuring import beside as module
+from benchmarks import busy as module
+from benchmarks.busy import compare_beside, share_left
 from gpt_cli.measuring.bench import Variant
-from gpt_cli.measuring.beside import compare_beside, share_left
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_busy_programs_end_with_the_process_that_began_them() -> None:
     """Also where it is killed; they hold none of its streams."""
     script = (
         "import os, signal, subprocess\n"
-        "from gpt_cli.measuring import beside\n"
+        "from benchmarks import busy\n"
         "begin = subprocess.Popen\n"
         "def begun(*words, **options):\n"
         "    program = begin(*words, **options)\n"
         "    print(program.pid, flush=True)\n"
         "    return program\n"
         "subprocess.Popen = begun\n"
-        "with beside.busy_programs(1):\n"
+        "with busy.busy_programs(1):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

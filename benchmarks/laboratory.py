@@ -1,0 +1,66 @@
+"""What the benchmarks share that compare several ways: flags, the line about the machine, a bar, and tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gpt_cli.cli.terminal import Console, table
+from gpt_cli.config import Config
+from gpt_cli.config.reading import read_config
+from gpt_cli.errors import GptError, counted
+from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
+from gpt_cli.machine.memory import reuse_memory
+
+CONSOLE = Console()
+
+
+def flags(description: str | None, *, config: str, rounds: int = 5) -> argparse.ArgumentParser:
+    """A parser with the flags that all of them have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default=config, metavar="FILE", help=f"default: {config}")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--rounds", type=int, default=rounds, metavar="N", help=f"after one to warm up: {rounds}")
+    parser.add_argument("--tokens", type=int, default=100, metavar="N", help="new tokens of each sample: 100")
+    parser.add_argument("--threads", type=int, metavar="N")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def asked(arguments: argparse.Namespace) -> Config:
+    """The config of the flags; a mistake in it ends the process as it ends `gpt`."""
+    try:
+        return read_config(arguments.config, arguments.set, {"train.threads": ("--threads", arguments.threads)})
+    except GptError as error:
+        sys.exit("\n".join(error.lines()))
+
+
+def resolved(config: Config) -> tuple[Config, torch.device]:
+    """The config as this machine trains it, without a compiler, and its device."""
+    use_threads(config.train.threads)
+    reuse_memory()
+    device = choose_device(config.train.device)
+    dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
+    return config.changed(train={"device": str(device), "dtype": dtype, "compile": "off"}), device
+
+
+def machine(device: torch.device, rounds: int, threads: int | None = None) -> str:
+    """What was measured on."""
+    num_threads = counted(threads or torch.get_num_threads(), "thread")
+    return f"{processor()}, {device}, {num_threads}, torch {torch.__version__}, {counted(rounds, 'round')}"
+
+
+def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table under its title."""
+    print(f"{title}\n{table([tuple(heads), *map(tuple, rows)])}\n", flush=True)
+
+
+def finish(arguments: argparse.Namespace, **found: Any) -> None:
+    """Print all figures as JSON where they are asked for; rows are dataclasses."""
+    if arguments.json:
+        print(json.dumps({"config": arguments.config, "torch": torch.__version__, **found}, default=vars))
