@@ -78,10 +78,13 @@ format: .venv/developing  ## format the code and fix what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
+zh: .venv/developing  ## print the lines that the Chinese catalogue lacks
+	@PYTHONPATH=tests .venv/bin/python -m support.messages
+
 settings: .venv/installed  ## write the table of docs/settings.md from the program
 	sed -i '/^<!-- `make settings`/q' docs/settings.md
 	echo >> docs/settings.md
 	$(GPT) config settings >> docs/settings.md
 
-.PHONY: help demo test test-long check smoke bench data settings format
+.PHONY: help demo test test-long check smoke bench data settings format zh
 .DEFAULT_GOAL := help

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from support.faults import SCALE
 from support.forks import Servers
 from support.helpers import RunCommand, run_command
 from support.light import LightServer, WithoutTorch
+from support.messages import HEARD
 from support.users import hand_over
 
 from gpt_cli.cli.work import training
@@ -147,20 +149,28 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A process of many that run tests hands its counts to the one that reports."""
+    """A process of many that run tests hands what it counted and heard to the one that reports."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["counts"] = session.config.stash.get(_COUNTS, {})
+        output["unsaid"] = sorted(HEARD)
+    elif HEARD:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
+    HEARD.update(getattr(node, "workeroutput", {}).get("unsaid", []))
     counts = node.config.stash.setdefault(_COUNTS, {})
     for what, cases in getattr(node, "workeroutput", {}).get("counts", {}).items():
         counts[what] = counts.get(what, 0) + cases
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if HEARD:
+        terminalreporter.section("commands said what the Chinese catalogue lacks; fill these lines in")
+        for text in sorted(HEARD):
+            terminalreporter.write_line(f'{json.dumps(text, ensure_ascii=False)} = ""')
     if counts := config.stash.get(_COUNTS, {}):
         terminalreporter.write_line(f"cases tried, all of which held (GPT_TEST_SCALE={SCALE:g}):")
         for what, cases in counts.items():

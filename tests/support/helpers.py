@@ -13,7 +13,7 @@ from gpt_cli.__main__ import run
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config
 from gpt_cli.config.yaml_subset import Document
-from support.messages import understood
+from support.messages import listening
 
 if TYPE_CHECKING:
     from gpt_cli.model import GPT
@@ -48,7 +48,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
     given, out, err = _Standard(stdin), _Standard(), _Standard()
     sys.stdin, sys.stdout, sys.stderr = given, out, err
     try:
-        with understood():
+        with listening():
             code = run([str(argument) for argument in arguments])
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams

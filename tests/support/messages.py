@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import pytest
+import typer._click.core as click
 
 import gpt_cli
 from gpt_cli.cli import terminal
+from gpt_cli.cli.app import build
+from gpt_cli.cli.helping import HelpContext, TranslatedHelp
 from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
 from gpt_cli.errors import GptError
 from gpt_cli.language import chinese, say
@@ -36,8 +41,8 @@ READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
 _ERROR = ((1,), ("sentence", "hint"))
 _VALUE = "{}"
 _PROSE = re.compile("[A-Za-z,;:]+ [A-Za-z]")  # two words
-# what tests let commands say, and no command does
-MADE_UP = frozenset[str]()
+# what commands said in this process that has no Chinese; the end of a test run reports it
+HEARD = set[str]()
 # what one types is the same in every language: gpt, a command, perhaps its argument, then flags
 _COMMAND = re.compile(r"(gpt( [a-z]+){1,2} ([^\s-]\S* )?)?(--[a-z-]+( ('[^']*'|(?!--)\S+))?( |$))+")
 
@@ -75,8 +80,8 @@ def half_said(text: str, catalogue: Catalogue) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def understood() -> Iterator[None]:
-    """Fail at the end where a sentence, a hint or a notice that was said meanwhile lacks its Chinese."""
+def listening() -> Iterator[None]:
+    """Add what is said meanwhile, and what the catalogue of Chinese lacks of it, to HEARD."""
     said: list[str] = []
     lines = GptError.lines
 
@@ -93,8 +98,7 @@ def understood() -> Iterator[None]:
         patch.setattr(GptError, "lines", noted_lines)
         patch.setattr(terminal, "say", noted)
         yield
-    missing = [part for text in dict.fromkeys(said) if text not in MADE_UP for part in half_said(text, chinese())]
-    assert not missing, f"the catalogue of Chinese texts lacks: {missing}"
+    HEARD.update(part for text in dict.fromkeys(said) for part in half_said(text, chinese()))
 
 
 def messages() -> Iterator[Message]:
@@ -229,3 +233,52 @@ def _union(found: Iterable[dict[str, set[str]]]) -> dict[str, set[str]]:
 
 def _without(known: dict[str, list[ast.expr]], name: str) -> dict[str, list[ast.expr]]:
     return {other: values for other, values in known.items() if other != name}
+
+
+def missing() -> Iterator[str]:
+    """Lines of the catalogue to fill in, each below the place that needs it: what the source and the help say."""
+    known = {skeleton(text) for text in chinese().pairs}
+    found = {
+        message.text: message.where
+        for message in messages()
+        if message.text not in known and any(_half_said_of_source(whole) for whole in message.whole - known)
+    }
+    found |= {text: "a setting that refuses a value" for text in refusals() if any(half_said(text, chinese()))}
+    found |= dict.fromkeys(set(places()) - {"stdin"} - chinese().pairs.keys(), "the place of an error")
+    found |= {text: "help" for text in sorted(help_texts()) if chinese().find(text) is None}
+    for text, where in found.items():
+        yield f'# {where}\n{json.dumps(text, ensure_ascii=False)} = ""'
+
+
+def _half_said_of_source(text: str) -> bool:
+    """Whether Chinese lacks some of a text of the source, with a number for each value."""
+    return any(half_said(text.replace("{}", "7"), chinese()))
+
+
+def help_texts() -> set[str]:
+    """All paragraphs, headings and descriptions of flags that help prints."""
+    found: set[str] = {"Usage: "}
+    _collect(build(), "gpt", found)
+    return found
+
+
+def _collect(command: object, name: str, found: set[str]) -> None:
+    class Listening(TranslatedHelp):
+        def write_heading(self, heading: str) -> None:
+            found.add(heading)
+
+        def write_text(self, text: str) -> None:
+            found.update(" ".join(one.split()) for one in text.split("\n\n") if one.strip())
+
+        def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+            # what click adds to a description is a text of its own
+            found.update(part for _, does in rows if does for part in does.split("  "))
+
+    assert isinstance(command, click.Command)
+    command.format_help(HelpContext(command, info_name=name), Listening())
+    for below in getattr(command, "commands", {}).values():
+        _collect(below, f"{name} {below.name}", found)
+
+
+if __name__ == "__main__":
+    sys.stdout.write("".join(f"{line}\n" for line in missing()) or "the Chinese catalogue lacks nothing\n")
