@@ -36,6 +36,9 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 test: .venv/developing  ## run the tests (minutes)
 	$(PYTEST)
 
+test-quick: .venv/developing  ## run the tests that need no browser and no forks
+	$(PYTEST) --quick
+
 test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults, and every generated input of strangers
 	GPT_TEST_SCALE=1 $(PYTEST)
 
@@ -86,5 +89,5 @@ settings: .venv/installed  ## write the table of docs/settings.md from the progr
 	echo >> docs/settings.md
 	$(GPT) config settings >> docs/settings.md
 
-.PHONY: help demo test test-long check smoke bench data settings format zh
+.PHONY: help demo test test-quick test-long check smoke bench data settings format zh
 .DEFAULT_GOAL := help

@@ -26,6 +26,8 @@ from gpt_cli.cli.work.leaving import leave_picture
 from gpt_cli.machine.sharing import sharing
 
 Tally = Callable[[str, int], None]
+# fixtures of browsers, of processes that fork, and of a shell for all commands of the pages
+_SLOW = frozenset({"browser", "run_script", "opened", "servers", "theirs", "shell"})
 _COUNTS = pytest.StashKey[dict[str, int]]()
 
 torch.set_num_threads(2)
@@ -129,8 +131,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out tests with a browser, with forks, and of pages")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests that cannot be shortened at full scale only."""
+    """Run the tests that cannot be shortened at full scale only, and with --quick those that take a moment."""
+    if config.getoption("--quick"):
+        slow = [item for item in items if _SLOW & {*getattr(item, "fixturenames", ())}]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
     if SCALE < 1:
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
