@@ -29,13 +29,13 @@ from unittest import mock
 import numpy as np
 
 from benchmarks import whole_texts
-from gpt_cli.cli.terminal import table
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import GptError
 from gpt_cli.files import cache_directory
 from gpt_cli.machine.sharing import cores
 from gpt_cli.streams import permutation, stream_key
+from gpt_cli.tables import table
 from gpt_cli.text.encoding import encode, encode_parts, learn_tokenizer
 from gpt_cli.text.manifest import RACY_SECONDS
 from gpt_cli.text.reading import read_corpus, read_data

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import GptError, counted
 from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
 from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.tables import table
 
 CONSOLE = Console()
 

@@ -27,7 +27,7 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     flags = {p.metavar if p.param_type_name == "argument" else p.opts[0] for p in parameters}
     assert flags - of_the_command_line_alone == set(fields.values())
     assert [*fields, "progress"] == list(inspect.signature(function).parameters)
-    assert REQUESTS[name].rstrip(".") in (inspect.getdoc(function.request) or "")
+    assert REQUESTS[name][0].rstrip(".") in (inspect.getdoc(function.request) or "")
     assert all(description in (function.__doc__ or "") for description in map(_description, flags_of(function.request)))
 
 

@@ -6,8 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from copy import copy
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
@@ -52,9 +51,6 @@ from gpt_cli.limits import ADDRESS_SPACE
 from gpt_cli.machine.address_space import require_address_space
 from gpt_cli.version import __version__
 
-if TYPE_CHECKING:
-    from gpt_cli.cli.commands import Command
-
 # what takes less memory, for each command
 MEMORY_HINTS = {
     "gpt train": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose a smaller model",
@@ -68,10 +64,16 @@ MEMORY_HINTS = {
     "gpt report": "name fewer runs",
 }
 
-# commands made from requests, whose modules are imported when they are named: the first sentence of their help
+# commands made from requests, which are imported when they are named: the first sentence of their help, and examples
 REQUESTS = {
-    "info": "Count parameters, operations and memory; of a checkpoint, verify every byte.",
-    "bench": "Benchmark training and sampling against plain implementations and the limits of this machine.",
+    "info": (
+        "Count parameters, operations and memory; of a checkpoint, verify every byte.",
+        "gpt info small, gpt info runs/tiny",
+    ),
+    "bench": (
+        "Benchmark training and sampling against plain implementations and the limits of this machine.",
+        "gpt bench --config tiny --json",
+    ),
 }
 
 app = typer.Typer(
@@ -208,7 +210,7 @@ def build(words: Sequence[str] | None = None) -> Any:
         _add(one, first)
     elif not (one.registered_commands or one.registered_groups):
         one.registered_commands, one.registered_groups = list(app.registered_commands), app.registered_groups
-        for name, sentence in REQUESTS.items():
+        for name, (sentence, _) in REQUESTS.items():
             if words is None:
                 _add(one, name)
             else:
@@ -219,9 +221,11 @@ def build(words: Sequence[str] | None = None) -> Any:
 
 
 def _add(some: typer.Typer, name: str) -> None:
-    """Import a command that is made from its request."""
-    command: Command = import_module(f"gpt_cli.cli.{name}").command
-    some.command(name, epilog=f"Example: {command.example}")(command.callback())
+    """Make a command of its request."""
+    from gpt_cli import api
+    from gpt_cli.cli.commands import callback
+
+    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(getattr(api, name.replace("-", "_"))))
 
 
 def prepare(command: Any) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -15,42 +15,36 @@ from gpt_cli.api import Function
 from gpt_cli.cli import completing, options
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
-from gpt_cli.config.request import Flag, flag_of, flags_of, read_request
+from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
+from gpt_cli.results import Result
 
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command of `gpt`: the function that answers, and how a person reads the answer."""
+def callback(function: Function[..., Any]) -> Callable[..., None]:
+    """A function with a keyword for each flag, as typer wants it: it asks, and prints the result."""
 
-    function: Function[..., Any]
-    show: Callable[[Any, Console], None]
-    example: str
+    def call(*, json: bool, quiet: bool, **given: Any) -> None:
+        console = Console(quiet)
+        result: Result = function.answer(_asked(function, given), console.host(importing_torch))
+        if json:
+            console.json(result.as_dict())
+        else:
+            console.result(result.as_text(shutil.get_terminal_size().columns))
 
-    def callback(self) -> Callable[..., None]:
-        """A function with a keyword for each flag, as typer wants it."""
+    parameters = [_parameter(name, field, flag) for name, field, flag in flags_of(function.request)]
+    parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
+    vars(call)["__signature__"] = inspect.Signature(parameters)
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__doc__ = inspect.getdoc(function.request)
+    return call
 
-        def call(*, json: bool, quiet: bool, **given: Any) -> None:
-            console = Console(quiet)
-            result = self.function.answer(self.asked(given), console.host(importing_torch))
-            if json:
-                console.json(result.as_dict())
-            else:
-                self.show(result, console)
 
-        parameters = [_parameter(name, field, flag) for name, field, flag in flags_of(self.function.request)]
-        parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
-        vars(call)["__signature__"] = inspect.Signature(parameters)
-        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        call.__doc__ = inspect.getdoc(self.function.request)
-        return call
-
-    def asked(self, given: Mapping[str, Any]) -> Any:
-        """The request that these flags make; raises UsageError that names them as they are typed."""
-        spelled = {name: flag_of(name, flag) for name, _, flag in flags_of(self.function.request)}
-        values = {name: value for name, value in given.items() if value is not None and value != []}
-        return read_request(self.function.request, values, spelled.__getitem__)
+def _asked(function: Function[..., Any], given: Mapping[str, Any]) -> Request:
+    """The request that these flags make; raises UsageError that names them as they are typed."""
+    spelled = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
+    values = {name: value for name, value in given.items() if value is not None and value != []}
+    return read_request(function.request, values, spelled.__getitem__)
 
 
 def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:

@@ -7,7 +7,7 @@ import importlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from gpt_cli.callbacks import Counting, Host
 from gpt_cli.config import Config
+from gpt_cli.errors import counted
 from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.measuring.needs import NUM_SAMPLES, PROMPT, require_batch, vocab_size_of
@@ -24,9 +25,11 @@ from gpt_cli.measuring.roof import Roof, measure_roof, synchronize
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
+from gpt_cli.tables import table
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer
@@ -58,7 +61,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Result):
     """How fast this machine trains and samples, beside plain implementations and what it can do at most."""
 
     config: str
@@ -73,9 +76,26 @@ class Bench:
     training: list[Timing]
     sampling: list[Timing]
 
-    def as_dict(self) -> dict[str, Any]:
-        """What `gpt bench --json` prints."""
-        return asdict(self)
+    def as_text(self, width: int = WIDTH) -> str:
+        """The limits of the machine, and a table each for training and sampling."""
+        machine = f"{self.processor}, {self.device}, {counted(self.threads, 'thread')}, torch {self.torch}"
+        rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in self.roof.flops.items())
+        tokens = f"{self.tokens_per_step:,} tokens a step"
+        return (
+            f"{machine}, {counted(self.rounds, 'round')}\n"
+            f"roof: {rates}, reading {self.roof.bytes_read / 1e9:,.1f} GB/s\n\n"
+            f"training {self.config}, {tokens}; the roof is products\n{_timings(self.training)}\n\n"
+            f"sampling {self.config}, {self.tokens} tokens after 8; the roof is reading the weights\n"
+            f"{_timings(self.sampling)}"
+        )
+
+
+def _timings(timings: Sequence[Timing]) -> str:
+    rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
+    for found in timings:
+        figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
+        rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
+    return table(rows)
 
 
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:

@@ -11,12 +11,14 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError, visible
+from gpt_cli.errors import CheckpointError, inert, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype
 from gpt_cli.measuring.request import InfoRequest
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
 from gpt_cli.ranks.launch import require_fitting
 from gpt_cli.ranks.sums import fitting_sizes
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import table
 from gpt_cli.text.encoding import encode, learn_tokenizer
 from gpt_cli.text.reading import read_data, split_of
 
@@ -50,7 +52,7 @@ class RankCosts:
 
 
 @dataclass(frozen=True)
-class Info:
+class Info(Result):
     """The costs of a config or a checkpoint; of a checkpoint also what it contains, of which every byte is verified."""
 
     costs: Costs
@@ -60,6 +62,32 @@ class Info:
     def as_dict(self) -> dict[str, Any]:
         """What `gpt info --json` prints."""
         return {**self.stored, **vars(self.costs), **(vars(self.of_ranks) if self.of_ranks else {})}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A table of the facts."""
+        rows: list[tuple[str, str]] = []
+        for key, value in self.as_dict().items():
+            name = key.replace("_bytes", "_memory").replace("_", " ")
+            if isinstance(value, dict):
+                rows.append((name, ""))
+                rows += [(f"  {part}", _written(key, number)) for part, number in value.items()]
+            elif isinstance(value, list):
+                rows.append((name, ", ".join(map(str, value))))
+            elif value is None:
+                rows.append((name, "none"))
+            elif value is True:
+                rows.append((name, "every byte"))
+            elif isinstance(value, float) and "bytes" not in key:
+                rows.append((name, f"{value:.4g}"))
+            else:
+                rows.append((name, _written(key, value)))
+        return table(rows)
+
+
+def _written(key: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return inert(value)
+    return size(round(value)) if "bytes" in key else f"{value:,}"
 
 
 def info(request: InfoRequest, found: tuple[Path, Path | Config], host: Host) -> Info:

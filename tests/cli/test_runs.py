@@ -19,7 +19,7 @@ from support.light import WithoutTorch
 from gpt_cli.amounts import age, quantity
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.cli.terminal import cut
+from gpt_cli.tables import cut
 
 
 @pytest.fixture(name="runs")

@@ -12,7 +12,7 @@ from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.signals import removing_unfinished
-from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
@@ -30,6 +30,7 @@ from gpt_cli.machine.room import require_room
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.tables import table
 
 
 def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> None:

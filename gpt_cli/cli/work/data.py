@@ -7,9 +7,10 @@ import json as json_module
 from pathlib import Path
 
 from gpt_cli.checkpoints.protection import require_no_file
-from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.files import make_directory, write_durably
+from gpt_cli.tables import table
 from gpt_cli.text import catalogue
 from gpt_cli.text.catalogue import Entry
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import DataError, counted, inert, shown, visible
@@ -27,6 +27,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.quantise import round_weights, rounding_bytes
 from gpt_cli.sampling.scoring import count_windows, score, scoring_bytes, surprisals, windows_at_once
 from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.tables import table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.reading import SourceCorpus

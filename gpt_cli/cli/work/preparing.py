@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpt_cli.amounts import duration, size
-from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, read_config
 from gpt_cli.config.yaml_subset import Document
 from gpt_cli.errors import DataError, UsageError, together
 from gpt_cli.files import cache_directory
+from gpt_cli.tables import table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import CACHE_FROM, TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.prepared import Prepared, find_prepared

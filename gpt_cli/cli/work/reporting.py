@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console as RichConsole
 
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console, colourful, table
+from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
@@ -22,6 +22,7 @@ from gpt_cli.reporting.figures import final_figures
 from gpt_cli.reporting.record import RunRecord, read_records
 from gpt_cli.reporting.settings import differing_settings
 from gpt_cli.reporting.terminal import Style, draw_curves
+from gpt_cli.tables import table
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.dump import AttentionDump

@@ -13,11 +13,12 @@ from typing import Any
 from gpt_cli.amounts import age, quantity, size
 from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.overview import Overview, find_runs, overview
-from gpt_cli.cli.terminal import Console, cut, table
+from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import likeness
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, counted, reason, shown, visible
+from gpt_cli.tables import cut, table
 
 HEAD = ("name", "state", "steps", "best loss", "parameters", "size", "age", "differs from the shipped config")
 # what each column sorts by; a missing figure comes last

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.preparing import config_for
 from gpt_cli.config import Config
+from gpt_cli.tables import table
 from gpt_cli.text.blocks import in_pieces
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.formats import BLOCK

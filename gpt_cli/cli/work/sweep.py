@@ -20,7 +20,7 @@ from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
-from gpt_cli.cli.terminal import Console, table
+from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.report import MOST_ON_A_PAGE
 from gpt_cli.cli.work.runs import HEAD, figures, print_table, row, sorted_by
 from gpt_cli.cli.work.sweeping import Point, train_points, written
@@ -45,6 +45,7 @@ from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores
 from gpt_cli.opening import read_bytes
 from gpt_cli.ranks.place import place_of
+from gpt_cli.tables import table
 
 _KINDS: dict[int, type[GptError]] = {
     kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)

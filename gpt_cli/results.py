@@ -1,0 +1,42 @@
+"""What commands answer: figures, which show themselves as text, and in a notebook as a page or a picture too."""
+
+from __future__ import annotations
+
+import html
+from abc import ABC, abstractmethod
+from dataclasses import asdict
+from typing import Any
+
+WIDTH = 80  # columns, where nobody knows better
+_FRAME_HEIGHT = 640  # pixels
+
+
+class Result(ABC):
+    """What a command answers; subclasses are dataclasses of figures."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
+
+    @abstractmethod
+    def as_text(self, width: int = WIDTH) -> str:
+        """What a terminal of so many columns shows."""
+
+    def as_page(self) -> str | None:
+        """A page of HTML that works offline, where there is one."""
+        return None
+
+    def as_picture(self) -> bytes | None:
+        """A PNG, where there is one."""
+        return None
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
+        """What Jupyter shows: the richest of these that it can."""
+        found = {"text/html": self.as_page(), "image/png": self.as_picture(), "text/plain": self.as_text()}
+        if page := self.as_page():
+            # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
+            found["text/html"] = (
+                f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" '
+                'sandbox="allow-scripts allow-downloads"></iframe>'
+            )
+        return {kind: content for kind, content in found.items() if content is not None}
