@@ -15,7 +15,7 @@ from pathlib import Path
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted
 from gpt_cli.files import working_folder
-from gpt_cli.machine.handlers import handling
+from gpt_cli.machine.handlers import STOPS, handling
 from gpt_cli.machine.sharing import cores
 from gpt_cli.ranks.board import FolderBoard
 from gpt_cli.ranks.place import LAUNCHER, LOOPBACK, MEETING, process_name
@@ -25,7 +25,6 @@ from gpt_cli.ranks.watching import Intact
 POLL_EVERY = 0.05
 GRACE = 10.0  # for the others, once a process has failed
 AFTER_TERM = 3.0
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def require_fitting(num_processes: int, config: Config, where: str = "--processes") -> None:

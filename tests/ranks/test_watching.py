@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from support.helpers import unread_pipe
+
 from gpt_cli.ranks.board import FolderBoard
 from gpt_cli.ranks.place import Place
 from gpt_cli.ranks.watching import PATIENCE, Watcher
@@ -131,6 +133,12 @@ def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threa
         "error: process 2 of 3: it has not answered for 2 s (host a, pid 3); the checkpoint of step 40 is intact\n"
         "hint: continue with gpt train --out r --resume\n",
     ]
+
+
+def test_a_rank_gives_up_though_nobody_reads_why(tmp_path: Path) -> None:
+    with unread_pipe() as unread:
+        command = [sys.executable, "-c", GIVES_UP, str(tmp_path), "0", str(os.getpid()), "1"]
+        assert subprocess.run(command, stderr=unread, timeout=60).returncode == 5
 
 
 def test_a_rank_whose_launcher_is_gone_ends_as_after_term(tmp_path: Path) -> None:
