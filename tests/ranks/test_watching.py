@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def test_beats_in_a_folder_move_and_take_no_space(tmp_path: Path) -> None:
     time.sleep(0.02)
     others.beat()
     assert ours.beats()[1] > first
-    assert [path.stat().st_size for path in tmp_path.iterdir()] == [0]
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
 
 
 def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) -> None:
@@ -91,6 +92,20 @@ def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) 
     assert boards[1].speaker() is None
     assert [boards[2].claim(5), boards[0].claim(3), boards[2].claim(5)] == [True, False, False]
     assert boards[1].speaker() == (2, 5)
+
+
+def test_a_board_serves_on_where_a_cleaner_removes_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    boards = [FolderBoard(tmp_path / "a", rank, 2) for rank in range(2)]
+    for board in boards:
+        board.beat()
+    first = boards[0].beats()[1]
+    shutil.rmtree(tmp_path / "a")
+    time.sleep(0.02)
+    boards[1].beat()
+    assert boards[0].beats()[1] > first
+    assert [board.claim(5) for board in reversed(boards)] == [True, False]
+    assert boards[0].speaker() == (1, 5)
 
 
 def test_where_the_folder_is_gone_the_first_rank_speaks(tmp_path: Path) -> None:
