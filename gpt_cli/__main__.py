@@ -26,7 +26,7 @@ def main() -> int:
     except KeyboardInterrupt:  # just before the command, or just after it
         code = _stopped()
     if code > 128:  # whoever stopped it may send the signal again while Python ends
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
             signal.signal(number, signal.SIG_IGN)
     if code:
         _leave(code)
@@ -36,8 +36,14 @@ def main() -> int:
 def _stopped() -> int:
     from gpt_cli.language import say
 
+    _hurry()
     print(say("stopped"), file=sys.stderr)
     return EXIT_CODE_STOPPED
+
+
+def _hurry() -> None:
+    """Let no line on stderr wait for its reader from here on, once the command has made it able to do so."""
+    getattr(sys.stderr, "hurry", lambda: None)()
 
 
 def _leave(code: int) -> None:
@@ -48,10 +54,18 @@ def _leave(code: int) -> None:
     """
     import contextlib
 
+    if code > 128:
+        _end_soon(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
             stream.flush()
     os._exit(code)
+
+
+def _end_soon(code: int) -> None:
+    """End after a second, though a reader who reads nothing holds up the last lines."""
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
+    signal.alarm(1)
 
 
 def run(words: Sequence[str]) -> int:
@@ -77,10 +91,12 @@ def interrupt(_: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             # the catalogue cannot be read in the middle of an import
+            _end_soon(EXIT_CODE_STOPPED)
             language = getattr(sys.modules.get("gpt_cli.language"), "language", lambda: "en")
             os.write(2, "已停止\n".encode() if language() == "zh" else b"stopped\n")
             os._exit(EXIT_CODE_STOPPED)
         frame = frame.f_back
+    _hurry()
     raise KeyboardInterrupt
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Sequence
 
@@ -100,13 +101,21 @@ def is_lack_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _LACKING)
 
 
+def is_lack_of_files(error: BaseException) -> bool:
+    """Whether this process may open no more files; torch says so in a RuntimeError."""
+    if isinstance(error, OSError):
+        return error.errno == errno.EMFILE
+    return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
+
+
 def exit_code_of(error: BaseException) -> int:
     """The exit code of `gpt` after an exception."""
     if isinstance(error, GptError):
         return error.exit_code
     if isinstance(error, BrokenPipeError):
         return EXIT_CODE_STDOUT_CLOSED
-    return EnvironmentFailure.exit_code if is_lack_of_memory(error) or isinstance(error, OSError) else EXIT_CODE_BUG
+    lacks = is_lack_of_memory(error) or is_lack_of_files(error)
+    return EnvironmentFailure.exit_code if lacks or isinstance(error, OSError) else EXIT_CODE_BUG
 
 
 def together(errors: Sequence[GptError]) -> GptError:

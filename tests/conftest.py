@@ -6,6 +6,8 @@ import gc
 import json
 import os
 import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +38,14 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 
+def pytest_configure() -> None:
+    """Commands that tests start hear signals also where the tests themselves do not: `nohup make test &`."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            # which this process goes on to do; what it executes inherits the default, instead of being deaf too
+            signal.signal(number, lambda *_: None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests depend neither on the caches of the user who runs them nor on what else the machine does.
@@ -47,8 +57,16 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
+        patch.setattr(subprocess.Popen, "__exit__", _leave)
         patch.setenv("OMP_WAIT_POLICY", "passive")  # commands leave that alone, and print nothing about a busy machine
         yield
+
+
+def _leave(process: subprocess.Popen[Any], kind: object, *rest: Any, wait: Any = subprocess.Popen.__exit__) -> None:
+    """End a process that a failed test has begun, instead of waiting for it."""
+    if kind is not None:
+        process.kill()
+    wait(process, kind, *rest)
 
 
 @pytest.fixture(name="run")

@@ -43,6 +43,7 @@ from gpt_cli.errors import (
     EnvironmentFailure,
     GptError,
     UsageError,
+    is_lack_of_files,
     is_lack_of_memory,
     reason,
     shown,
@@ -268,6 +269,9 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     if is_lack_of_memory(error):
         name = named(words)
         return EnvironmentFailure("memory", f"{name} ran out of memory", hint=MEMORY_HINTS.get(name))
+    if is_lack_of_files(error):
+        sentence = f"{named(words)} needs more of them than the system lets a process have"
+        return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
     return GptError(

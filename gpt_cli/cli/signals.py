@@ -6,7 +6,6 @@ it computes.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -14,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gpt_cli.cli.terminal import hurry
 from gpt_cli.language import say
-from gpt_cli.machine.handlers import handling
+from gpt_cli.machine.handlers import STOPS, handling
+from gpt_cli.machine.last_words import say_at_last
 
 # timeout signals its child and then the group, and shells pass on Ctrl-C and HUP: one request may arrive twice
 SAME_REQUEST_SECONDS = 1.0
@@ -24,7 +25,7 @@ SAME_REQUEST_SECONDS = 1.0
 class Signals:
     """What the user's signals ask for.
 
-    Until `saving` is set nothing has to be saved, and INT, TERM or HUP ends the process at once. From then on the
+    Until `saving` is set nothing has to be saved, and INT, TERM, HUP or XCPU ends the process at once. From then on the
     first one is remembered, those within a second of it belong to the same request, and a later one ends the process at
     once; its files are whole at any moment, and once `saved` is set nothing is lost. USR1 asks for a checkpoint.
     `before_leaving` runs before the process ends at once, and `advice` is the end of the line that it prints then, if
@@ -58,10 +59,14 @@ class Signals:
         """Take note of a signal; may end the process."""
         if number == signal.SIGUSR1:
             self._save_asked = True
-        elif not self.saving:
+            return
+        hurry()
+        if not self.saving:
             self._leave(number, f"stopped by {signal_name(number)} before the first step")
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
+        elif number == signal.SIGXCPU:
+            pass  # beyond the limit it comes again with each second of processor time
         elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:
             again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
             after = f"ended by a second signal, {signal_name(number)}, after all was saved"
@@ -70,8 +75,7 @@ class Signals:
     def _leave(self, number: int, line: str) -> None:
         try:
             if self.may_speak(128 + number):
-                with contextlib.suppress(OSError):  # the terminal may have gone away
-                    os.write(2, f"warning: {say(line)}\n".encode())
+                say_at_last(f"warning: {say(line)}\n")
             self.before_leaving()
         finally:
             os._exit(128 + number)
@@ -79,9 +83,8 @@ class Signals:
 
 @contextmanager
 def listening(signals: Signals) -> Iterator[None]:
-    """Listen for INT, TERM, HUP and USR1; one that is ignored (HUP under nohup) stays ignored."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    """Listen for INT, TERM, HUP, XCPU and USR1; one that is ignored (HUP under nohup) stays ignored."""
+    listened = [number for number in (*STOPS, signal.SIGUSR1) if signal.getsignal(number) != signal.SIG_IGN]
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
 
@@ -113,6 +116,7 @@ def removing_unfinished() -> Iterator[None]:
     """
 
     def leave(number: int, _: object) -> None:
+        hurry()
         raise SystemExit(128 + number)
 
     with handling((signal.SIGTERM, signal.SIGHUP), leave):

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gpt_cli.callbacks import Host, working
 from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.errors import inert, inert_json
 from gpt_cli.language import say
+from gpt_cli.machine.last_words import PATIENCE, write_until
 
 
 def prepare_streams() -> None:
@@ -31,7 +33,7 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.stderr = _Forgiving(sys.stderr)
+    sys.stderr = Patient(sys.stderr)
 
 
 def abandon_stdout() -> None:
@@ -39,23 +41,69 @@ def abandon_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Forgiving:
-    """A stream whose reader may go away or whose disk may fill: only what is written then is lost."""
+class Patient:
+    """A stream that waits for a slow reader, but after `hurry` no longer than a second, and then for none.
+
+    Its reader may go away or its disk may fill: only what is written then is lost.
+    """
 
     def __init__(self, stream: TextIO):
-        self._stream = stream
+        self._stream, self._pending = stream, ""
+        self._hurried = self._given_up = False
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except OSError:  # a stream in memory
+            self._descriptor = None
+
+    def hurry(self) -> None:
+        """From here on something else is more urgent than the reader; any thread may call this."""
+        self._hurried = True
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
+        self._pending += text
+        if "\n" in text or "\r" in text:
+            self.flush()
         return len(text)
 
     def flush(self) -> None:
+        text, self._pending = self._pending, ""
         with contextlib.suppress(OSError):
-            self._stream.flush()
+            if self._descriptor is None:
+                self._stream.write(text)
+                self._stream.flush()
+            else:
+                content = text.encode(self._stream.encoding, "backslashreplace")
+                self._given_up = not write_until(self._descriptor, content, self._clock())
+
+    def _clock(self) -> Callable[[], bool]:
+        """Whether a write has waited long enough, counted from its first look after `hurry`."""
+        late_at: float | None = None
+
+        def is_late() -> bool:
+            nonlocal late_at
+            if self._hurried and late_at is None:
+                late_at = time.monotonic() + (0 if self._given_up else PATIENCE)
+            return late_at is not None and time.monotonic() >= late_at
+
+        return is_late
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def hurry() -> None:
+    """Let no line on stderr hold up the end of this command, which a signal has asked for."""
+    if isinstance(sys.stderr, Patient):
+        sys.stderr.hurry()
+
+
+@contextlib.contextmanager
+def hurried_stdout() -> Iterator[None]:
+    """Let no result hold it up either; nor does a stdout matter that whoever sent the signal has closed."""
+    stream = Patient(sys.stdout)
+    stream.hurry()
+    with contextlib.redirect_stdout(stream):  # pyright: ignore[reportArgumentType]
+        yield
 
 
 def colourful(stream: TextIO) -> bool:

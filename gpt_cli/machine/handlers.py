@@ -6,6 +6,9 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator
 
+# what asks a training to stop; batch systems send XCPU where its processor time is used up
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+
 
 @contextlib.contextmanager
 def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> Iterator[None]:

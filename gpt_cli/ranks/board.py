@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 STORE = "store"  # the file of the store in a folder
+LAUNCHER_RANK = -1  # the launcher's, which is no rank, but may say why all end
 
 
 class Speaker(NamedTuple):
@@ -54,48 +55,46 @@ class Board(Protocol):
 
 
 class FolderBoard:
-    """A folder with a file for each rank, whose time of change is its beat: it does not grow, and nothing listens."""
+    """A folder with a file for each rank, whose time of change is its beat: it does not grow, and nothing listens.
+
+    Its files stay open, so that they serve on where a cleaner of TMPDIR removes them.
+    """
 
     def __init__(self, folder: Path, rank: int, size: int):
         self.folder, self.rank, self.size = folder, rank, size
+        self._opened: dict[str, int] = {}
+        self._open("said", os.O_CREAT | os.O_APPEND | os.O_RDWR)
 
     def beat(self) -> None:
-        with contextlib.suppress(OSError):
-            path = self._beat(self.rank)
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-            os.utime(path)
+        own = self._open(f"beat-{self.rank}", os.O_CREAT | os.O_WRONLY)
+        if own is not None:
+            os.utime(own)
 
     def beats(self) -> list[int]:
-        return [self._changed_at(self._beat(rank)) for rank in range(self.size)]
+        opened = (self._open(f"beat-{rank}", os.O_RDONLY) for rank in range(self.size))
+        return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """See Board; whoever makes the file is the first."""
+        """See Board; whoever writes the first line is the first."""
+        line = f"{self.rank} {exit_code}\n".encode()
         try:
-            descriptor = os.open(self.folder / "said", os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            return False
-        except OSError:
+            os.write(self._opened["said"], line)
+            return os.lseek(self._opened["said"], 0, os.SEEK_CUR) == len(line)
+        except (OSError, KeyError):
             return self.rank == 0
-        with contextlib.suppress(OSError):
-            os.write(descriptor, f"{self.rank} {exit_code}".encode())
-        os.close(descriptor)
-        return True
 
     def speaker(self) -> Speaker | None:
         try:
-            text = (self.folder / "said").read_text(encoding="ascii")
-        except OSError:
+            return _speaker(os.pread(self._opened["said"], 100, 0).decode().partition("\n")[0])
+        except (OSError, KeyError):
             return None
-        return _speaker(text)
 
-    def _beat(self, rank: int) -> Path:
-        return self.folder / f"beat-{rank}"
-
-    def _changed_at(self, path: Path) -> int:
-        try:
-            return os.stat(path).st_mtime_ns
-        except OSError:
-            return 0
+    def _open(self, name: str, flags: int) -> int | None:
+        """The descriptor of a file of the folder, which stays open; None as long as there is none."""
+        if name not in self._opened:
+            with contextlib.suppress(OSError):
+                self._opened[name] = os.open(self.folder / name, flags | os.O_CLOEXEC, 0o600)
+        return self._opened.get(name)
 
 
 class StoreBoard:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpt_cli.config import Config
-from gpt_cli.errors import EnvironmentFailure, UsageError, counted
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 from gpt_cli.files import working_folder
-from gpt_cli.machine.handlers import handling
+from gpt_cli.machine.handlers import STOPS, handling
 from gpt_cli.machine.sharing import cores
-from gpt_cli.ranks.board import FolderBoard
+from gpt_cli.ranks.board import LAUNCHER_RANK, FolderBoard
 from gpt_cli.ranks.place import LAUNCHER, LOOPBACK, MEETING, process_name
 from gpt_cli.ranks.watching import Intact
 
@@ -25,7 +25,6 @@ from gpt_cli.ranks.watching import Intact
 POLL_EVERY = 0.05
 GRACE = 10.0  # for the others, once a process has failed
 AFTER_TERM = 3.0
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def require_fitting(num_processes: int, config: Config, where: str = "--processes") -> None:
@@ -104,7 +103,7 @@ class Workers:
 
     def __init__(self, size: int, folder: Path, intact: Intact):
         self.size, self.intact = size, intact
-        self.board = FolderBoard(folder, 0, size)
+        self.board = FolderBoard(folder, LAUNCHER_RANK, size)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.received: list[int] = []
 
@@ -129,6 +128,7 @@ class Workers:
                 at = time.monotonic() + GRACE
                 last_resorts = [(at, signal.SIGTERM), (at + AFTER_TERM, signal.SIGKILL)]
             while last_resorts and time.monotonic() > last_resorts[0][0]:
+                self.board.claim(EnvironmentFailure.exit_code)  # or a rank takes this TERM for the user's
                 self._send(last_resorts.pop(0)[1])
         return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
 
@@ -157,7 +157,8 @@ class Workers:
         """
         if not failed:
             return 0
-        if (speaker := self.board.speaker()) is not None:
+        speaker = self.board.speaker()
+        if speaker is not None and speaker.rank != LAUNCHER_RANK:
             return speaker.exit_code
         first = next(iter(failed.values()))
         if -first in STOPS:  # before it listened to signals
@@ -168,6 +169,9 @@ class Workers:
         if first - 128 in STOPS and not killed:  # the first rank has told what is saved
             return first
         clause, hint = self.intact()
+        if not self.board.folder.is_dir():
+            sentence = f"it was removed, and the processes meet there; {clause}"
+            raise EnvironmentFailure(shown(self.board.folder), sentence, hint="TMPDIR=~ names another place for it")
         if not killed:
             raise EnvironmentFailure("--processes", f"they have lost each other; {clause}", hint=hint)
         number = signal.Signals(-failed[killed[0]])

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 import gpt_cli
-from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
+from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, is_lack_of_files, shown, together, visible
 from gpt_cli.ranks.board import STORE, Board, LeftToAnother, StoreBoard, folder_board
 from gpt_cli.ranks.group import LostProcess
 from gpt_cli.ranks.place import LOOPBACK, Place, process_name
@@ -95,6 +95,8 @@ class Meeting:
                 timeout=_NEVER,
             )
         except RuntimeError as error:
+            if is_lack_of_files(error):
+                raise
             reason = visible(str(error).splitlines()[0])
             # gloo takes the interface that the host's own name leads to, which may be loopback
             raise LostProcess(
@@ -153,6 +155,8 @@ class Meeting:
 def _open(place: Place) -> tuple[Store, Store | None]:
     """The store that all ranks reach and, where it is not a folder's, a connection of its own for the board."""
     if place.launcher == "gpt":
+        if not Path(place.address).is_dir():  # for which the store would wait
+            raise LostProcess(place.name, "the launcher says why")
         return FileStore(str(Path(place.address) / STORE), -1), None
     host, _, port = place.address.rpartition(":")
     if host == "127.0.0.1":

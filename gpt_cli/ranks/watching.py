@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -10,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.machine.last_words import say_at_last
 from gpt_cli.ranks.board import Board
 from gpt_cli.ranks.place import Place, process_name
 
@@ -108,8 +108,7 @@ class Watcher:
         where = f" ({self.where[rank]})" if self.where[rank] else ""
         failure = EnvironmentFailure(process_name(rank, self.place.size), f"{seconds}{where}; {clause}", hint=hint)
         if self._may_speak(rank, failure.exit_code):
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                os.write(2, "".join(f"{line}\n" for line in failure.lines()).encode())
+            say_at_last("".join(f"{line}\n" for line in failure.lines()))
         os._exit(failure.exit_code)
 
     def _beat(self) -> None:

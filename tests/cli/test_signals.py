@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import pkgutil
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.faults import RESUME, START, fingerprint, new_folder
-from support.helpers import run_command
+from support.helpers import run_command, unread_pipe
 
 from gpt_cli.cli.signals import Signals, listening, signal_name
 
@@ -77,6 +79,16 @@ def test_one_wish_may_arrive_twice(then: signal.Signals) -> None:
         time.sleep(0.1)
 
 
+def test_the_end_of_processor_time_is_said_each_second_and_is_one_wish() -> None:
+    """See setrlimit(2); only another signal is a second wish."""
+    signals = saving()
+    with listening(signals):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGXCPU)
+            assert heard(signals) == signal.SIGXCPU
+            time.sleep(0.7)
+
+
 @pytest.mark.parametrize(
     ("before", "then", "code", "err"),
     [
@@ -105,6 +117,72 @@ def test_a_signal_ends_the_process_at_once(before: str, then: list[str], code: i
     )
     done = subprocess.run([sys.executable, "-c", script], timeout=30, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, err)
+
+
+@pytest.mark.parametrize(("before", "sent"), [("", 1), ("signals.saving = True", 2)], ids=["first", "second"])
+def test_a_line_that_nobody_reads_does_not_hold_up_the_end(before: str, sent: int) -> None:
+    script = (
+        "import os, signal, time\nfrom gpt_cli.cli.signals import Signals, listening\n"
+        f"signals = Signals()\n{before}\nwith listening(signals):\n    for _ in range({sent}):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM); time.sleep(1.2)\n    time.sleep(60)"
+    )
+    with unread_pipe() as stderr:
+        done = subprocess.run([sys.executable, "-c", script], timeout=30, stderr=stderr)
+    assert done.returncode == 143
+
+
+ENDLESS = ("train.max_steps=1000000", "train.save_every=2", "train.micro_batch_size=2")
+SWEEP = "base: c.yaml\nsettings: {train.warmup_steps: 2}\ngrid: {train.learning_rate: [1e-3]}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        pytest.param((*START, "--quiet"), 0, id="quiet"),
+        pytest.param((*START, "--set", "train.eval_every=1", "--set", "train.sample_every=1"), 4, id="printing"),
+        pytest.param((*START, "--quiet", "--processes", "2"), 0, id="processes"),
+        pytest.param(("sweep", "s.yaml", "--out", "run", "--quiet"), 0, id="sweep"),
+    ],
+)
+def test_term_saves_and_ends_a_training_whose_output_nobody_reads(
+    tmp_path: Path, words: tuple[str, ...], pages: int
+) -> None:
+    """Neither stderr nor stdout, as behind a pager that waits for a key."""
+    folder = new_folder(tmp_path / "a", *ENDLESS)
+    (folder / "s.yaml").write_text(SWEEP)
+    command = [sys.executable, "-m", "gpt_cli", *words]
+    with (
+        unread_pipe(pages) as unread,
+        subprocess.Popen(command, cwd=folder, stdout=unread, stderr=unread) as process,
+    ):
+        deadline = time.monotonic() + 120
+        while not any(folder.glob("run/**/step-*.safetensors")) or select.select([], [unread], [], 0)[1]:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(60) == 143
+    run = next(folder.glob("run/**/config.yaml")).parent
+    assert not (run / ".lock").exists()
+    assert json.loads((run / "outcome.json").read_text())["stopped_by"] == "signal"
+
+
+def test_ctrl_c_ends_a_command_whose_output_nobody_reads(here: Path) -> None:
+    """Its stdout is full in the middle of a result."""
+    command = [sys.executable, "-m", "gpt_cli", "config", "schema"]
+    with unread_pipe() as unread, subprocess.Popen(command, stdout=unread, stderr=unread) as process:
+        time.sleep(3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+def test_tests_of_signals_pass_where_the_tests_ignore_them() -> None:
+    """As after `nohup make test &`, or in the background of a script."""
+    test = f"{__file__}::test_a_signal_ends_the_process_at_once"
+    command = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh", sys.executable, "-m", "pytest", "-q", "-x", test]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_signals_have_names() -> None:
@@ -175,7 +253,7 @@ def test_a_run_that_timeout_ends_is_saved_and_told(here: Path, seconds: str) -> 
         assert "step 1" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGXCPU])
 def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
     folder = new_folder(here / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null")
     command = [sys.executable, "-m", "gpt_cli", *START]

@@ -276,19 +276,18 @@ def test_a_sweep_that_is_killed_and_stopped_goes_on_where_it_was(folder: Path, r
     lines = [f"  {setting.replace('=', ': ')}\n" for setting in settings[:-1]]
     Path("s.yaml").write_text(f"base: c.yaml\nsettings:\n{''.join(lines)}grid: {{train.learning_rate: [1e-3]}}\n")
     point = RunDirectory(Path("runs/s/000-learning_rate-1e-3"))
-    killed = begun("s.yaml", "--quiet")
-    wait_until("the first run does not begin", lambda: steps(point) > 3)
-    killed.kill()
-    killed.communicate()
+    with begun("s.yaml", "--quiet") as killed:
+        wait_until("the first run does not begin", lambda: steps(point) > 3)
+        killed.kill()
     wait_until("the training outlives the sweep", lambda: not is_held(point.path))
     at_kill = json.loads(point.outcome.read_text())
     assert at_kill["stopped_by"] == "signal"
     assert at_kill["step"] in point.steps()
 
-    stopped = begun("s.yaml", "--quiet")
-    wait_until("the first run does not go on", lambda: steps(point) > at_kill["step"] + 3)
-    stopped.send_signal(signal.SIGINT)
-    _, err = stopped.communicate(timeout=WAIT)
+    with begun("s.yaml", "--quiet") as stopped:
+        wait_until("the first run does not go on", lambda: steps(point) > at_kill["step"] + 3)
+        stopped.send_signal(signal.SIGINT)
+        _, err = stopped.communicate(timeout=WAIT)
     assert stopped.returncode == 130
     assert "warning: stopped by SIGINT; continue: gpt sweep s.yaml" in err
     assert not is_held(point.path)

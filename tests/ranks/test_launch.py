@@ -141,6 +141,29 @@ time.sleep(60)"""
     assert [process.returncode for process in workers.processes] == [0, 4, -9]
 
 
+def test_the_last_resort_of_the_launcher_is_not_told_as_a_stop_by_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that hears TERM says so, unless another one speaks."""
+    monkeypatch.setattr(module, "GRACE", 0.5)
+    script = f"""
+def hear(*_): open({str(tmp_path / "said")!r}, "a").write("1 143\\n"); os._exit(143)
+signal.signal(15, hear)
+if rank == 0: time.sleep(0.2); os._exit(5)
+time.sleep(60)"""
+    with pytest.raises(EnvironmentFailure) as raised:
+        ends_with(tmp_path, script)
+    assert "they have lost each other; the checkpoint of step 40 is intact" in str(raised.value)
+    assert (tmp_path / "said").read_text().startswith("-1 5\n")
+
+
+def test_a_folder_that_was_removed_before_they_met_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    with pytest.raises(EnvironmentFailure, match="it was removed, and the processes meet there; the checkpoint of"):
+        ends_with(folder, f"import shutil; rank == 1 and shutil.rmtree({str(folder)!r})\ntime.sleep(0.5)\nos._exit(5)")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_goes_to_all_and_usr1_to_the_first(tmp_path: Path, number: signal.Signals) -> None:
     script = f"""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from support.helpers import unread_pipe
 
 from gpt_cli.ranks.board import FolderBoard
 from gpt_cli.ranks.place import Place
@@ -81,7 +84,7 @@ def test_beats_in_a_folder_move_and_take_no_space(tmp_path: Path) -> None:
     time.sleep(0.02)
     others.beat()
     assert ours.beats()[1] > first
-    assert [path.stat().st_size for path in tmp_path.iterdir()] == [0]
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {0}
 
 
 def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) -> None:
@@ -89,6 +92,20 @@ def test_the_first_claim_is_granted_and_all_learn_the_exit_code(tmp_path: Path) 
     assert boards[1].speaker() is None
     assert [boards[2].claim(5), boards[0].claim(3), boards[2].claim(5)] == [True, False, False]
     assert boards[1].speaker() == (2, 5)
+
+
+def test_a_board_serves_on_where_a_cleaner_removes_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    boards = [FolderBoard(tmp_path / "a", rank, 2) for rank in range(2)]
+    for board in boards:
+        board.beat()
+    first = boards[0].beats()[1]
+    shutil.rmtree(tmp_path / "a")
+    time.sleep(0.02)
+    boards[1].beat()
+    assert boards[0].beats()[1] > first
+    assert [board.claim(5) for board in reversed(boards)] == [True, False]
+    assert boards[0].speaker() == (1, 5)
 
 
 def test_where_the_folder_is_gone_the_first_rank_speaks(tmp_path: Path) -> None:
@@ -131,6 +148,12 @@ def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threa
         "error: process 2 of 3: it has not answered for 2 s (host a, pid 3); the checkpoint of step 40 is intact\n"
         "hint: continue with gpt train --out r --resume\n",
     ]
+
+
+def test_a_rank_gives_up_though_nobody_reads_why(tmp_path: Path) -> None:
+    with unread_pipe() as unread:
+        command = [sys.executable, "-c", GIVES_UP, str(tmp_path), "0", str(os.getpid()), "1"]
+        assert subprocess.run(command, stderr=unread, timeout=60).returncode == 5
 
 
 def test_a_rank_whose_launcher_is_gone_ends_as_after_term(tmp_path: Path) -> None:

@@ -119,7 +119,11 @@ def tasks_of_srun(folder: Path, *words: tuple[str, ...]) -> list[tuple[int, str]
                 text=True,
             )
         )
-    said = [task.communicate(timeout=WAIT)[1] for task in tasks]
+    try:
+        said = [task.communicate(timeout=WAIT)[1] for task in tasks]
+    finally:
+        for task in tasks:
+            task.kill()
     return [(task.returncode, err) for task, err in zip(tasks, said, strict=True)]
 
 

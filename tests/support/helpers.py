@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +55,24 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
     return Outcome(code, out.text(), err.text())
+
+
+@contextlib.contextmanager
+def unread_pipe(pages: int = 0) -> Iterator[int]:
+    """The end for writers of a pipe that takes so many pages of 4,096 bytes, and then nothing, as nobody reads."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, bytes(4096)):
+            pass
+    os.set_blocking(writer, True)
+    for _ in range(pages):
+        os.read(reader, 4096)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+        os.close(reader)
 
 
 _SMALL = """

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.terminal import Console, hurried_stdout
 from gpt_cli.cli.work.report import MOST_ON_A_PAGE
 from gpt_cli.cli.work.runs import HEAD, figures, print_table, row, sorted_by
 from gpt_cli.cli.work.sweeping import Point, train_points, written
@@ -81,7 +82,8 @@ def sweep(
             console.notice(f"{len(points) - len(todo)} of {counted(len(points), 'run')} have ended before")
         ended = train_points(found, todo, max_time, environments, console)
         runs = sorted_by([_look(point.path) for point in points], "loss")
-        _show_results(points, runs, directory, console, as_json=json)
+        with nullcontext() if ended.signal is None else hurried_stdout():
+            _show_results(points, runs, directory, console, as_json=json)
         _write_report(runs, directory, console)
     if ended.signal is not None:
         command = f"gpt sweep {shlex.quote(str(file))}" + (f" --out {shlex.quote(str(out))}" if out else "")

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.overview import overview
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.terminal import Console, hurry
 from gpt_cli.config.sweeps import Sweep
 from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
-from gpt_cli.ranks.launch import POLL_EVERY, STOPS, hearing, own_python
+from gpt_cli.machine.handlers import STOPS
+from gpt_cli.ranks.launch import POLL_EVERY, hearing, own_python
 from gpt_cli.ranks.place import LAUNCHER
 from gpt_cli.ranks.watching import LEAVE_WITHIN
 
@@ -115,8 +116,9 @@ class _Jobs:
 
     def hear(self, number: int, _: object) -> None:
         """Pass a signal on to all; one that stops is remembered."""
-        if number != signal.SIGUSR1 and self.received is None:
-            self.received = number
+        if number != signal.SIGUSR1:
+            hurry()
+            self.received = self.received or number
         for _, process, _ in self.running:
             process.send_signal(number)  # does nothing for one that has ended
 

@@ -31,7 +31,7 @@ def train_together(place: Place, read: Callable[[Place], Request], *, json: bool
     try:
         meeting = Meeting(place, directory, RunFiles(directory).intact if directory else _nothing)
     except EnvironmentFailure as error:
-        if place.rank == 0:
+        if place.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
             raise failure or error from None
         return error.exit_code
     with meeting, sharing() as shared:

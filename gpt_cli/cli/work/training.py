@@ -11,7 +11,7 @@ import torch
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import Signals, listening
-from gpt_cli.cli.terminal import Console, Mute, abandon_stdout
+from gpt_cli.cli.terminal import Console, Mute, hurried_stdout
 from gpt_cli.cli.work.leaving import leave_picture
 from gpt_cli.cli.work.showing import announce, conclude, show_progress
 from gpt_cli.errors import DivergedError
@@ -76,13 +76,8 @@ def train_and_show(
                 raise
             stack.close()
             signals.saved = True
-            try:
+            with nullcontext() if finished.signal is None else hurried_stdout():
                 conclude(finished, prepared, console, as_json=json)
-            except OSError:
-                # the sender of the signal may have closed stdout as well, as a closing terminal does
-                if finished.signal is None:
-                    raise
-                abandon_stdout()
             if ranks.is_first:
                 leave_picture(request.directory, console.warn)
     return 0 if finished.signal is None else 128 + finished.signal
