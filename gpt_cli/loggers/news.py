@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.samples import read_log, samples_of
+from gpt_cli.errors import CheckpointError
 
 
 @dataclass
@@ -63,10 +65,9 @@ class News:
         if (seen := (status.st_mtime_ns, status.st_size)) == self._samples_seen:
             return
         self._samples_seen = seen
-        _, *parts = SAMPLE_MARK.split(self._run.samples.read_text(encoding="utf-8", errors="replace"))
-        for step, text in zip(map(int, parts[::2]), parts[1::2], strict=True):
+        for step, text in samples_of(read_log(self._run.samples, CheckpointError)):
             if step > self._returned:
-                self._entry(step).sample = text.strip("\n")
+                self._entry(step).sample = text
 
     def _entry(self, step: int) -> Entry:
         return self._waiting.setdefault(step, Entry())
