@@ -12,9 +12,9 @@ from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.logs import Sample, read_log, step_in, without_later, written
 from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.checkpoints.samples import Sample, read_log, without_later, written
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
@@ -96,7 +96,7 @@ class RunDirectory(RunFiles):
     def _newest_trace(self) -> int:
         """The last step that metrics or best.safetensors record."""
         steps = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
-        return max([0, *steps, *map(_step_of, self._lines())])
+        return max([0, *steps, *map(step_in, self._lines())])
 
     def _lines(self) -> list[str]:
         """The lines of metrics; the last may be cut off."""
@@ -144,7 +144,7 @@ class RunDirectory(RunFiles):
             if later:
                 remove(self.best)
         if self.metrics.exists():
-            kept = [line for line in self._lines() if 0 < _step_of(line) <= step]
+            kept = [line for line in self._lines() if 0 < step_in(line) <= step]
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
             write_durably(self.samples, [without_later(_log(self.samples), step).encode()])
@@ -162,11 +162,3 @@ def _is_infinite(figure: Any) -> bool:
 def _log(path: Path) -> str:
     """The text of metrics or samples."""
     return read_log(path, DataError, hint="move it elsewhere; gpt train goes on without it")
-
-
-def _step_of(line: str) -> int:
-    """The step of a metrics line; 0 for one that was cut off or that names no number."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return 0

@@ -8,17 +8,17 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpt_cli.checkpoints.finding import RUNS
-from gpt_cli.checkpoints.header import Header, read_header, strict_json
+from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.logs import Sample, read_log, samples_of
 from gpt_cli.checkpoints.overview import Overview, is_run, overview
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.checkpoints.samples import Sample, read_log, samples_of
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import Likeness, likeness
 from gpt_cli.config.reading import read_config, shipped_configs
@@ -189,23 +189,18 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
 
 def _environment(header: Header) -> dict[str, str]:
     """What the checkpoint says about the machine and the program that wrote it."""
-    found = _progress(header).get("environment")
-    known = found if isinstance(found, dict) else {}
-    return {"version": header.metadata["written_by"]} | {str(key): str(value) for key, value in known.items()}
+    with suppress(CheckpointError):
+        return {"version": header.metadata["written_by"], **header.progress.environment}
+    return {"version": header.metadata["written_by"]}
 
 
 def _corpus(header: Header) -> dict[str, str | int]:
     """What the checkpoint says about its text: tokens, digest, and the vocabulary that it was read with."""
-    progress = _progress(header)
-    kept = ("num_training_tokens", "data_digest", "began_from")
-    found = {key: progress[key] for key in kept if isinstance(progress.get(key), str | int)}
+    found: dict[str, str | int] = {}
+    with suppress(CheckpointError):
+        progress = asdict(header.progress)
+        kept = ("num_training_tokens", "data_digest", "began_from")
+        found = {key: progress[key] for key in kept if progress[key] is not None}
     if vocabulary := header.shapes.get("token_embedding.weight"):
         found["vocab_size"] = vocabulary[0]
     return found
-
-
-def _progress(header: Header) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        if isinstance(found := strict_json(header.metadata["progress"]), dict):
-            return found
-    return {}

@@ -1,4 +1,4 @@
-"""The form of samples.txt: what a model wrote while it was trained, each text under its step. Needs no torch.
+"""The form of the logs of a run: metrics.jsonl, and samples.txt, which has each text under its step. Needs no torch.
 
 A line of a text that looks like a heading is written with a backslash before it, so that no reader takes it for one.
 """
@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
 from gpt_cli.errors import GptError
 from gpt_cli.limits import LOG_BYTES
 from gpt_cli.opening import read_bytes
@@ -30,6 +31,22 @@ class Sample(NamedTuple):
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
     """The text of samples or metrics, of which bytes may be damaged; raises what `read_bytes` raises."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
+
+
+def figures_of(line: str) -> dict[str, int | float]:
+    """The numbers of a line of metrics by name, the step among them; none where it is damaged or names no step."""
+    try:
+        found = strict_json(line)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or not step_of(found.get("step")):
+        return {}
+    return {name: value for name, value in found.items() if figure(value) is not None}
+
+
+def step_in(line: str) -> int:
+    """The step of a line of metrics; 0 where it names none."""
+    return int(figures_of(line).get("step", 0))
 
 
 def written(sample: Sample) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpt_cli.checkpoints.logs import Sample, samples_of, without_later, written
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.checkpoints.samples import Sample, samples_of, without_later, written
 from gpt_cli.loggers.news import News
 from gpt_cli.reporting.record import read_record
 
