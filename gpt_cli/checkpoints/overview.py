@@ -99,7 +99,7 @@ def _overview(run: RunFiles) -> Overview:
     if not run.config.is_file() and not training:
         raise CheckpointError(shown(run.config), "this file of the run is missing")
     config = _config(run, header)
-    outcome = {} if training else _outcome(run)
+    outcome = {} if training else read_outcome(run)
     state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
     if state == "stopped" and header is None:
         state = "empty"
@@ -142,8 +142,8 @@ def _config(run: RunFiles, header: Header | None) -> Config | None:
     return read_config(str(run.config)) if run.config.is_file() else None
 
 
-def _outcome(run: RunFiles) -> dict[str, Any]:
-    """What outcome.json holds; raises CheckpointError where that is damaged."""
+def read_outcome(run: RunFiles) -> dict[str, Any]:
+    """What outcome.json holds, nothing where there is none; raises CheckpointError where that is damaged."""
     if not run.outcome.exists():
         return {}
     with suppress(ValueError, RecursionError):

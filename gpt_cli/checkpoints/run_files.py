@@ -35,6 +35,11 @@ class RunFiles:
         return self.checkpoints / "best.safetensors"
 
     @property
+    def foreign_best(self) -> Path:
+        """Where gpt train keeps a best.safetensors that it did not write; the run does not use it."""
+        return self.checkpoints / "best-of-another-run.safetensors"
+
+    @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
