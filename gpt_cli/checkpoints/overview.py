@@ -96,6 +96,8 @@ def _overview(run: RunFiles) -> Overview:
     newest = _header(next(reversed(steps.values()), None))
     best = _header(run.best)
     header = newest or best
+    if not training and not run.files():
+        return Overview(run.path, "empty", **(_traces(run) if run.path.is_dir() else {}))
     if not run.config.is_file() and not training:
         raise CheckpointError(shown(run.config), "this file of the run is missing")
     config = _config(run, header)

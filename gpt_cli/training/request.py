@@ -83,7 +83,7 @@ def read_request(
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:
             initial = replace(initial, own_tokenizer=asks_for(settings, "tokenizer."))
-            require_fit(initial, asked)
+            require_fit(initial, asked, settings, None if isinstance(config, Config) else config and str(config))
             section = document.content.get("tokenizer") if config is not None else None
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)

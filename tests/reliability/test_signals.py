@@ -128,4 +128,4 @@ def test_the_exit_code_reports_the_signal_although_stdout_is_gone(tmp_path: Path
         folder, *START, signals=[(RunDirectory(folder / "run").metrics.exists, signal.SIGHUP)], stdout="/dev/full"
     )
     assert ended.code == 129
-    assert "resume: gpt train --out run --resume" in ended.err
+    assert "To go on: gpt train --out run --resume" in ended.err
