@@ -121,6 +121,15 @@ def remove(path: Path) -> None:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
 
+def move(path: Path, target: Path) -> None:
+    """Give a file another name in its directory, durably. Raises EnvironmentFailure."""
+    try:
+        os.replace(path, target)
+        _sync(target.parent)
+    except OSError as error:
+        raise write_failure(target, error) from error
+
+
 def remove_if_empty(directory: Path) -> str | None:
     """Remove a directory that holds nothing; returns why it stays."""
     try:

@@ -36,6 +36,12 @@ CHECKPOINT_HEADER_BYTES = 64_000_000  # a published vocabulary takes a few milli
 # commas, opening brackets, and braces, which count as eight; 200,000 tokens with their merges have 800,000
 JSON_PARTS = 2**22
 
+# what a training can reach; larger numbers in the files of a run are damage
+STEPS = 2**31 - 1
+SECONDS = 1e9  # 31 years, beyond which a step would not move the clock
+TRAINING_TOKENS = 2**53
+FIGURE = 1e100  # losses, norms, rates
+
 # other files of a run
 OUTCOME_BYTES = 1_000_000
 LOG_BYTES = 2**30

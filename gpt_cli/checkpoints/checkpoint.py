@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor
@@ -27,8 +25,9 @@ from gpt_cli.checkpoints.header import (
     OPTIMIZER_PREFIX,
     header_bytes,
     require_few_tensors,
-    strict_json,
 )
+from gpt_cli.checkpoints.progress import Progress, read_progress
+from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
@@ -38,56 +37,6 @@ from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training is: all of its state that does not follow from seed and step."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    step: Annotated[int, Field(ge=0)]
-    observed_step: int  # the last step whose evaluation, log line and sample are done: `step` or the one before
-    loss: float | None  # of the last step, in nats per token; None before the first
-    gradient_norm: float | None
-    seconds: float  # of training steps
-    best_loss: float | None  # nats per token on the evaluation's windows
-    evaluations_without_best: int
-    num_training_tokens: int  # of the corpus
-    data_digest: str  # of training and validation ids
-    environment: Mapping[str, str]  # what bit-exactness depends on: torch, processor, threads, ...
-    learning_rate: float | None = None  # of the last step
-    elapsed: float = 0.0  # seconds, those of evaluations, samples and saves included
-    evaluated_step: int = 0  # the last step that was evaluated
-    began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
-
-    @classmethod
-    def at_the_start(
-        cls,
-        num_training_tokens: int,
-        data_digest: str,
-        environment: Mapping[str, str],
-        began_from: str | None = None,
-    ) -> Progress:
-        """Before the first step."""
-        return cls(
-            step=0,
-            observed_step=0,
-            loss=None,
-            gradient_norm=None,
-            seconds=0.0,
-            best_loss=None,
-            evaluations_without_best=0,
-            num_training_tokens=num_training_tokens,
-            data_digest=data_digest,
-            environment=environment,
-            began_from=began_from,
-        )
-
-    @property
-    def observed(self) -> bool:
-        """Whether the last step's evaluation, log line and sample are done."""
-        return self.observed_step == self.step
 
 
 @dataclass(frozen=True)
@@ -174,8 +123,7 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
         found = load_safetensors(read.content)
         tensors = {name: found[name] for name in read.header.shapes}  # in the order of the file
         tokenizer = tokenizer_from_dict(strict_json(metadata["tokenizer"]))
-        strict_json(metadata["progress"])
-        progress = _reader_of_progress().validate_json(metadata["progress"], strict=True)
+        progress = read_progress(metadata["progress"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(within(error, where))}") from error
     if (step := read.header.step) != progress.step:
@@ -185,12 +133,6 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
     weights = {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
     _require_finite(weights, where, "weights")
     return Checkpoint(config, tokenizer, progress, weights, moments, where)
-
-
-@cache
-def _reader_of_progress() -> TypeAdapter[Progress]:
-    # to make one evaluates our annotations, which takes longer than reading many files
-    return TypeAdapter(Progress)
 
 
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:

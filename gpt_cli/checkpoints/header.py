@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gpt_cli.checkpoints.progress import Progress, read_progress
+from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.config import Config
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown, within
-from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, JSON_PARTS
+from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, STEPS
 from gpt_cli.opening import reading
 from gpt_cli.version import __version__
 
@@ -34,6 +36,7 @@ METADATA = (
     "digest_rest",
     "digest_weights",
 )
+_MOST_DIMENSIONS = 8  # of a tensor; ours have three at most
 _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
@@ -65,6 +68,14 @@ class Header:
         if config.model.num_blocks * config.model.num_heads > len(self.shapes):
             raise CheckpointError(self.where, "its weights do not fit its config")
         return config
+
+    @property
+    def progress(self) -> Progress:
+        """How far the training was; raises CheckpointError where that is not valid."""
+        try:
+            return read_progress(self.metadata["progress"])
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(self.where, "its progress is not valid") from error
 
 
 def read_header(path: Path) -> Header:
@@ -111,6 +122,8 @@ def _parse_header(content: bytes, path: Path) -> Header:
         version, step = int(metadata["format_version"]), int(metadata["step"])
         ends = {name: int(entry["data_offsets"][1]) for name, entry in entries.items()}
         shapes = {name: tuple(map(int, entry["shape"])) for name, entry in entries.items()}
+        if not all(isinstance(value, str) for value in metadata.values()) or not _are_sizes(shapes, ends):
+            raise foreign
         for name in ("digest_weights", "digest_rest"):
             if len(bytes.fromhex(metadata[name])) != 32:
                 raise foreign
@@ -122,10 +135,18 @@ def _parse_header(content: bytes, path: Path) -> Header:
             f"{writer} wrote this file in format {version}, and gpt {__version__} reads formats 1 to {FORMAT_VERSION}"
         )
         raise CheckpointError(where, sentence, hint="pip install --upgrade small-gpt")
-    if version < 1 or step < 0 or set(metadata) != set(METADATA):
+    if version < 1 or not 0 <= step <= STEPS or set(metadata) != set(METADATA):
         raise foreign
     num_weight_bytes = max((end for name, end in ends.items() if not name.startswith(OPTIMIZER_PREFIX)), default=0)
     return Header(path, content, metadata, shapes, step, num_weight_bytes, max(ends.values(), default=0))
+
+
+def _are_sizes(shapes: Mapping[str, tuple[int, ...]], ends: Mapping[str, int]) -> bool:
+    """Whether tensors of these shapes can end at these bytes, a number having one at least."""
+    return all(
+        len(shape) <= _MOST_DIMENSIONS and min(shape, default=0) >= 0 and math.prod(shape) <= ends[name]
+        for name, shape in shapes.items()
+    )
 
 
 def check_size(header: Header, num_bytes: int) -> None:
@@ -163,26 +184,3 @@ def is_checkpoint(path: Path) -> bool:
     with contextlib.suppress(CheckpointError), reading(path, CheckpointError) as file:
         return file.read(8 + len(beginning))[8:] == beginning
     return False
-
-
-def strict_json(text: str) -> Any:
-    """JSON without repeated keys, with finite numbers alone and at most JSON_PARTS values; raises ValueError."""
-    # an empty list takes three bytes here and a hundred in memory, an object eight here and four hundred
-    if text.count(",") + text.count("[") + 8 * text.count("{") > JSON_PARTS:
-        raise ValueError(f"it has more than {JSON_PARTS:,} parts")
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) != len(pairs):
-            raise ValueError("a key is repeated")
-        return content
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
-    def finite(number: str) -> float:
-        if math.isinf(float(number)):
-            refuse(number)
-        return float(number)
-
-    return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header, strict_json
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
 from gpt_cli.checkpoints.lock import is_held
+from gpt_cli.checkpoints.logs import step_in
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
+from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import CheckpointError, GptError, reason, shown
@@ -95,24 +96,26 @@ def _overview(run: RunFiles) -> Overview:
     newest = _header(next(reversed(steps.values()), None))
     best = _header(run.best)
     header = newest or best
+    if not training and not run.files():
+        return Overview(run.path, "empty", **(_traces(run) if run.path.is_dir() else {}))
     if not run.config.is_file() and not training:
         raise CheckpointError(shown(run.config), "this file of the run is missing")
     config = _config(run, header)
-    outcome = {} if training else _outcome(run)
+    outcome = {} if training else read_outcome(run)
     state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
     if state == "stopped" and header is None:
         state = "empty"
     elif state == "stopped" and not steps and header is not None and header.step == 0:
         state = "imported"
-    done = outcome.get("step")
-    if not isinstance(done, int):
+    done = step_of(outcome.get("step"))
+    if done is None:
         done = max(_last_step(run), 0 if header is None else header.step)
     return Overview(
         run.path,
         state,
         steps=done,
-        best_loss=_best_loss(best or newest),
-        validation_loss=_finite(outcome.get("validation_loss")),
+        best_loss=None if header is None else (best or header).progress.best_loss,
+        validation_loss=figure(outcome.get("validation_loss")),
         num_parameters=None if header is None else _num_parameters(header),
         config=config,
         outcome=outcome,
@@ -141,15 +144,20 @@ def _config(run: RunFiles, header: Header | None) -> Config | None:
     return read_config(str(run.config)) if run.config.is_file() else None
 
 
-def _outcome(run: RunFiles) -> dict[str, Any]:
-    """What outcome.json holds; raises CheckpointError where that is damaged."""
+def read_outcome(run: RunFiles) -> dict[str, Any]:
+    """What outcome.json holds, nothing where there is none; raises CheckpointError where that is damaged."""
     if not run.outcome.exists():
         return {}
     with suppress(ValueError, RecursionError):
         found = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
-        if isinstance(found, dict) and str(found.get("stopped_by")) in _ENDS:
+        if isinstance(found, dict) and str(found.get("stopped_by")) in _ENDS and not any(map(_is_huge, found.values())):
             return found
     raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
+
+
+def _is_huge(value: Any) -> bool:
+    """Whether a value is a number that no training reaches."""
+    return isinstance(value, int | float) and figure(value) is None and not isinstance(value, bool)
 
 
 def _last_step(run: RunFiles) -> int:
@@ -160,24 +168,8 @@ def _last_step(run: RunFiles) -> int:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         lines = file.read(_TAIL).split(b"\n")
-    for line in reversed(lines[:-1]):  # after the last newline, a line that is being written
-        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return max(0, int(json.loads(line)["step"]))
-    return 0
-
-
-def _best_loss(header: Header | None) -> float | None:
-    """The lowest validation loss up to a checkpoint."""
-    if header is None:
-        return None
-    try:
-        return _finite(strict_json(header.metadata["progress"])["best_loss"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(header.where, "its progress is not valid") from error
-
-
-def _finite(figure: object) -> float | None:
-    return float(figure) if isinstance(figure, int | float) and math.isfinite(figure) else None
+    steps = (step_in(line.decode("utf-8", "replace")) for line in reversed(lines[:-1]))  # the last is being written
+    return next(filter(None, steps), 0)
 
 
 def _num_parameters(header: Header) -> int:

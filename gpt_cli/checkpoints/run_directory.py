@@ -12,16 +12,13 @@ from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.logs import Sample, read_log, step_in, without_later, written
 from gpt_cli.checkpoints.own_text import is_imported
-from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
 from gpt_cli.files import make_directory, make_durable, remove, remove_directory, require_writable, write_durably
-from gpt_cli.limits import LOG_BYTES
-from gpt_cli.opening import read_bytes
-
-_MOST = ("a log of a run", LOG_BYTES)
 
 
 class RunDirectory(RunFiles):
@@ -99,13 +96,13 @@ class RunDirectory(RunFiles):
     def _newest_trace(self) -> int:
         """The last step that metrics or best.safetensors record."""
         steps = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
-        return max([0, *steps, *map(_step_of, self._lines())])
+        return max([0, *steps, *map(step_in, self._lines())])
 
     def _lines(self) -> list[str]:
         """The lines of metrics; the last may be cut off."""
         if not self.metrics.exists():
             return []
-        return _text_of(self.metrics).split("\n")
+        return _log(self.metrics).split("\n")
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
         """Save a checkpoint of a step, then remove the oldest beyond the newest `keep`.
@@ -123,8 +120,8 @@ class RunDirectory(RunFiles):
 
     def add_sample(self, step: int, text: str) -> None:
         """Add a sample, durably: half of one, unlike half a line of metrics, could not be recognised."""
-        before = read_bytes(self.samples, DataError, most=_MOST) if self.samples.exists() else b""
-        write_durably(self.samples, [before, f"=== step {step} ===\n{text}\n".encode()])
+        before = _log(self.samples) if self.samples.exists() else ""
+        write_durably(self.samples, [before.encode(), written(Sample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
         """Keep a snapshot of attention, durably."""
@@ -147,12 +144,10 @@ class RunDirectory(RunFiles):
             if later:
                 remove(self.best)
         if self.metrics.exists():
-            kept = [line for line in self._lines() if 0 < _step_of(line) <= step]
+            kept = [line for line in self._lines() if 0 < step_in(line) <= step]
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
-            text = _text_of(self.samples)
-            ends = (mark.start() for mark in SAMPLE_MARK.finditer(text) if int(mark[1]) > step)
-            write_durably(self.samples, [text[: next(ends, len(text))].encode()])
+            write_durably(self.samples, [without_later(_log(self.samples), step).encode()])
         if later := [path for number, path in self.snapshots().items() if number > step]:
             for path in later:
                 remove(path)
@@ -164,15 +159,6 @@ def _is_infinite(figure: Any) -> bool:
     return isinstance(figure, float) and not math.isfinite(figure)
 
 
-def _text_of(path: Path) -> str:
-    """The text of metrics or samples, of which bytes may be damaged."""
-    hint = "move it elsewhere; gpt train goes on without it"
-    return read_bytes(path, DataError, most=_MOST, hint=hint).decode("utf-8", "replace")
-
-
-def _step_of(line: str) -> int:
-    """The step of a metrics line; 0 for one that was cut off or that names no number."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return 0
+def _log(path: Path) -> str:
+    """The text of metrics or samples."""
+    return read_log(path, DataError, hint="move it elsewhere; gpt train goes on without it")

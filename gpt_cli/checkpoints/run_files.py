@@ -17,7 +17,6 @@ SWEEP = "sweep.json"  # in a directory of runs that one sweep made: what it was 
 _OWN = re.compile(
     r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"
 )
-SAMPLE_MARK = re.compile(r"^=== step (\d+) ===$", re.MULTILINE)
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -34,6 +33,11 @@ class RunFiles:
     @property
     def best(self) -> Path:
         return self.checkpoints / "best.safetensors"
+
+    @property
+    def foreign_best(self) -> Path:
+        """Where gpt train keeps a best.safetensors that it did not write; the run does not use it."""
+        return self.checkpoints / "best-of-another-run.safetensors"
 
     @property
     def metrics(self) -> Path:

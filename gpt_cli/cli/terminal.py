@@ -122,6 +122,10 @@ class Console:
         if not self.quiet:
             self._line(say(text))
 
+    def tell(self, text: str) -> None:
+        """A line on stderr that a user must know, quiet or not, although nothing is wrong."""
+        self._line(say(text))
+
     def warn(self, text: str) -> None:
         """A line on stderr that a user must know, quiet or not."""
         self._line(f"warning: {say(text)}")

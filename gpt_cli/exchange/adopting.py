@@ -8,7 +8,8 @@ from functools import partial
 import torch
 
 from gpt_cli.callbacks import Counting
-from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, save_made
+from gpt_cli.checkpoints.checkpoint import Checkpoint, save_made
+from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.exchange.gpt2 import Foreign
 from gpt_cli.files import Buffer

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import strict_json
+from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable

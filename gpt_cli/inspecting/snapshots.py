@@ -15,8 +15,9 @@ import safetensors.numpy
 from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 
-from gpt_cli.checkpoints.header import strict_json
+from gpt_cli.checkpoints.logs import figures_of, read_log
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
 from gpt_cli.limits import SNAPSHOT_BYTES
@@ -136,15 +137,12 @@ def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
     """The losses that metrics record, in nats per token: (step, loss) and (step, validation_loss), by their names."""
     found: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
-    content = read_bytes(run.metrics, DataError, most=("a log of a run", 2**30)) if run.metrics.exists() else b""
-    for line in content.decode("utf-8", "replace").splitlines():
-        try:
-            entry = strict_json(line)
-            step, losses = int(entry["step"]), {name: float(entry[name]) for name in _LOSSES if name in entry}
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            continue  # the last line may be cut off
-        for name, loss in losses.items():
-            found[name].append((step, loss))
+    content = read_log(run.metrics, DataError) if run.metrics.exists() else ""
+    for line in content.split("\n"):
+        figures = figures_of(line)
+        for name in _LOSSES:
+            if name in figures:
+                found[name].append((int(figures["step"]), float(figures[name])))
     return found
 
 

@@ -21,7 +21,7 @@ import yaml
 
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.files import append, make_directory
-from gpt_cli.loggers.news import News, values_of
+from gpt_cli.loggers.news import News
 from gpt_cli.loggers.packages import Place, open_logger
 
 LOOK_EVERY = 1.0  # seconds
@@ -88,7 +88,7 @@ class Sent:
     def read(cls, path: Path) -> Self:
         """What the file says; a new name where there is none."""
         lines = path.read_bytes().split(b"\n") if path.exists() else []
-        said = [values for values in map(values_of, lines) if {"run", "step"} <= set(values)]
+        said = [values for values in map(_values_of, lines) if {"run", "step"} <= set(values)]
         if said:
             return cls(path, said[-1]["run"], said[-1]["step"])
         sent = cls(path, secrets.token_hex(8), 0)
@@ -99,3 +99,12 @@ class Sent:
         """Take note of a step that the logger has taken."""
         self.step = step
         append(self.path, json.dumps({"run": self.run, "step": step}) + "\n")
+
+
+def _values_of(line: bytes) -> dict[str, Any]:
+    """What a line of JSON contains; nothing where it is damaged."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
+from gpt_cli.checkpoints.logs import figures_of, read_log, samples_of
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.errors import CheckpointError
 
 
 @dataclass
@@ -50,10 +51,10 @@ class News:
             file.seek(self._read)
             for line in _whole_lines(file):
                 self._read += len(line)
-                values = values_of(line)
-                step = values.pop("step", 0)
-                if isinstance(step, int) and step > self._returned:
-                    self._entry(step).figures = {k: v for k, v in values.items() if isinstance(v, int | float)}
+                figures = figures_of(line.decode("utf-8", "replace"))
+                step = int(figures.pop("step", 0))
+                if step > self._returned:
+                    self._entry(step).figures = figures
                     self._newest_line = max(self._newest_line, step)
 
     def _read_samples(self) -> None:
@@ -63,10 +64,9 @@ class News:
         if (seen := (status.st_mtime_ns, status.st_size)) == self._samples_seen:
             return
         self._samples_seen = seen
-        _, *parts = SAMPLE_MARK.split(self._run.samples.read_text(encoding="utf-8", errors="replace"))
-        for step, text in zip(map(int, parts[::2]), parts[1::2], strict=True):
+        for step, text in samples_of(read_log(self._run.samples, CheckpointError)):
             if step > self._returned:
-                self._entry(step).sample = text.strip("\n")
+                self._entry(step).sample = text
 
     def _entry(self, step: int) -> Entry:
         return self._waiting.setdefault(step, Entry())
@@ -78,12 +78,3 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
         if not line.endswith(b"\n"):
             return
         yield line
-
-
-def values_of(line: bytes) -> dict[str, Any]:
-    """What a line of JSON contains; nothing where it is damaged."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -8,22 +8,23 @@ import os
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpt_cli.checkpoints.finding import RUNS
-from gpt_cli.checkpoints.header import Header, read_header, strict_json
+from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.logs import Sample, read_log, samples_of
 from gpt_cli.checkpoints.overview import Overview, is_run, overview
-from gpt_cli.checkpoints.run_files import SAMPLE_MARK, RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import Likeness, likeness
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.limits import LOG_BYTES, METRICS_LINE
-from gpt_cli.opening import open_regular, read_bytes
+from gpt_cli.opening import open_regular
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -40,14 +41,6 @@ FIGURES = (
 _AXES = FIGURES[:3]  # these never fall in a run
 _HUGE = 1e100  # no training comes near it or its inverse, and further numbers overflow where curves are scaled
 _MOST = ("a log of a run", LOG_BYTES)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What the model wrote after a step, the prompt before it included."""
-
-    step: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,7 @@ def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
         overview=found,
         name=name,
         metrics=metrics,
-        samples=_samples(run),
+        samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
         environment={} if header is None else _environment(header),
         corpus={} if header is None else _corpus(header),
         differs=None if found.config is None else likeness(found.config, path.name, shipped),
@@ -183,15 +176,6 @@ def _number(value: Any) -> float:
     return float(value) if is_number and (value == 0 or 1 / _HUGE < abs(value) < _HUGE) else math.nan
 
 
-def _samples(run: RunFiles) -> tuple[Sample, ...]:
-    if not run.samples.exists():
-        return ()
-    content = read_bytes(run.samples, CheckpointError, most=_MOST)
-    _, *parts = SAMPLE_MARK.split(content.decode("utf-8", "replace"))
-    pairs = zip(parts[::2], parts[1::2], strict=True)
-    return tuple(Sample(int(step), text.strip("\n")) for step, text in pairs if len(step) <= 18)
-
-
 def _header(run: RunFiles, notes: list[str]) -> Header | None:
     """The header of the last checkpoint, else of the best; None without one that can be read."""
     for path in (*reversed(run.steps().values()), run.best):
@@ -205,23 +189,18 @@ def _header(run: RunFiles, notes: list[str]) -> Header | None:
 
 def _environment(header: Header) -> dict[str, str]:
     """What the checkpoint says about the machine and the program that wrote it."""
-    found = _progress(header).get("environment")
-    known = found if isinstance(found, dict) else {}
-    return {"version": header.metadata["written_by"]} | {str(key): str(value) for key, value in known.items()}
+    with suppress(CheckpointError):
+        return {"version": header.metadata["written_by"], **header.progress.environment}
+    return {"version": header.metadata["written_by"]}
 
 
 def _corpus(header: Header) -> dict[str, str | int]:
     """What the checkpoint says about its text: tokens, digest, and the vocabulary that it was read with."""
-    progress = _progress(header)
-    kept = ("num_training_tokens", "data_digest", "began_from")
-    found = {key: progress[key] for key in kept if isinstance(progress.get(key), str | int)}
+    found: dict[str, str | int] = {}
+    with suppress(CheckpointError):
+        progress = asdict(header.progress)
+        kept = ("num_training_tokens", "data_digest", "began_from")
+        found = {key: progress[key] for key in kept if progress[key] is not None}
     if vocabulary := header.shapes.get("token_embedding.weight"):
         found["vocab_size"] = vocabulary[0]
     return found
-
-
-def _progress(header: Header) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        if isinstance(found := strict_json(header.metadata["progress"]), dict):
-            return found
-    return {}

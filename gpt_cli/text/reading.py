@@ -26,7 +26,7 @@ from gpt_cli.text.manifest import Survey, find_survey, remember
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 MOST_ERRORS = 20
-_HINT = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
+NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
 
 
@@ -78,7 +78,7 @@ class SourceCorpus(SurveyedCorpus):
         with counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
         if not survey.num_documents:
-            raise DataError(shown(", ".join(self.sources)), "this source contains no text", hint=_HINT)
+            raise DataError(shown(", ".join(self.sources)), "this source contains no text", hint=NAME_A_SOURCE)
         if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
             sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
             hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
@@ -168,7 +168,7 @@ def _nearest(found: Found) -> str | None:
     if not found.named:
         return None
     close = catalogue.nearest(found.name)
-    return f"did you mean {close}? else {_HINT}" if close else _HINT
+    return f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
 
 
 def read_corpus(

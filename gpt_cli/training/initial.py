@@ -87,11 +87,26 @@ def asks_for(settings: Sequence[str], *beginnings: str) -> bool:
     return any(setting.startswith(beginnings) for setting in settings)
 
 
-def require_fit(initial: Initial, asked: Config) -> None:
-    """Raises CheckpointError that lists every setting with which the weights do not fit."""
-    if wrong := [CheckpointError(FLAG, sentence) for sentence in _misfits(initial, asked)]:
-        wrong[0].hint = _HINT
-        raise together(wrong)
+def require_fit(initial: Initial, asked: Config, settings: Sequence[str] = (), config: str | None = None) -> None:
+    """Raises CheckpointError that lists every setting with which the weights do not fit.
+
+    `settings` are those of `--set`; the others come from the file that `config` names.
+    """
+    misfits = list(_misfits(initial, asked))
+    if not misfits:
+        return
+    wrong = [CheckpointError(FLAG, sentence) for _, sentence in misfits]
+    wrong[0].hint = _HINT
+    from_file = [key for key, _ in misfits if not asks_for(settings, f"{key}=")]
+    if config is not None and from_file:
+        of_file = (
+            f"leave out --config {config}, which sets {', '.join(from_file)}, to take all settings of {initial.where}"
+        )
+        kind = f"tokenizer.kind={asked.tokenizer.kind}"
+        wrong[0].hint = (
+            of_file if "tokenizer.kind" not in from_file else f"{of_file}; or --set {kind} for new embeddings"
+        )
+    raise together(wrong)
 
 
 def require_no_download(initial: Initial, asked: Config) -> None:
@@ -103,16 +118,21 @@ def require_no_download(initial: Initial, asked: Config) -> None:
         raise UsageError("tokenizer.kind", sentence, hint="--set tokenizer.kind=tiktoken")
 
 
-def _misfits(initial: Initial, asked: Config) -> Iterator[str]:
+def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
+    """The settings with which the weights do not fit, each with a sentence."""
     there = initial.config.model
     for key, old, new in differences(initial.config, asked):
         section, _, _ = key.partition(".")
         if section == "model" and key not in _FREE:
-            yield f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
+            yield key, f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
         elif section == "tokenizer" and not initial.own_tokenizer:
-            yield f"{key} is {old} in {initial.where} and {new} here; only --set {key}={new} asks for new embeddings"
+            sentence = (
+                f"{key} is {old} in {initial.where} and {new} here; only --set {key}={new} asks for new embeddings"
+            )
+            yield key, sentence
     if there.positions == "learned" and asked.model.context_length > there.context_length:
-        yield (
+        sentence = (
             f"model.context_length is {asked.model.context_length}, but {initial.where} has learned "
             f"{there.context_length} positions; use at most {there.context_length}"
         )
+        yield "model.context_length", sentence

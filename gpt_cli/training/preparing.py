@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import replace
 
 from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.header import read_header
 from gpt_cli.checkpoints.own_text import valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
@@ -21,15 +23,17 @@ from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.beginning import begin_with, given_by
-from gpt_cli.training.reports import Prepared
-from gpt_cli.training.request import Request
+from gpt_cli.training.ended import ended_before
+from gpt_cli.training.reports import Finished, Prepared
+from gpt_cli.training.request import Request, require_run
 from gpt_cli.training.resources import must_shard, require_memory, require_space
 from gpt_cli.training.resuming import (
-    OTHER_CORPUS,
-    RESTORE_CORPUS,
     config_to_resume,
     environment_changes,
+    is_missing,
+    is_own_best,
     require_same_text,
+    text_problem,
 )
 from gpt_cli.training.run import Run
 from gpt_cli.training.schedule import warmup_steps
@@ -44,11 +48,11 @@ COMPILE_FROM_SECONDS = 300.0
 
 def prepare(
     request: Request, *, notice: Notify, warn: Notify, counting: Counting = uncounted, ranks: Ranks = ALONE
-) -> tuple[Run, Prepared]:
+) -> tuple[Run, Prepared] | Finished:
     """Do everything that comes before the first write: returns a run that is ready to train, and what it will take.
 
-    `notice` receives what a user may want to know, `warn` what they must know. On each host one rank prepares the text
-    for all. Raises every kind of GptError.
+    Of a run that has nothing left to train, it returns how that has ended. `notice` receives what a user may want to
+    know, `warn` what they must know. On each host one rank prepares the text for all. Raises every kind of GptError.
     """
     directory = RunDirectory(request.directory)
     _require_no_other_run(directory, request)
@@ -56,15 +60,21 @@ def prepare(
     continued = directory.newest(warn) if request.resume else None
     if request.resume and continued is None:
         notice(f"no checkpoint in {directory.path} yet; starting at step 0")
+    if continued is not None:
+        own = valid_config(directory)
+        request = replace(request, config=config_to_resume(continued.config, request.config, own, directory))
+        if ended := ended_before(directory, continued.progress, request.config, own):
+            return ended
+        continued = _without_best_of_another_run(directory, continued, warn)
     config = _config_to_train(request, continued, notice, warn)
     require_memory(config, free, ranks)
     given = None if request.initial is None or continued is not None else given_by(request.initial)
     own_tokenizer = request.initial is not None and request.initial.own_tokenizer
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
-        corpus = read_data(config.data, counting)
+        corpus = _read(request, config, continued, counting)
         _remark_on(corpus, notice)
-        text = _encode(corpus, config, continued, tokenizer, counting, notice)
+        text = _encode(corpus, config, continued, tokenizer, directory, counting, notice)
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     ranks.meet(
         {
@@ -111,6 +121,8 @@ def prepare(
 
 
 def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
+    if request.by_own_config:  # it may have been removed since that was read
+        require_run(directory)
     if directory.exists() and not (request.resume or request.overwrite):
         sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
         raise UsageError(shown(directory.path), sentence, hint=directory.resume_command)
@@ -121,14 +133,29 @@ def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
 
 def _config_to_train(request: Request, continued: Checkpoint | None, notice: Notify, warn: Notify) -> Config:
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
-    asked, source = request.config, None if request.initial is None else request.initial.config
-    if continued is not None:
-        asked = config_to_resume(continued.config, asked, valid_config(RunDirectory(request.directory)))
-    config = resolve(asked, notice if continued is None else lambda _: None, source)
+    source = None if request.initial is None else request.initial.config
+    config = resolve(request.config, notice if continued is None else lambda _: None, source)
     use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):
         warn(f"not bit-exact from here on: {', '.join(changes)}")
     return config
+
+
+def _without_best_of_another_run(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
+    """The checkpoint, which forgets the best loss where best.safetensors is not that of its run; `warn` receives why.
+
+    The next evaluation is then the best, of those whose weights are still there.
+    """
+    with contextlib.suppress(CheckpointError):  # a damaged one is removed
+        if directory.best.exists() and not is_own_best(
+            read_header(directory.best), continued.config, continued.progress
+        ):
+            warn(
+                f"{shown(directory.best)}: this is not the best checkpoint of this run; gpt train keeps it as "
+                f"{directory.foreign_best.name} and goes on without it"
+            )
+            return replace(continued, progress=replace(continued.progress, best_loss=None))
+    return continued
 
 
 def resolve(config: Config, notice: Notify, source: Config | None = None) -> Config:
@@ -159,6 +186,19 @@ def _is_long(settings: TrainConfig) -> bool:
     return settings.max_steps >= COMPILE_FROM_STEPS
 
 
+def _read(request: Request, config: Config, continued: Checkpoint | None, counting: Counting) -> SourceCorpus:
+    """The text of a training; the hint of a DataError says what to do where a run's own text is not there."""
+    try:
+        return read_data(config.data, counting)
+    except DataError as error:
+        if continued is not None and is_missing(error):
+            raise text_problem(error, continued, config, RunDirectory(request.directory)) from error
+        if request.text_of_initial and request.initial is not None and is_missing(error):
+            where = request.initial.where
+            error.hint = f"{where} was trained on it; name it where it is now, or another text, with --data NEW/PATH"
+        raise
+
+
 def _remark_on(corpus: SourceCorpus, notice: Notify) -> None:
     for line in corpus.notices():
         notice(line)
@@ -174,6 +214,7 @@ def _encode(
     config: Config,
     continued: Checkpoint | None,
     tokenizer: Tokenizer | None,
+    directory: RunDirectory,
     counting: Counting,
     notice: Notify,
 ) -> EncodedText:
@@ -182,9 +223,9 @@ def _encode(
         return encode_corpus(corpus, config, tokenizer, counting=counting, notice=notice)
     try:
         text = encode_corpus(corpus, config, continued.tokenizer, counting=counting, notice=notice)
-    except DataError as error:  # such as a character that the run's own vocabulary lacks
-        raise CheckpointError("--resume", f"{OTHER_CORPUS}: {error}", hint=RESTORE_CORPUS) from error
-    require_same_text(continued, text.digest)
+    except DataError as error:
+        raise text_problem(error, continued, config, directory) from error
+    require_same_text(continued, text.digest, config, directory)
     return text
 
 

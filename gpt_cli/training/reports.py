@@ -78,12 +78,14 @@ class Saved:
 class Finished:
     """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
 
-    `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped.
+    `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped. `before` is None,
+    or says of a run that was to go on why nothing was left to train; then this is its only report.
     """
 
     summary: dict[str, Any]
     signal: int | None
     best_step: int | None
+    before: str | None = None
 
 
 Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished

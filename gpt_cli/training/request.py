@@ -26,6 +26,8 @@ class Request:
     resume: bool = False
     overwrite: bool = False
     initial: Initial | None = None  # what a new run begins with, instead of random weights
+    text_of_initial: bool = False  # whether only that names the text
+    by_own_config: bool = False  # whether the config is that of the run, which must then exist
 
 
 def read_request(
@@ -69,32 +71,39 @@ def read_request(
     directory = Path(out).expanduser() if out else Path("runs") / Path(str(config)).stem
     require_no_file(directory)
     own = directory / "config.yaml"
+    _, text = (flags or {}).get("data.source", ("", None))
+    names_text = text is not None or asks_for(settings, "data.source=", "data=")
     if begin is not None:
         continues = resume and bool(RunFiles(directory).steps())
         initial = None if continues else begin()
         source = initial.config if initial is not None else read_config(str(own))
         if config is None and initial is not None:
-            _, text = (flags or {}).get("data.source", ("", None))
-            source = initial.settings(other_text=text is not None or asks_for(settings, "data.source=", "data="))
+            source = initial.settings(other_text=names_text)
         document, where = _document(config, source)
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:
             initial = replace(initial, own_tokenizer=asks_for(settings, "tokenizer."))
-            require_fit(initial, asked)
+            require_fit(initial, asked, settings, None if isinstance(config, Config) else config and str(config))
             section = document.content.get("tokenizer") if config is not None else None
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)
         require_installed(asked.train.log_to)
-        return Request(asked, directory, resume, overwrite, initial)
-    if config is None and not own.exists():
-        sentence = f"there is no run in {shown(directory)} to continue, so --config is needed"
-        raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
+        return Request(asked, directory, resume, overwrite, initial, config is None and not names_text)
+    if config is None:
+        require_run(RunFiles(directory))
     if isinstance(config, Config):
         asked = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
     else:
         asked = read_config(str(config or own), settings, flags)
     require_installed(asked.train.log_to)
-    return Request(asked, directory, resume, overwrite)
+    return Request(asked, directory, resume, overwrite, by_own_config=config is None)
+
+
+def require_run(run: RunFiles) -> None:
+    """Raises UsageError where there is no run whose config a training could take."""
+    if not run.config.exists():
+        sentence = f"there is no run in {shown(run.path)} to continue, so --config is needed"
+        raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
 
 
 def _document(config: str | Path | Config | None, source: Config) -> tuple[Document, str]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, read_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.header import read_header
+from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown
+from gpt_cli.files import move
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import Ranks
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.text.tokens import validation_windows
+from gpt_cli.training.resuming import is_own_best
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes
 
@@ -43,7 +47,13 @@ class Run:
     def open_directory(self) -> None:
         """Make the directory ready: empty for a new run, without files of later steps for a continued one."""
         after = None if self.saved is None else self.saved.observed_step
-        self.ranks.on_first(lambda: self.directory.open_for(self.config, after))
+
+        def make_ready() -> None:
+            if after is not None and self.directory.best.exists() and not self._has_own_best():
+                move(self.directory.best, self.directory.foreign_best)
+            self.directory.open_for(self.config, after)
+
+        self.ranks.on_first(make_ready)
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Evenly spaced windows (start, end) of the validation text, of at most so many tokens together."""
@@ -68,11 +78,18 @@ class Run:
         return self.directory.step_file(self.progress.step)
 
     def best_model(self) -> tuple[GPT, int]:
-        """The weights of the lowest validation loss and their step; without an evaluation the present ones."""
-        if not self.ranks.agree(self.directory.best.exists())[0]:
+        """The weights of the lowest validation loss and their step; the present ones where the run has no such file."""
+        if not self.ranks.agree(self.directory.best.exists() and self._has_own_best())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)
         if self.ranks.differ(best.progress.step):
             sentence = "the processes read different versions of it, so the filesystem shows some of them an old one"
             raise EnvironmentFailure(shown(self.directory.best), sentence)
         return self.state.layout.model_of(best.build_model()), best.progress.step
+
+    def _has_own_best(self) -> bool:
+        """Whether best.safetensors is of this run, or damaged, which whoever reads it finds."""
+        try:
+            return is_own_best(read_header(self.directory.best), self.config, self.progress)
+        except CheckpointError:
+            return True

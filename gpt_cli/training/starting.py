@@ -33,10 +33,16 @@ def start(
 ) -> Generator[Report, None, None]:
     """Prepare and train; the caller holds the lock of the run directory, which is written after the first report.
 
+    Of a run with nothing left to train, the only report is Finished.
+
     `notice` also receives a line as soon as other programs keep the machine busy.
     """
     reuse_memory()
-    run, prepared = prepare(request, notice=notice, warn=warn, counting=counting, ranks=ranks)
+    found = prepare(request, notice=notice, warn=warn, counting=counting, ranks=ranks)
+    if isinstance(found, Finished):
+        yield found
+        return
+    run, prepared = found
     loggers = prepared.config.train.log_to if ranks.is_first else []
     # to this process the processes of a compiler and of loggers, and other ranks, are other programs
     own = prepared.config.train.compile == "on" or ranks.size > 1 or bool(loggers)

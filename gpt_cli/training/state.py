@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks

@@ -75,6 +75,15 @@ def test_a_run_before_its_first_checkpoint_is_empty(copied: Path) -> None:
     assert found.config is not None
 
 
+@pytest.mark.parametrize("made", [[], ["a"], ["a", "a/checkpoints"]], ids=["nothing", "a folder", "two folders"])
+def test_a_run_that_was_never_begun_is_empty(made: list[str], here: Path) -> None:
+    """As where a text is missing, or a kill came before the first file."""
+    for name in made:
+        Path(name).mkdir()
+    found = overview(Path("a"))
+    assert (found.state, found.problem, found.num_bytes) == ("empty", None, 0)
+
+
 def test_an_imported_run_has_weights_of_step_0_alone(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copied / "outcome.json").unlink()
     (copied / "metrics.jsonl").unlink()

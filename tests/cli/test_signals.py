@@ -247,7 +247,7 @@ def test_a_run_that_timeout_ends_is_saved_and_told(here: Path, seconds: str) -> 
     assert list(folder.rglob(".lock")) == []
     if (folder / "run" / "metrics.jsonl").exists():
         line = done.stderr.splitlines()[-1]
-        assert re.search(r"stopped by SIGTERM at step \d+, which is saved; resume: gpt train --out run --resume", line)
+        assert re.search(r"stopped by SIGTERM; step \d+ is saved. To go on: gpt train --out run --resume", line)
         assert list((folder / "run" / "checkpoints").glob("step-*"))
     else:
         assert "step 1" not in done.stderr
@@ -265,6 +265,7 @@ def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert f"stopped by {number.name} at step " in err.splitlines()[-1]
+    cause = "Ctrl-C" if number == signal.SIGINT else number.name
+    assert f"stopped by {cause}; step " in err.splitlines()[-1]
     assert list(folder.rglob(".lock")) == []
     assert list((folder / "run" / "checkpoints").glob("step-*"))

@@ -323,8 +323,9 @@ def test_a_signal_saves_the_step_and_names_the_command_that_resumes(
     ended = servers.gpt(corpus, "train", *FAST, *endless, signals=[logged])
     assert ended.code == code
     step = max(int(path.stem.split("-")[1]) for path in Path("runs/smoke/checkpoints").glob("step-*"))
+    cause = "Ctrl-C" if name == "SIGINT" else name
     assert ended.err.splitlines()[-1] == (
-        f"warning: stopped by {name} at step {step}, which is saved; resume: gpt train --out runs/smoke --resume"
+        f"stopped by {cause}; step {step} is saved. To go on: gpt train --out runs/smoke --resume"
     )
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
 
@@ -454,4 +455,4 @@ def test_another_corpus_is_not_continued(corpus: Path, run: RunCommand) -> None:
     (corpus / "corpus.txt").write_text(CORPUS_TEXT + "more")
     refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "30")
     assert refused.code == 4
-    assert "the corpus is not the one that this run began with: its tokens have sha256 " in refused.err
+    assert 'error: --resume: "corpus.txt" has changed since this run began' in refused.err

@@ -37,8 +37,12 @@ from gpt_cli.model.costs import _PARTS
             "第 40 步：验证损失 3.2 nats/token，4.8 bits/byte，比第 30 步高 0.01",
         ),
         (
-            "stopped by SIGINT at step 7, which is saved; resume: gpt train --out runs/a --resume",
-            "收到 SIGINT，停在第 7 步，已保存；接着训练：gpt train --out runs/a --resume",
+            "stopped by Ctrl-C; step 7 is saved. To go on: gpt train --out runs/a --resume",
+            "已按 Ctrl-C 停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume",
+        ),
+        (
+            "stopped by SIGTERM; step 7 is saved. To go on: gpt train --out runs/a --resume",
+            "收到 SIGTERM 而停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume",
         ),
         (
             "ended by a second signal, SIGINT, without saving the last steps; resume: gpt train --out a --resume",

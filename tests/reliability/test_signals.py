@@ -36,7 +36,8 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
         if ended.code in NAMES:
             latencies.append(ended.seconds_after_signal)
             # before it listens, and after it is done, the command does not mention the signal
-            reported = f"stopped by {NAMES[ended.code]} " in ended.err
+            cause = "Ctrl-C" if ended.code == 130 else NAMES[ended.code]
+            reported = f"stopped by {cause}; " in ended.err or f"stopped by {NAMES[ended.code]} before" in ended.err
             assert reported or ended.err == "" or "next: gpt sample" in ended.err, ended.err
         ended = servers.gpt(folder, *RESUME)
         assert ended.code == 0, ended.err
@@ -57,9 +58,9 @@ def test_the_printed_command_resumes_the_run(tmp_path: Path, servers: Servers) -
     )
     assert ended.code == 129
     line = ended.err.splitlines()[-1]
-    assert line.startswith("warning: stopped by SIGHUP at step ")
-    assert line.endswith("which is saved; resume: gpt train --out 'my run' --resume")
-    step = int(line.split()[6].rstrip(","))
+    assert line.startswith("stopped by SIGHUP; step ")
+    assert line.endswith(" is saved. To go on: gpt train --out 'my run' --resume")
+    step = int(line.split()[4])
     settings = ("--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999")
     signals = [(directory.step_file(step + 1).exists, signal.SIGTERM)]
     ended = servers.gpt(folder, "train", "--out", "my run", "--resume", *settings, signals=signals)
@@ -88,7 +89,7 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
     slow, finished = signalled("slow")
     fast, aborted = signalled("fast", (0.2, signal.SIGINT))
     assert (slow.code, fast.code) == (130, 130)
-    assert "stopped by SIGINT at step 2, which is saved" in slow.err
+    assert "stopped by Ctrl-C; step 2 is saved. To go on: " in slow.err
     assert "ended by a second signal, SIGINT, without saving the last steps; resume: gpt train" in fast.err
     assert strays(tmp_path / "fast") == []
     assert (list(finished.steps()), list(aborted.steps())) == ([1, 2], [1])
@@ -117,7 +118,7 @@ def test_usr1_saves_and_the_training_continues(tmp_path: Path, servers: Servers)
     assert [line for line in ended.err.splitlines() if "SIGUSR1" in line] == [
         f"step {first}: saved as asked by SIGUSR1"
     ]
-    assert f"stopped by SIGTERM at step {last}" in ended.err
+    assert f"stopped by SIGTERM; step {last} is saved" in ended.err
 
 
 def test_the_exit_code_reports_the_signal_although_stdout_is_gone(tmp_path: Path, servers: Servers) -> None:
@@ -127,4 +128,4 @@ def test_the_exit_code_reports_the_signal_although_stdout_is_gone(tmp_path: Path
         folder, *START, signals=[(RunDirectory(folder / "run").metrics.exists, signal.SIGHUP)], stdout="/dev/full"
     )
     assert ended.code == 129
-    assert "resume: gpt train --out run --resume" in ended.err
+    assert "To go on: gpt train --out run --resume" in ended.err

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
+from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import ByteTokenizer, Tokenizer
 from support.helpers import small_config

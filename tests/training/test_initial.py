@@ -13,7 +13,8 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
 from gpt_cli import load, train
-from gpt_cli.checkpoints.checkpoint import Progress, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.writing import write_for_transformers
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, train_byte_pairs
@@ -126,10 +127,23 @@ def test_every_difference_that_cannot_be_reconciled_is_listed(
         "model.context_length",
     ]
     assert "48 in source.safetensors and 96 here" in errors[0]
+    leave_out = "hint: leave out --config short.yaml, which sets"
+    assert outcome.stderr.splitlines()[-1] == (
+        f"{leave_out} model.d_model, model.norm, to take all settings of source.safetensors"
+    )
     Path("short.yaml").write_text(f"tokenizer:\n  kind: byte\n{SHORT}")
     outcome = without_torch("train", *given)
     assert outcome.returncode == 4
     assert "only --set tokenizer.kind=byte asks for new embeddings" in outcome.stderr
+    assert outcome.stderr.splitlines()[-1] == (
+        f"{leave_out} tokenizer.kind, to take all settings of source.safetensors; or --set tokenizer.kind=byte for "
+        "new embeddings"
+    )
+    Path("short.yaml").write_text(SHORT)
+    outcome = without_torch("train", *given, "--set", "model.norm=rmsnorm")
+    assert outcome.stderr.splitlines()[-1] == (
+        "hint: leave these settings out, so that they are as there, or train without --init-from"
+    )
     assert not Path("new").exists()
 
 

@@ -8,9 +8,12 @@ import torch
 from support.helpers import small_config
 from support.runs import start
 
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError
 from gpt_cli.machine.devices import processor
 from gpt_cli.training.resuming import config_to_resume, environment_changes, require_same_text
+
+RUN = RunFiles(Path("runs/mine"))
 
 
 def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:
@@ -19,13 +22,13 @@ def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:
         "model.d_model=32", "train.seed=0", "train.max_steps=99", "train.device=auto", "train.dtype=auto"
     )
     with pytest.raises(CheckpointError) as raised:
-        config_to_resume(stored, asked, stored)
+        config_to_resume(stored, asked, stored, RUN)
     assert raised.value.lines()[:2] == [
         "error: --resume: model.d_model was 16 in this run and is 32 now, and it may not change",
         "error: --resume: train.seed was 1337 in this run and is 0 now, and it may not change",
     ]
     asked = small_config("train.max_steps=99", "train.device=auto", "train.dtype=auto")
-    kept = config_to_resume(stored, asked, stored)
+    kept = config_to_resume(stored, asked, stored, RUN)
     assert (kept.train.max_steps, kept.train.device, kept.train.dtype) == (99, "cpu", "float32")
 
 
@@ -35,9 +38,9 @@ def test_a_checkpoint_by_itself_starts_no_compiler(asked: str) -> None:
     stored, asks = small_config("train.compile=on", "train.device=cuda"), small_config(f"train.compile={asked}")
     run = small_config("train.compile=off", "train.device=cpu")
     asks = asks.changed(train={"device": "auto"})
-    kept = config_to_resume(stored, asks, run)
+    kept = config_to_resume(stored, asks, run, RUN)
     assert (kept.train.compile, kept.train.device) == ("off" if asked == "auto" else asked, "cpu")
-    assert config_to_resume(stored, asks, None).train.compile == asked
+    assert config_to_resume(stored, asks, None, RUN).train.compile == asked
 
 
 def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
@@ -56,26 +59,45 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
 
 def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
     stored = start(tmp_path, small_config("train.compile=off")).checkpoint(with_moments=True)
-    asked = config_to_resume(stored.config, small_config("train.compile=on"), stored.config)
+    asked = config_to_resume(stored.config, small_config("train.compile=on"), stored.config, RUN)
     assert asked.train.compile == "on"
     assert environment_changes(stored, asked) == ["compiled False -> True"]
     before = replace(stored, config=small_config())  # saved before `compile` was a setting
     assert environment_changes(before, small_config("train.compile=off")) == []
 
 
-def test_a_text_with_other_ids_is_refused_with_both_digests(tmp_path: Path) -> None:
-    stored = start(tmp_path, small_config()).checkpoint(with_moments=True)
-    require_same_text(stored, stored.progress.data_digest)
+@pytest.mark.parametrize(
+    ("settings", "sentence", "data"),
+    [
+        ([], '"python-docs" has changed since this run began', "--data python-docs"),
+        (["data.source=b c.txt"], '"b c.txt" is not the text that this run began with', "--data 'b c.txt'"),
+        (["data.source=[a,b,c,d]"], '"a, b, c, d" is not the text that this run began with', "--data ..."),
+    ],
+)
+def test_a_text_with_other_ids_is_refused_with_what_goes_on(
+    settings: list[str], sentence: str, data: str, tmp_path: Path
+) -> None:
+    stored, now = start(tmp_path, small_config()).checkpoint(with_moments=True), small_config(*settings)
+    require_same_text(stored, stored.progress.data_digest, now, RUN)
     with pytest.raises(CheckpointError) as raised:
-        require_same_text(stored, "b" * 64)
-    then = stored.progress.data_digest[:16]
+        require_same_text(stored, "b" * 64, now, RUN)
     assert raised.value.lines() == [
-        "error: --resume: the corpus is not the one that this run began with: its tokens have sha256 bbbbbbbbbbbbbbbb, "
-        f"and had {then} then",
-        "hint: restore the text, or start anew with another --out",
+        f"error: --resume: {sentence}",
+        "hint: put the old text back, name it with --data, or begin a new run with these weights: "
+        f"gpt train --init-from runs/mine {data} --out runs/mine-2",
+    ]
+
+
+def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(small_config("data.separator=。"), small_config(), None, RUN)
+    assert raised.value.lines() == [
+        'error: --resume: data.separator was "。" in this run and is null now, and it may not change',
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
+        "weights: gpt train --init-from runs/mine --data python-docs --out runs/mine-2 ...",
     ]
 
 
 def test_how_much_is_measured_at_the_end_and_the_threads_may_change() -> None:
     asked = small_config("data.validation_tokens=9", "data.skip_bad=true", "train.threads=1")
-    assert config_to_resume(small_config(), asked, None) == asked
+    assert config_to_resume(small_config(), asked, None, RUN) == asked

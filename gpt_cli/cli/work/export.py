@@ -7,8 +7,9 @@ from pathlib import Path
 from gpt_cli.amounts import size
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.header import Header, strict_json
+from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -194,19 +195,45 @@ def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console)
     advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"]), console)
 
 
+def _cause(number: int) -> str:
+    """What stopped a training, as its user knows it."""
+    return "Ctrl-C" if number == signal.SIGINT else signal_name(number)
+
+
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
     """Print the result on stdout, and what to do next on stderr."""
     summary = finished.summary
     if finished.signal is not None:
-        at = f"at step {summary['steps']}, which is saved" if summary["steps"] else "before the first step"
+        saved = f"step {summary['steps']} is saved" if summary["steps"] else "no step was done"
         resume = RunFiles(prepared.directory).resume_command
-        console.warn(f"stopped by {signal_name(finished.signal)} {at}; resume: {resume}")
+        console.tell(f"stopped by {_cause(finished.signal)}; {saved}. To go on: {resume}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")
     if as_json:
         console.json(summary)
         _advise_at_the_end(finished, prepared, console)
         return
+    _show_result(finished, console)
+    _advise_at_the_end(finished, prepared, console)
+    if finished.signal is None:
+        run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
+        console.notice(f"next: gpt sample --run {run} --prompt {prompt}")
+        if prepared.config.inspect.prompt is not None:
+            console.notice(f"the heads over time: gpt heads --run {run} --over-training")
+
+
+def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> None:
+    """Print that nothing was left to train, and the result that the run has."""
+    assert finished.before is not None
+    console.notice(finished.before)
+    if as_json:
+        console.json(finished.summary)
+    else:
+        _show_result(finished, console)
+
+
+def _show_result(finished: Finished, console: Console) -> None:
+    summary = finished.summary
     figures = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
     if summary["validation_loss"] is not None:
         error = summary["validation_loss_error"]
@@ -217,9 +244,3 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
             f"with the best weights, those of step {finished.best_step}"
         )
     console.result(f"{visible(summary['run'])}: {figures}")
-    _advise_at_the_end(finished, prepared, console)
-    if finished.signal is None:
-        run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
-        console.notice(f"next: gpt sample --run {run} --prompt {prompt}")
-        if prepared.config.inspect.prompt is not None:
-            console.notice(f"the heads over time: gpt heads --run {run} --over-training")

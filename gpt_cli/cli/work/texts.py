@@ -49,7 +49,7 @@ def own_text(name: str, data: DataConfig, console: Console) -> OwnText:
     try:
         return OwnText(data, *read_split(data, console.counting))
     except DataError as error:
-        hint = f"{name} was trained on it; measure another text with --data SOURCE"
+        hint = f"{name} was trained on it; name it where it is now, or another text, with --data SOURCE"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 

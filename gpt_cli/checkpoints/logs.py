@@ -1,0 +1,78 @@
+"""The form of the logs of a run: metrics.jsonl, and samples.txt, which has each text under its step. Needs no torch.
+
+A line of a text that looks like a heading is written with a backslash before it, so that no reader takes it for one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
+from gpt_cli.errors import GptError
+from gpt_cli.limits import LOG_BYTES
+from gpt_cli.opening import read_bytes
+
+_HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
+# at the beginning of such a line, which may have backslashes of its own
+_TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
+_ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
+_MOST = ("a log of a run", LOG_BYTES)
+
+
+class Sample(NamedTuple):
+    """What the model wrote after a step, the prompt before it included."""
+
+    step: int
+    text: str
+
+
+def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
+    """The text of samples or metrics, of which bytes may be damaged; raises what `read_bytes` raises."""
+    return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
+
+
+def figures_of(line: str) -> dict[str, int | float]:
+    """The numbers of a line of metrics by name, the step among them; none where it is damaged or names no step."""
+    try:
+        found = strict_json(line)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or not step_of(found.get("step")):
+        return {}
+    return {name: value for name, value in found.items() if figure(value) is not None}
+
+
+def step_in(line: str) -> int:
+    """The step of a line of metrics; 0 where it names none."""
+    return int(figures_of(line).get("step", 0))
+
+
+def written(sample: Sample) -> str:
+    """A sample as the file contains it."""
+    text = _TO_ESCAPE.sub(r"\\", sample.text)
+    return f"=== step {sample.step} ===\n{text}\n"
+
+
+def samples_of(content: str) -> tuple[Sample, ...]:
+    """The samples in the content of a file, by step.
+
+    Earlier versions escaped nothing, so a heading whose step does not rise belongs to a text.
+    """
+    headings: list[re.Match[str]] = []
+    for heading in _HEADING.finditer(content):
+        if not headings or int(heading[1]) > int(headings[-1][1]):
+            headings.append(heading)
+    ends = [*(heading.start() for heading in headings), len(content)][1:]
+    return tuple(
+        Sample(int(heading[1]), _ESCAPED.sub("", content[heading.end() : end]).strip("\n"))
+        for heading, end in zip(headings, ends, strict=True)
+    )
+
+
+def without_later(content: str, step: int) -> str:
+    """The content of a file without the samples after a step: up to the next heading behind the last that stays."""
+    last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
+    later = _HEADING.search(content, last)
+    return content if later is None else content[: later.start()]

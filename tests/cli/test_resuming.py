@@ -1,0 +1,219 @@
+"""What `gpt train --resume` does with a run that has ended, whose text is elsewhere, or whose files are not its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from support.helpers import CORPUS_TEXT, RunCommand
+
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.finding import find_checkpoint
+
+FAST = ["--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "my.txt"]
+RESUME = ["train", "--out", "runs/mine", "--resume"]
+
+
+@pytest.fixture
+def mine(here: Path, run: RunCommand) -> Path:
+    """A run of 20 steps on my.txt, with a directory `checkpoints`."""
+    (here / "my.txt").write_text(CORPUS_TEXT)
+    assert run("train", *FAST, "--out", "runs/mine", "--quiet").code == 0
+    return Path("runs/mine")
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """All files with their content and the time of their last change."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize("again", [[], ["--max-steps", "20"], ["--set", "train.log_every=1"]])
+def test_a_run_that_has_all_its_steps_is_left_as_it_is(mine: Path, again: list[str], run: RunCommand) -> None:
+    before = contents(mine)
+    Path("my.txt").unlink()  # it is not even read
+    outcome = run(*RESUME, *again)
+    assert (outcome.code, outcome.err) == (0, "runs/mine already has its 20 steps; --max-steps 40 goes on\n")
+    assert outcome.out.startswith("runs/mine: 20 steps in ")
+    assert contents(mine) == before
+
+
+def test_its_result_is_given_once_more_as_json(mine: Path, run: RunCommand) -> None:
+    trained = json.loads(run("train", *FAST, "--out", "runs/other", "--json", "--quiet").out)
+    again = json.loads(run("train", "--out", "runs/other", "--resume", "--json", "--quiet").out)
+    assert again == trained
+    assert list(again) == list(trained)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ("--max-steps 10", 'error: --max-steps: "runs/mine" has trained 20 steps already, more than 10'),
+        ("--set train.max_steps=19", 'error: --max-steps: "runs/mine" has trained 20 steps already, more than 19'),
+        ("--max-time 0.001s", 'error: --max-time: "runs/mine" has trained for '),
+    ],
+)
+def test_less_than_a_run_has_trained_is_refused(mine: Path, asked: str, error: str, run: RunCommand) -> None:
+    before = contents(mine)
+    outcome = run(*RESUME, *asked.split())
+    assert outcome.code == 2
+    assert outcome.err.startswith(error), outcome.err
+    assert "hint: gpt train --out runs/mine --resume --max-" in outcome.err
+    assert contents(mine) == before
+
+
+def test_what_a_run_was_short_of_is_done(mine: Path, run: RunCommand) -> None:
+    """A kill before the closing evaluation, an evaluation on other tokens, and more steps."""
+    (mine / "outcome.json").rename("kept.json")
+    outcome = run(*RESUME)
+    assert "already" not in outcome.err
+    once, again = (json.loads(path.read_text()) for path in (Path("kept.json"), mine / "outcome.json"))
+    assert once == again
+    assert (
+        json.loads(run(*RESUME, "--set", "data.validation_tokens=64", "--json").out)["validation_tokens"]
+        <= 64
+        < once["validation_tokens"]
+    )
+    assert json.loads(run(*RESUME, "--max-steps", "22", "--json").out)["steps"] == 22
+
+
+def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(here: Path, run: RunCommand) -> None:
+    (here / "my.txt").write_text(CORPUS_TEXT)
+    run("train", *FAST, "--max-time", "0.01s", "--out", "runs/mine", "--quiet")
+    assert run(*RESUME).err == "runs/mine already has its 0.01 s; --max-time 0.02s goes on\n"
+    worse = [
+        "--set",
+        "train.patience=1",
+        "--set",
+        "train.eval_every=1",
+        "--set",
+        "train.learning_rate=1",
+        "--max-steps",
+        "99",
+    ]
+    run("train", *FAST, *worse, "--out", "runs/mine", "--overwrite", "--quiet")
+    outcome = run(*RESUME)
+    assert outcome.err.endswith(" for lack of a better validation loss; --set train.patience=null goes on\n")
+    assert outcome.err.startswith("runs/mine has ended at step ")
+
+
+def test_a_run_goes_on_where_its_text_was_moved(
+    mine: Path, here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("moved", "whole"):
+        shutil.copytree(mine, f"runs/{name}")
+    whole = json.loads(run("train", "--out", "runs/whole", "--resume", "--max-steps", "24", "--json").out)
+    Path("my.txt").rename("moved.txt")
+    missing = run(*RESUME, "--max-steps", "24")
+    assert missing.code == 3
+    assert missing.err.splitlines() == [
+        'error: "my.txt": there is no such file',
+        "hint: if it was moved or renamed: gpt train --out runs/mine --resume --data NEW/PATH",
+    ]
+    renamed = run(*RESUME, "--max-steps", "24", "--data", "moved.txt", "--json")
+    assert renamed.code == 0, renamed.err
+    monkeypatch.chdir("runs")
+    elsewhere = run("train", "--out", "moved", "--resume", "--max-steps", "24", "--data", "../moved.txt", "--json")
+    for outcome in (renamed, elsewhere):
+        assert json.loads(outcome.out)["validation_loss"] == whole["validation_loss"]
+    assert run("train", "--out", "moved", "--resume", "--max-steps", "25", "--quiet").code == 0  # it is kept
+
+
+def test_a_missing_validation_text_is_named_by_its_setting(mine: Path, run: RunCommand) -> None:
+    Path("held-out.txt").write_text(CORPUS_TEXT)
+    own = [*FAST, "--set", "data.validation_source=held-out.txt", "--out", "runs/mine", "--overwrite", "--quiet"]
+    assert run("train", *own).code == 0
+    Path("held-out.txt").rename("elsewhere.txt")
+    missing = run(*RESUME, "--max-steps", "22")
+    assert (missing.code, missing.err.splitlines()[-1]) == (
+        3,
+        "hint: if it was moved or renamed: gpt train --out runs/mine --resume --set data.validation_source=NEW/PATH",
+    )
+    named = run(*RESUME, "--max-steps", "22", "--set", "data.validation_source=elsewhere.txt", "--quiet")
+    assert named.code == 0, named.err
+
+
+def test_another_text_is_refused_with_the_command_that_begins_anew(mine: Path, run: RunCommand) -> None:
+    Path("my.txt").write_text(CORPUS_TEXT + "more\n")
+    refused = run(*RESUME, "--max-steps", "24")
+    command = "gpt train --init-from runs/mine --data my.txt --out runs/mine-2"
+    assert refused.code == 4
+    assert refused.err.splitlines()[-2:] == [
+        'error: --resume: "my.txt" has changed since this run began',
+        f"hint: put the old text back, name it with --data, or begin a new run with these weights: {command}",
+    ]
+    assert run(*command.split()[1:], "--quiet").code == 0
+
+
+def test_a_text_that_a_model_to_begin_with_has_lost_is_named_with_data(mine: Path, run: RunCommand) -> None:
+    Path("my.txt").rename("moved.txt")
+    for command in (["train", "--init-from", "runs/mine", "--out", "runs/tuned"], ["eval", "--run", "runs/mine"]):
+        missing = run(*command)
+        assert missing.code == 3
+        hint = missing.err.splitlines()[-1]
+        assert hint.startswith(
+            "hint: runs/mine was trained on it; name it where it is now, or another text, with --data "
+        )
+
+
+FOREIGN = {
+    "a smaller vocabulary": ["--set", "tokenizer.kind=char"],
+    "a shorter context": ["--set", "model.context_length=8"],
+    "another width": ["--set", "model.d_model=64"],
+    "another rate": ["--set", "train.learning_rate=0.001"],
+    "another text": ["--data", "other.txt"],
+    "another number of evaluations": ["--set", "train.eval_every=3", "--max-steps", "3"],
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCommand) -> None:
+    Path("other.txt").write_text(CORPUS_TEXT.replace("squared", "doubled"))
+    assert run("train", *FAST, *FOREIGN[what], "--out", "runs/other", "--quiet").code == 0
+    foreign = Path("runs/other/checkpoints/best.safetensors").read_bytes()
+    own = json.loads((mine / "outcome.json").read_text())
+    best, kept = (mine / "checkpoints" / f"{name}.safetensors" for name in ("best", "best-of-another-run"))
+    best.write_bytes(foreign)
+    (mine / "outcome.json").unlink()  # as after a kill before the closing evaluation
+    closed = run(*RESUME, "--json")
+    assert closed.code == 0, closed.err
+    assert (
+        'warning: "runs/mine/checkpoints/best.safetensors": this is not the best checkpoint of this run; gpt train '
+        "keeps it as best-of-another-run.safetensors and goes on without it"
+    ) in closed.err.splitlines()
+    assert json.loads(closed.out)["validation_loss"] == own["validation_loss"]  # the last step was the best
+    assert (best.exists(), kept.read_bytes() == foreign) == (False, True)
+    assert find_checkpoint("runs/mine").name == "step-00000020.safetensors"
+    # the next evaluation is the best of those whose weights are there
+    best.write_bytes(foreign)
+    worse = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
+    assert run(*RESUME, *worse, "--quiet").code == 0
+    assert read_checkpoint(best).progress.step == 21
+
+
+def test_the_own_best_is_kept(mine: Path, run: RunCommand) -> None:
+    worse = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
+    outcome = run(*RESUME, *worse)
+    assert "warning" not in outcome.err
+    assert outcome.out.endswith("with the best weights, those of step 20\n"), outcome.out
+    assert not list(mine.rglob("best-of-another-run*"))
+
+
+def test_a_run_that_is_removed_while_it_starts_is_not_trained_from_its_first_step(
+    mine: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gpt runs rm` takes it between the reading of its config and the lock."""
+    from gpt_cli.cli.work import training
+
+    def removed_first(*arguments: object, **options: object) -> object:
+        shutil.rmtree(mine)
+        return lock(*arguments, **options)  # type: ignore[arg-type]
+
+    lock = training.sole_trainer
+    monkeypatch.setattr(training, "sole_trainer", removed_first)
+    outcome = run(*RESUME, "--max-steps", "24")
+    assert outcome.code == 2
+    assert 'error: gpt train: there is no run in "runs/mine" to continue, so --config is needed' in outcome.err
+    assert not mine.exists()
