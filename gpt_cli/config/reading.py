@@ -39,9 +39,14 @@ def find_config(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     require_reachable(path)
-    close = difflib.get_close_matches(path.stem, shipped, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    close = near_config(name)
+    hint = f"did you mean {close}? " if close else ""
     raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")
+
+
+def near_config(name: str) -> str | None:
+    """The shipped config whose name is most like this one; None where none is."""
+    return next(iter(difflib.get_close_matches(Path(name).stem, shipped_configs(), n=1)), None)
 
 
 def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:

@@ -107,7 +107,7 @@ error: "runs/smoke": this run has no checkpoint of step 7, only of 10, 20
 exit code 4
 
 $ gpt sample --prompt x --checkpoint worst
-error: --checkpoint: use best, last or the number of a step instead of "worst"
+error: --checkpoint: "worst" is not allowed; use best, last or the number of a step
 exit code 2
 
 $ gpt sample --prompt x --temperature nan

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.finding import find_checkpoint, newest_run
+from gpt_cli.checkpoints.finding import find_checkpoint, near_run, newest_run
+from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.cli.amounts import size
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, table
-from gpt_cli.config.reading import read_config
-from gpt_cli.errors import UsageError, inert
+from gpt_cli.config.reading import near_config, read_config, shipped_configs
+from gpt_cli.errors import UsageError, inert, shown
 from gpt_cli.ranks.launch import require_fitting
 
 
@@ -28,7 +29,7 @@ def info(
     if path is None:
         path = str(newest_run())
         console.notice(path)
-    target = Path(path)
+    target = Path(path) if path in shipped_configs() else named_run(path)
     # a path with a folder that does not end like a config names a run
     names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
     if target.is_dir() or names_a_run:
@@ -37,6 +38,8 @@ def info(
             raise UsageError("--set", f"{path} is no config, and a run keeps its settings")
     elif checkpoint is not None:
         raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
+    elif not target.exists() and not near_config(path) and (near := near_run(target)):
+        raise UsageError(shown(path), "there is no such config or run", hint=near)
     else:
         asked = read_config(path, settings or ())
         if ranks is not None:
