@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from gpt_cli.config import problems
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
-from gpt_cli.errors import GptError, UsageError, shown, together
+from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together, visible
 from gpt_cli.opening import require_reachable
 
 
@@ -68,6 +69,10 @@ def build_config(
     for setting in settings:
         key, equals, value = setting.partition("=")
         try:
+            # a full-width mark in the value may be meant
+            if wrong_mark := full_width(setting if not equals else key):
+                meant = f"--set {shlex.quote(half_width(setting))}"
+                raise UsageError("--set", wrong_mark, hint=meant, about=visible(setting))
             if not equals or not key:
                 raise UsageError("--set", f"{shown(setting)} is not written section.key=value")
             _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)

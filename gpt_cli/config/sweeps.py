@@ -78,7 +78,7 @@ def _require_keys(document: Document, where: str) -> None:
     for key in unknown[:CONFIG_PROBLEMS]:
         close = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
-        wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint))
+        wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint, about=key))
     if len(unknown) > CONFIG_PROBLEMS:
         wrong.append(UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
     if "base" not in content:

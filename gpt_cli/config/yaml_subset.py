@@ -6,16 +6,18 @@ they say. Tags, anchors, aliases, merge keys and repeated keys are errors that n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpt_cli.errors import GptError, UsageError, shown, together, visible
+from gpt_cli.errors import GptError, UsageError, full_width, shown, together, visible
 from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
 from gpt_cli.opening import read_bytes
 
+_FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 Place = tuple[str, ...]
@@ -43,7 +45,12 @@ def parse(text: str, where: str) -> Document:
     """Mappings and lists of text from YAML; raises UsageError with the line of anything else."""
     try:
         return _read(text, where)
-    except yaml.MarkedYAMLError as error:
+    except (yaml.MarkedYAMLError, UsageError) as error:
+        for number, line in enumerate(text.split("\n"), 1):
+            if key := _FULL_WIDTH_KEY.match(line):
+                raise UsageError(_at(where, number), full_width(key[1]) or "") from error
+        if isinstance(error, UsageError):
+            raise
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(_at(where, line), f"this is not YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:

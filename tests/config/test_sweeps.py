@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said_with_its_line(here: Path, text: str, expected: li
 
 
 def test_the_nearest_key_is_named(here: Path) -> None:
-    assert "hint: did you mean base?" in problems(written(here, "bass: c.yaml\n"))
+    assert "hint: bass: did you mean base?" in problems(written(here, "bass: c.yaml\n"))
     assert "hint: did you mean train.seed?" in problems(written(here, "base: c.yaml\ngrid: {train.sead: [1]}\n"))
 
 
