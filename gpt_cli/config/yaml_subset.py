@@ -15,7 +15,7 @@ import yaml
 
 from gpt_cli.errors import GptError, UsageError, full_width, shown, together, visible
 from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
-from gpt_cli.opening import read_bytes
+from gpt_cli.opening import encoding_hint, read_bytes
 
 _FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
 _NULLS = ("", "~", "null", "Null", "NULL")
@@ -38,7 +38,8 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        raise UsageError(shown(path), f"a config must be UTF-8 text, but {byte} is not") from error
+        sentence = f"a config must be UTF-8 text, but {byte} is not"
+        raise UsageError(shown(path), sentence, hint=encoding_hint(content)) from error
 
 
 def parse(text: str, where: str) -> Document:
