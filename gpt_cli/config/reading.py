@@ -45,6 +45,12 @@ def find_config(name: str) -> Path:
     raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")
 
 
+def shipped_config(name: str) -> Config | None:
+    """The shipped config that `--config NAME` means, as it comes; None where it means another one."""
+    path = find_config(name)
+    return read_config(str(path)) if path in shipped_configs().values() else None
+
+
 def near_config(name: str) -> str | None:
     """The shipped config whose name is most like this one; None where none is."""
     return next(iter(difflib.get_close_matches(Path(name).stem, shipped_configs(), n=1)), None)

@@ -85,7 +85,7 @@ def _require_keys(document: Document, where: str) -> None:
         wrong.append(UsageError(where, "base is missing; name a shipped config or a config file"))
     kinds = [key for key in ("grid", "random") if key in content]
     if len(kinds) != 1:
-        sentence = "grid contradicts random; use one of them" if kinds else "grid or random is missing"
+        sentence = "grid and random cannot be combined; leave one of them out" if kinds else "grid or random is missing"
         wrong.append(UsageError(where, sentence))
     if kinds == ["grid"]:
         wrong += [
@@ -133,7 +133,7 @@ def _wrong_settings(document: Document, where: str, max_time: str | None) -> Ite
             elif key in seen:
                 yield UsageError(at, f"{key} is already set by {seen[key]}")
             elif key in ("train.max_time", "train.max_steps") and max_time is not None:
-                yield UsageError(at, f"{key} contradicts --max-time; use one of them")
+                yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
             elif section != "settings" and (sentence := _wrong_choice(value, section)):
                 yield UsageError(f"{at}: {key}", sentence)
             seen.setdefault(key, section)

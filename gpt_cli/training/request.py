@@ -10,7 +10,7 @@ from typing import Any
 from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config, find_config, read_config
+from gpt_cli.config.reading import build_config, find_config, read_config, shipped_config
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.loggers.installed import require_installed
@@ -26,6 +26,7 @@ class Request:
     resume: bool = False
     overwrite: bool = False
     initial: Initial | None = None  # what a new run begins with, instead of random weights
+    shipped: Config | None = None  # the shipped config that it is made from
 
 
 def read_request(
@@ -46,7 +47,7 @@ def read_request(
     package is missing.
     """
     if resume and overwrite:
-        raise UsageError("--overwrite", "it contradicts --resume, so use one of them")
+        raise UsageError("--overwrite", "--overwrite and --resume cannot be combined; leave one of them out")
     if out == "":
         raise UsageError(
             "--out",
@@ -66,6 +67,7 @@ def read_request(
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config) and out is None:
         raise UsageError("--out", "a Config has no file name, so name the run directory with out")
+    shipped = None if config is None or isinstance(config, Config) else shipped_config(str(config))
     directory = Path(out).expanduser() if out else Path("runs") / Path(str(config)).stem
     require_no_file(directory)
     own = directory / "config.yaml"
@@ -85,7 +87,7 @@ def read_request(
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)
         require_installed(asked.train.log_to)
-        return Request(asked, directory, resume, overwrite, initial)
+        return Request(asked, directory, resume, overwrite, initial, shipped)
     if config is None and not own.exists():
         sentence = f"there is no run in {shown(directory)} to continue, so --config is needed"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
@@ -94,7 +96,7 @@ def read_request(
     else:
         asked = read_config(str(config or own), settings, flags)
     require_installed(asked.train.log_to)
-    return Request(asked, directory, resume, overwrite)
+    return Request(asked, directory, resume, overwrite, shipped=shipped)
 
 
 def _document(config: str | Path | Config | None, source: Config) -> tuple[Document, str]:

@@ -130,13 +130,13 @@ def test_work_beside_busy_programs(here: Path, run: RunCommand, monkeypatch: pyt
 def test_forms_of_attention_are_not_compared_beside_busy_programs(run: RunCommand) -> None:
     outcome = run("bench", "--attention", "--busy", "1")
     assert outcome.code == 2
-    assert outcome.err == "error: --busy: it contradicts --attention, so use one of them\n"
+    assert outcome.err == "error: --busy: --busy and --attention cannot be combined; leave one of them out\n"
 
 
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (("--busy", "1"), "error: --processes: it contradicts --busy, so use one of them"),
+        (("--busy", "1"), "error: --processes: --processes and --busy cannot be combined; leave one of them out"),
         (("--device", "cuda"), "error: --processes: it measures processes on the processor, not on cuda"),
         (("--set", "train.batch_size=6"), "error: --processes: 4 processes cannot share a batch of 6 sequences evenly"),
         (("--set", "train.micro_batch_size=4"), "error: --processes: 4 processes cannot share a batch of 8 sequences"),

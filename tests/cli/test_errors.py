@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, run_command
+from support.helpers import RunCommand, _Standard, run_command
 
 import gpt_cli.cli.app as app
 from gpt_cli.cli.work import sample as sample_module
@@ -54,7 +55,7 @@ error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
-error: --overwrite: it contradicts --resume, so use one of them
+error: --overwrite: --overwrite and --resume cannot be combined; leave one of them out
 exit code 2
 
 $ gpt train --resume
@@ -83,7 +84,7 @@ hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data
 exit code 3
 
 $ gpt train --config smoke --data short.txt --out o
-the text is a single document, so the model never sees how one begins, and an empty prompt starts in the middle of a text; data.separator splits a file into documents
+"short.txt" counts as one document; if it holds several, say what separates them: --set data.separator='\n\n'
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: add text with --data, or lower --set model.context_length
 exit code 3
@@ -195,7 +196,7 @@ hint: put quotes around a text with spaces: --prompt 'The value'
 exit code 2
 
 $ gpt sample --prompt x --prompt-file short.txt
-error: --prompt-file: a prompt comes from --prompt or from --prompt-file; leave one of them out
+error: --prompt-file: --prompt-file and --prompt cannot be combined; leave one of them out
 exit code 2
 
 $ gpt sample --prompt-file ''
@@ -458,7 +459,7 @@ def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> 
 
 def test_an_error_of_a_command_names_the_flag_as_typed(smoke_run: Path, run: RunCommand) -> None:
     typed = run("sample", "--prompt", "x", "--prompt_file", "short.txt")
-    assert typed.err.startswith("error: --prompt_file: a prompt comes from --prompt or from")
+    assert typed.err.startswith("error: --prompt_file: --prompt-file and --prompt cannot be combined")
 
 
 def test_a_tilde_in_quotes_is_the_home_directory(
@@ -488,6 +489,20 @@ def chinese(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outcome = run_command("train", "--config", "smoke", "--data", folder / "text.txt", "--out", folder / "run", *shape)
     assert outcome.code == 0, outcome.err
     return folder / "run"
+
+
+def test_hints_offer_a_prompt_that_the_model_reads(
+    chinese: Path, run: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(chinese, here / "runs/c")
+    assert "hint: --prompt '今天天气'\n" in run("heads", "--query", "1").err
+    welcome = run()
+    assert "gpt sample --run runs/c --prompt '今天天气'\n" in welcome.out
+    assert "gpt attn-dump --run runs/c --prompt '今天天气' --out" in welcome.out
+    (here / "runs/c/samples.txt").unlink()  # as of an imported model
+    monkeypatch.setattr(_Standard, "isatty", lambda _: True)
+    for command in ("attn-dump", "explain"):
+        assert run(command).err.endswith("a pipe\nhint: --prompt '今天好'\n")
 
 
 @pytest.mark.parametrize("command", ["sample", "attn-dump", "explain"])

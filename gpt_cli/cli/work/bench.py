@@ -31,7 +31,7 @@ def bench(
     given = [("--attention", attention), ("--busy", busy is not None), ("--processes", processes is not None)]
     first, *more = [flag for flag, is_given in given if is_given] or [""]
     if more:
-        raise UsageError(more[0], f"it contradicts {first}, so use one of them")
+        raise UsageError(more[0], f"{more[0]} and {first} cannot be combined; leave one of them out")
     console = Console(quiet)
     config = config or ("multi-head" if attention else "small")
     asked = read_config(config, settings or (), {"train.threads": ("--threads", threads)})
