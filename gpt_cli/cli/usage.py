@@ -83,7 +83,7 @@ def require_known_language() -> None:
     """Raises UsageError where GPT_LANGUAGE names a language that `gpt` does not speak."""
     asked = os.environ.get(VARIABLE, "")
     if asked and code_of(asked) not in LANGUAGES:
-        raise UsageError(VARIABLE, f"{shown(asked)} is not allowed; use {' | '.join(LANGUAGES)}")
+        raise UsageError(VARIABLE, f"{shown(asked)} is not allowed; use {', '.join(LANGUAGES)}")
 
 
 def name_flags_as_typed(error: GptError, words: Sequence[str]) -> None:
