@@ -21,6 +21,10 @@ _LACKING = (
 )
 # but for tabs and ends of lines
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# what a Chinese keyboard types for the marks of flags, lists and YAML
+_HALF_WIDTH = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(
+    zip(map(ord, "　、。—–−“”‘’【】"), " ,.---\"\"''[]", strict=True)
+)
 _REASONS = {
     errno.ENOSPC: "there is no space left on the filesystem",
     errno.EDQUOT: "the disk quota is used up",
@@ -39,14 +43,15 @@ class GptError(Exception):
     """Something the user can mend, printed as `error: where: sentence` and, where there is one, `hint: ...`.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what
-    is wrong and what would be right. A raised error may carry others, so that the user sees all problems at once.
+    is wrong and what would be right. A raised error may carry others, so that the user sees all problems at once; then
+    each hint names what it is `about`, by default `where`.
     """
 
     exit_code = EXIT_CODE_BUG
 
-    def __init__(self, where: str, sentence: str, *, hint: str | None = None):
+    def __init__(self, where: str, sentence: str, *, hint: str | None = None, about: str | None = None):
         super().__init__(where, sentence)
-        self.where, self.sentence, self.hint = where, sentence, hint
+        self.where, self.sentence, self.hint, self.about = where, sentence, hint, about
         self.others: list[GptError] = []
 
     def __str__(self) -> str:
@@ -55,9 +60,16 @@ class GptError(Exception):
     def lines(self) -> list[str]:
         """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
         problems = [self, *self.others]
-        hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+        hints: dict[str, list[str]] = {}
+        for problem in problems:
+            if problem.hint:
+                hints.setdefault(problem.hint, []).append(problem.about or problem.where)
         errors = [f"error: {say(problem.where)}: {say(problem.sentence)}" for problem in problems]
-        lines = errors + [f"hint: {say(hint)}" for hint in hints]
+        lines = errors + [
+            # one that all or many problems share speaks for itself
+            f"hint: {', '.join(map(say, about)) + ': ' if len(about) < min(len(problems), 4) else ''}{say(hint)}"
+            for hint, about in hints.items()
+        ]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
 
@@ -158,6 +170,19 @@ def within(error: Exception, where: str) -> str:
 def shown(text: object, limit: int = 200) -> str:
     """A value as a message contains it: `visible`, in quotes."""
     return f'"{visible(text, limit)}"'
+
+
+def half_width(text: str) -> str:
+    """A text with ASCII instead of full-width marks, letters and digits."""
+    return text.translate(_HALF_WIDTH)
+
+
+def full_width(text: object) -> str | None:
+    """A sentence that names the first full-width character of a text; None where there is none, or no text."""
+    if not isinstance(text, str):
+        return None
+    found = next((character for character in text if ord(character) in _HALF_WIDTH), None)
+    return found and f"{shown(found)} in {shown(text, 40)} is a full-width character; type {shown(half_width(found))}"
 
 
 def reason(error: OSError) -> str:

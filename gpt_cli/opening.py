@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown
+
+UTF8_MARK = codecs.BOM_UTF8
+_SIMPLIFIED = "if it is simplified Chinese, in GBK: iconv -f GB18030 -t utf-8 OLD > NEW"
+_TRADITIONAL = "if it is traditional Chinese, in Big5: iconv -f BIG5 -t utf-8 OLD > NEW"
 
 
 @contextlib.contextmanager
@@ -80,3 +86,42 @@ def require_reachable(path: Path) -> None:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
     except (OSError, ValueError):
         return
+
+
+def is_damaged_utf8(sample: bytes) -> bool:
+    """Whether bytes that are not UTF-8 were so before something was cut off or overwritten."""
+    text = sample.decode("utf-8", "replace")
+    num_wrong = text.count("\ufffd")
+    return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
+
+
+def encoding_hint(sample: bytes) -> str:
+    """How to make UTF-8 of text that is not: the likely encodings, which only a reader can tell apart for certain."""
+    if is_damaged_utf8(sample):
+        return "iconv -c -f utf-8 -t utf-8 OLD > NEW leaves out what is damaged"
+    if sample[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "if it is UTF-16: iconv -f UTF-16 -t utf-8 OLD > NEW"
+    if b"\0" in sample:
+        encoding = utf16_of(sample)
+        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW" if encoding else "name a text file"
+    runs = re.findall(rb"[\x80-\xff]+", sample)
+    num_high = sum(map(len, runs))
+    # of Latin-1, few bytes are high, and these stand alone
+    if num_high <= 0.3 * len(sample) and num_high < 2 * len(runs):
+        return "if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW"
+    seconds = b"".join(re.findall(rb"[\x81-\xfe]([\x40-\xfe])", sample))
+    is_big5 = sum(byte < 0x7F for byte in seconds) > 0.15 * len(seconds)
+    first, other = (_TRADITIONAL, _SIMPLIFIED) if is_big5 else (_SIMPLIFIED, _TRADITIONAL)
+    return f"{first}; {other}; look at NEW before you use it"
+
+
+def utf16_of(sample: bytes) -> str | None:
+    """UTF-16BE or UTF-16LE for the beginning of such a text without a byte order mark; None for anything else."""
+    zeros = sample[::2].count(0), sample[1::2].count(0)
+    encoding = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+    if min(zeros) * 2 >= max(zeros):  # a few characters, such as U+4E00, have their NUL in the other place
+        return None
+    with contextlib.suppress(UnicodeDecodeError):
+        codecs.getincrementaldecoder(encoding)().decode(sample)
+        return encoding
+    return None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, UsageError, shown
+from gpt_cli.checkpoints.overview import find_runs
+from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
+from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.opening import require_reachable
 
-RUNS = Path("runs")
 # how often to look again when a trainer removes the files that were found before they are read
 ATTEMPTS = 10
+_LIKE = 0.7  # of names that are taken for one another; 1 is equal
+_MOST_LISTED = 10
 
 Read = TypeVar("Read")
 
@@ -62,39 +66,32 @@ def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> P
 def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
     """The checkpoint files that a run directory or file and `best`, `last` or a step mean, in the order to try.
 
-    None takes the newest run under runs/, and of a run the best, then the others, the newest first.
-    Raises CheckpointError where there is none, UsageError for a `checkpoint` of another form.
+    None takes the newest run under runs/, and of a run the best, then the others, the newest first; `named_run` says
+    what a name means. Raises CheckpointError where there is none, UsageError for a `checkpoint` of another form.
     """
     if checkpoint not in (None, "best", "last") and not (checkpoint.isdecimal() and len(checkpoint) <= 12):
-        raise UsageError("--checkpoint", f"use best, last or the number of a step instead of {shown(checkpoint)}")
-    run = newest_run() if path is None else Path(path)
+        raise UsageError("--checkpoint", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
+    run = newest_run() if path is None else named_run(path)
     if os.path.isfile(run):  # false, not an error, for a name that is too long
         return [run]
     if not os.path.isdir(run):
         require_reachable(run)
-        raise CheckpointError(shown(run), "there is no such run or checkpoint", hint=_runs_hint())
+        raise CheckpointError(
+            shown(run), "there is no such run or checkpoint", hint=near_run(run, trained=True) or _trained_runs()
+        )
     files = RunFiles(run)
     steps = files.steps()
     newest_first = [steps[step] for step in sorted(steps, reverse=True)]
     best = [files.best] if files.best.exists() else []
     if checkpoint in (None, "best", "last"):
         found = newest_first if checkpoint == "last" else best + newest_first
-        if not found and (run / "config.json").is_file():
-            hint = f"gpt import {shlex.quote(str(run))} --out {shlex.quote(str(RUNS / run.resolve().name))}"
-            raise CheckpointError(shown(run), "this is not a run but a model of transformers", hint=hint)
         if not found:
-            raise CheckpointError(shown(run), "this run has no checkpoint yet", hint=_runs_hint())
+            raise _untrained(files)
         return found[: None if checkpoint is None else 1]
     if int(checkpoint) not in steps:
         known = f"only of {', '.join(map(str, steps))}" if steps else "and none of any other step"
         raise CheckpointError(shown(run), f"this run has no checkpoint of step {int(checkpoint)}, {known}")
     return [steps[int(checkpoint)]]
-
-
-def named_run(name: str) -> Path:
-    """What a name means: a run below runs/, as `gpt runs` prints it, else a path; it may begin with . or / or ~."""
-    path = Path(os.path.expanduser(name))
-    return RUNS / name if name[:1] not in (".", "/", "~") and os.path.isdir(RUNS / name) else path
 
 
 def newest_run() -> Path:
@@ -107,6 +104,52 @@ def newest_run() -> Path:
     return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
 
 
-def _runs_hint() -> str:
-    names = [str(path) for path in sorted(RUNS.iterdir())] if RUNS.is_dir() else []
-    return f"runs here: {', '.join(names[:10])}" if names else "gpt train --config tiny trains one"
+def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> str | None:
+    """The hint that names the run whose name is most like that of a path which is none.
+
+    `trained` asks for one with a checkpoint; `directories` allows a sweep too.
+    """
+    runs = _runs(trained=trained)
+    runs += dict.fromkeys(run.parent for run in runs if directories and run.parent != RUNS)
+    names = {name: run for run in runs for name in (run.name, str(run.relative_to(RUNS)))}
+    typed = dict.fromkeys([str(path).removeprefix(f"{RUNS}/"), path.name])
+    near = [found for name in typed for found in difflib.get_close_matches(name, names, n=1, cutoff=_LIKE)]
+    return f"did you mean {shlex.quote(visible(names[near[0]]))}?" if near else None
+
+
+def _trained_runs() -> str:
+    """The hint that lists the runs with a checkpoint."""
+    runs = _runs(trained=True)
+    return f"runs here: {_listed(runs)}" if runs else "gpt train --config tiny trains one"
+
+
+def _untrained(run: RunFiles) -> CheckpointError:
+    """The error for a directory without a checkpoint."""
+    where = shown(run.path)
+    if (run.path / "config.json").is_file():
+        hint = f"gpt import {shlex.quote(str(run.path))} --out {shlex.quote(str(RUNS / run.path.resolve().name))}"
+        return CheckpointError(where, "this is not a run but a model of transformers", hint=hint)
+    below = [] if run.exists() else _runs(run.path)
+    if not below:
+        wrong = "this run has no checkpoint yet" if run.exists() else "this is not a run"
+        return CheckpointError(where, wrong, hint=_trained_runs())
+    trained = _runs(run.path, trained=True)
+    hint = f"name one of them: {_listed(trained)}" if trained else f"gpt runs {shlex.quote(visible(run.path))}"
+    return CheckpointError(where, f"this is not a run but a directory of {counted(len(below), 'run')}", hint=hint)
+
+
+def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
+    """The runs of a directory, the newest first; none where it cannot be read."""
+    found = list[tuple[int, Path]]()
+    with suppress(OSError):
+        for path in find_runs(directory):
+            run = RunFiles(path)
+            if run.best.exists() or run.steps() or not trained:
+                newest = run.checkpoints if run.checkpoints.exists() else path
+                found.append((newest.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found, key=lambda one: -one[0])]
+
+
+def _listed(runs: Sequence[Path]) -> str:
+    more = f" and {len(runs) - _MOST_LISTED} more" if len(runs) > _MOST_LISTED else ""
+    return ", ".join(visible(run) for run in runs[:_MOST_LISTED]) + more

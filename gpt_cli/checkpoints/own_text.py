@@ -7,17 +7,22 @@ of the texts that it names, gpt reads those of the catalogue, where that needs n
 from __future__ import annotations
 
 import contextlib
+import re
 
 from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.logs import samples_of
 from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
+from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.config.strangers import of_a_stranger
-from gpt_cli.errors import DataError, UsageError, shown
+from gpt_cli.errors import DataError, GptError, UsageError, shown
+from gpt_cli.opening import open_regular
 from gpt_cli.text.catalogue import ENTRIES
 from gpt_cli.text.sources import STDIN, names_of
 
 NAME_ONE = "--data FILE"
+_SAMPLE_BYTES = 1024  # of samples.txt, which tell the kind of text
 
 
 def is_imported(run: RunFiles) -> bool:
@@ -65,6 +70,35 @@ def valid_config(run: RunFiles) -> Config | None:
         with contextlib.suppress(UsageError):
             return read_config(str(run.config))
     return None
+
+
+def prompts_like(text: str, english: str = "The") -> list[str]:
+    """Prompts of a text's own kind, the best first: English, or the words that it begins with.
+
+    They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
+    """
+    words = [*re.findall(r"\w{1,4}", text), *text]
+    return [english, *words] if text.isascii() else words
+
+
+def readable_prompt(header: Header) -> str:
+    """A prompt that a model can read, of the kind of the text that it wrote while it was trained."""
+    text, run = "", run_of_checkpoint(header.path)
+    with contextlib.suppress(GptError, OSError):
+        if run is not None:
+            with open_regular(run.samples, DataError) as file:
+                samples = samples_of(file.read(_SAMPLE_BYTES).decode("utf-8", "ignore"))
+                text = "".join(sample.text for sample in samples)
+    letters = list(filter(str.isalpha, text))
+    is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters)  # an untrained model writes bytes of anything
+    prompts = prompts_like("" if is_ascii else text.strip(), english="The value of")
+    with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
+        stored = strict_json(header.metadata["tokenizer"])
+        if stored["kind"] == "char":
+            known = stored["characters"]
+            begin = "".join(filter(str.isalpha, known))[:3] or known[:3]
+            return next((prompt for prompt in prompts if set(prompt) <= set(known)), begin)
+    return prompts[0]
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:

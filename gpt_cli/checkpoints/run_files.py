@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpt_cli.files import temporaries
 
+RUNS = Path("runs")
 # of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
 # before its first checkpoint, damaged
 STATES = ("training", "stopped", "finished", "diverged", "imported", "empty", "damaged")
@@ -135,6 +136,13 @@ class RunFiles:
     def is_step_file(self, path: Path) -> bool:
         """Whether a path is the one that a checkpoint or a snapshot of some step has or would have."""
         return path.parent in (self.checkpoints, self.attention) and _STEP_FILE.fullmatch(path.name) is not None
+
+
+def named_run(name: str | Path) -> Path:
+    """What a name means: the path itself where there is one, else a run below runs/, as `gpt runs` prints it."""
+    path = Path(os.path.expanduser(name))
+    is_name = str(name)[:1] not in (".", "/", "~") and not os.path.lexists(path)
+    return RUNS / path if is_name and os.path.lexists(RUNS / path) else path
 
 
 def run_of_checkpoint(path: Path) -> RunFiles | None:

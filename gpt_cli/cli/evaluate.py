@@ -26,9 +26,10 @@ def evaluate(
         typer.Option(
             "--run",
             metavar="PATH",
-            parser=options.path,
+            parser=options.run_path,
             autocompletion=completing.runs,
-            help="A run directory or checkpoint. Repeatable. Default: the newest run under runs/.",
+            help="A run, by its path or by its name under runs/, or a checkpoint. Repeatable. "
+            "Default: the newest run under runs/.",
         ),
     ] = None,
     checkpoint: options.WhichCheckpoint = None,

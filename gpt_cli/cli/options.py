@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.cli import completing
 from gpt_cli.errors import shown
 
@@ -60,6 +61,11 @@ def path(text: object) -> Path:
     return Path(source(str(text)))
 
 
+def run_path(text: object) -> Path:
+    """A reader of what names a run."""
+    return named_run(source(str(text)))
+
+
 def source(text: str) -> str:
     """A reader of what may be a path, such as a SOURCE of text; `~` as in `path`."""
     if not text.strip():
@@ -106,9 +112,10 @@ WhichRun = Annotated[
     typer.Option(
         "--run",
         metavar="PATH",
-        parser=path,
+        parser=run_path,
         autocompletion=completing.runs,
-        help="A run directory or one checkpoint file. Default: the newest run under runs/.",
+        help="A run, by its path or by its name under runs/, or one checkpoint file. Default: the newest run under "
+        "runs/.",
     ),
 ]
 WhichCheckpoint = Annotated[

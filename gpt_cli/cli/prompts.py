@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpt_cli.checkpoints.own_text import readable_prompt
 from gpt_cli.errors import DataError, UsageError, counted
 from gpt_cli.limits import PROMPT_BYTES
 from gpt_cli.opening import read_bytes
 from gpt_cli.text.decoding import decode_utf8
 
 if TYPE_CHECKING:
+    from gpt_cli.checkpoints.header import Header
     from gpt_cli.text.tokenizer import Tokenizer
 
 
-def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
-    """The text of --prompt, else of --prompt-file, else of stdin when it is piped.
+def read_prompt(prompt: str | None, prompt_file: Path | None, header: Header) -> str:
+    """The text of --prompt, else of --prompt-file, else of stdin when it is piped; a hint offers what the model reads.
 
     One line break at the end of a file or of stdin is not part of the prompt.
     """
     if prompt is not None and prompt_file is not None:
-        raise UsageError("--prompt-file", "a prompt comes from --prompt or from --prompt-file; leave one of them out")
+        raise UsageError("--prompt-file", "--prompt-file and --prompt cannot be combined; leave one of them out")
     if prompt_file is not None:
         return _decoded(read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file))
     if prompt is not None and prompt != "-":
@@ -30,7 +33,7 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
         raise UsageError(
             "--prompt",
             "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
-            hint="--prompt 'The value of'",
+            hint=f"--prompt {shlex.quote(readable_prompt(header))}",
         )
     content = sys.stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
@@ -38,9 +41,9 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     return _decoded(content, "stdin")
 
 
-def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
+def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header) -> list[str]:
     """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
-    text = read_prompt(prompt, prompt_file)
+    text = read_prompt(prompt, prompt_file, header)
     if prompt_file is None:
         return [text]
     lines = [line.removesuffix("\r") for line in text.split("\n")]

@@ -35,7 +35,7 @@ def list_runs(
         Path | None,
         typer.Argument(
             metavar="DIR",
-            parser=options.path,
+            parser=options.run_path,
             autocompletion=completing.words("rm"),  # of directories, the shell knows the names itself
             help="Where the runs are. Default: runs/.",
         ),

@@ -87,7 +87,7 @@ def train(
         typer.Option(
             "--init-from",
             metavar="PATH",
-            parser=options.path,
+            parser=options.run_path,
             autocompletion=completing.runs,
             help="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
             "transformers.",

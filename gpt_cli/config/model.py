@@ -149,7 +149,9 @@ class ModelConfig(Section):
         if self.d_model % self.num_heads:
             below = self.d_model - self.d_model % self.num_heads
             wrong = f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}"
-            yield Misfit(("d_model", "num_heads"), f"{wrong}, as {_nearest(below, below + self.num_heads)} would be")
+            heads = _foundaround(self.d_model, self.num_heads)
+            use = f"use num_heads {heads}, or d_model {_nearest(below, below + self.num_heads)}"
+            yield Misfit(("d_model", "num_heads"), f"{wrong}; {use}")
         elif self.attention == "latent" and self.turned_size % 2:
             nearest = _nearest(self.turned_size - 1, self.turned_size + 1)
             yield Misfit(("rotary_size",), f"rope rotates pairs, so {self.rotary_size} must be even; use {nearest}")
@@ -160,6 +162,13 @@ class ModelConfig(Section):
                 f"rope needs an even head size, but {head}",
                 "change model.d_model or model.num_heads, or use model.positions=learned",
             )
+
+
+def _foundaround(number: int, near: int) -> str:
+    """The divisors of a number next to one that is none, as numbers of heads."""
+    found = [n for n in range(1, min(number, 1024) + 1) if number % n == 0]
+    around = [*[n for n in found if n < near][-1:], *[n for n in found if n > near][:1]]
+    return " or ".join(map(str, around))
 
 
 def _nearest(below: int, above: int) -> str:

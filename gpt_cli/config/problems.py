@@ -14,19 +14,36 @@ from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
 from gpt_cli.config.fields import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Place
-from gpt_cli.errors import GptError, UsageError, counted, shown, visible
+from gpt_cli.errors import GptError, UsageError, counted, full_width, half_width, shown, visible
 from gpt_cli.limits import CONFIG_PROBLEMS
 
 _ALL_SETTINGS = "`gpt config settings` lists every setting"
-# what other programs call a setting, too unlike our name to be found by its letters
+# what others call a setting, too unlike our name to be found by its letters
 _ELSEWHERE = {
-    "lr": "train.learning_rate",
-    "n_layer": "model.num_blocks",
-    "n_head": "model.num_heads",
-    "n_embd": "model.d_model",
-    "block_size": "model.context_length",
-    "max_iters": "train.max_steps",
+    name: key
+    for key, names in {
+        "model.num_blocks": "n_layer n_layers num_layer num_layers layer layers num_hidden_layers blocks depth 层数",
+        "model.num_heads": "n_head n_heads head heads num_attention_heads 头数 注意力头数",
+        "model.d_model": "n_embd n_embed embd embed_dim embedding_dim hidden_size dim width 模型宽度 嵌入维度",
+        "model.context_length": "block_size ctx ctx_len n_ctx context context_size window seq_len sequence_length "
+        "max_seq_len max_length 上下文长度 上下文",
+        "model.feed_forward_size": "d_ff ffn_dim n_inner intermediate_size",
+        "model.num_key_value_heads": "n_kv_head n_kv_heads num_kv_heads n_query_groups",
+        "tokenizer.vocab_size": "n_vocab vocab vocabulary_size 词表大小",
+        "train.learning_rate": "lr max_lr 学习率",
+        "train.batch_size": "bs batch 批次大小 批大小 批量大小",
+        "train.max_steps": "steps iters iterations max_iters num_steps n_steps epochs num_epochs 步数 训练步数",
+        "train.warmup_steps": "warmup warmup_iters 预热步数",
+        "train.weight_decay": "wd 权重衰减",
+        "train.gradient_clip": "grad_clip max_grad_norm",
+        "train.eval_every": "eval_interval eval_steps",
+        "train.log_every": "log_interval logging_steps",
+        "train.seed": "随机种子 种子",
+        "data.source": "dataset text corpus",
+    }.items()
+    for name in names.split()
 }
+_LIKE = 0.65  # of names that are taken for one another; 1 is equal
 
 
 def wrong_values(
@@ -80,10 +97,11 @@ def no_setting(place: Place, source: str) -> GptError:
         sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {_first_key(place[-1])}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
     nearest = _nearest_key(place)
-    hint = f"did you mean {nearest}?" if nearest else _ALL_SETTINGS
+    hint, about = f"did you mean {nearest}?" if nearest else _ALL_SETTINGS, visible(name)
     if len(place) == 2:
-        return UsageError(source, f"there is no setting {shown(name)}", hint=hint)
-    return UsageError(source, f"{shown(name)} is not a setting; its name is written section.key", hint=hint)
+        return UsageError(source, f"there is no setting {shown(name)}", hint=hint, about=about)
+    sentence = f"{shown(name)} is not a setting; its name is written section.key"
+    return UsageError(source, sentence, hint=hint, about=about)
 
 
 def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptError:
@@ -93,9 +111,11 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
     if details["type"] == "extra_forbidden":
         sentence = f"there is no section {shown(key)}; the sections are {', '.join(Config.model_fields)}"
         nearest = _nearest_key(place)
-        return UsageError(source, sentence, hint=f"did you mean {nearest}?" if nearest else None)
+        hint = f"did you mean {nearest}?" if nearest else None
+        return UsageError(source, sentence, hint=hint, about=visible(key))
     if len(place) == 1:
-        return UsageError(source, f"{key} is a section, so its settings belong below it")
+        wrong = f"{key} is a section, so its settings belong below it"
+        return UsageError(source, wrong, hint=full_width(content[key]), about=key)
     is_flag = source.startswith("--") and source != "--set"
     where = source if is_flag else f"{source}: {key}"
     as_written = content[place[0]][place[1]]
@@ -104,7 +124,9 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
     written = "an empty value" if as_written in (None, "") else _shown(as_written)
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
-    return UsageError(where, f"{written} {is_none_of(allowed)}")
+    typed = as_written if isinstance(as_written, list) else [as_written]
+    hint = next(filter(None, map(full_width, typed)), None)
+    return UsageError(where, f"{written} {is_none_of(allowed)}", hint=hint, about=key)
 
 
 def _shown(value: Any) -> str:
@@ -114,18 +136,25 @@ def _shown(value: Any) -> str:
     return visible(text) if is_number or not isinstance(value, str) else shown(text)
 
 
+def setting_of(name: str, *, near: bool = False) -> str | None:
+    """The setting that a word without its section means, by our name or that of others; `near` allows for letters."""
+    plain = half_width(name).lower().replace("-", "_")
+    last = {key.split(".")[1]: key for key in known_keys()}
+    found = last.get(plain) or _ELSEWHERE.get(plain)
+    if found or not near:
+        return found
+    return next((last[name] for name in difflib.get_close_matches(plain, last, n=1, cutoff=_LIKE)), None)
+
+
 def _nearest_key(place: Place) -> str | None:
-    """The known key nearest to a mistyped one: by its whole name, else by its last part in any section."""
-    known = list(known_keys())
-    key = ".".join(place)
-    last = {name.split(".")[1]: name for name in known} | _ELSEWHERE
-    if place[-1] in last:
-        return last[place[-1]]
-    siblings = [name for name in known if len(place) == 2 and name.startswith(place[0])]
-    if close := difflib.get_close_matches(key, siblings or list(Config.model_fields), n=1):
-        return close[0]
-    close = difflib.get_close_matches(place[-1], last, n=1)
-    return last[close[0]] if close else None
+    """The known key or section nearest to a mistyped one: by its last part in its own section, else in any."""
+    *section, last = ".".join(map(half_width, place)).split(".")
+    siblings = [name.split(".")[1] for name in known_keys() if name.startswith(f"{'.'.join(section)}.")]
+    if exact := setting_of(last):
+        return exact
+    if close := difflib.get_close_matches(last, siblings if section else list(Config.model_fields), n=1, cutoff=_LIKE):
+        return ".".join([*section, close[0]])
+    return setting_of(last, near=True)
 
 
 def _first_key(section: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from gpt_cli.config import problems
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
-from gpt_cli.errors import GptError, UsageError, shown, together
+from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together, visible
 from gpt_cli.opening import require_reachable
 
 
@@ -39,9 +40,20 @@ def find_config(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     require_reachable(path)
-    close = difflib.get_close_matches(path.stem, shipped, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    close = near_config(name)
+    hint = f"did you mean {close}? " if close else ""
     raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")
+
+
+def shipped_config(name: str) -> Config | None:
+    """The shipped config that `--config NAME` means, as it comes; None where it means another one."""
+    path = find_config(name)
+    return read_config(str(path)) if path in shipped_configs().values() else None
+
+
+def near_config(name: str) -> str | None:
+    """The shipped config whose name is most like this one; None where none is."""
+    return next(iter(difflib.get_close_matches(Path(name).stem, shipped_configs(), n=1)), None)
 
 
 def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
@@ -63,6 +75,10 @@ def build_config(
     for setting in settings:
         key, equals, value = setting.partition("=")
         try:
+            # a full-width mark in the value may be meant
+            if wrong_mark := full_width(setting if not equals else key):
+                meant = f"--set {shlex.quote(half_width(setting))}"
+                raise UsageError("--set", wrong_mark, hint=meant, about=visible(setting))
             if not equals or not key:
                 raise UsageError("--set", f"{shown(setting)} is not written section.key=value")
             _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)

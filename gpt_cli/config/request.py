@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
-from gpt_cli.config.fields import DEVICE_PATTERN, Few, Section, Switch
+from gpt_cli.config.fields import DEVICE_PATTERN, Few, Section, Switch, UnreadableError
 from gpt_cli.errors import UsageError, shown, together
 
 Asked = TypeVar("Asked", bound="Request")
@@ -80,9 +80,11 @@ def _refusals(kind: type[Request], error: ValidationError, spelled: Callable[[st
 
 def _read_path(value: Any) -> Any:
     """`~` is the home directory also where the shell leaves it alone, as in quotes."""
-    if isinstance(value, str | os.PathLike):
-        return os.path.expanduser(os.fspath(value))
-    return value
+    if not isinstance(value, str | os.PathLike):
+        return value
+    if not (text := os.fspath(value)).strip():
+        raise UnreadableError("is empty; name a file or a directory")
+    return os.path.expanduser(text)
 
 
 def _read_step(value: Any) -> Any:

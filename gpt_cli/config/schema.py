@@ -203,10 +203,10 @@ class Config(Section):
         """Tokens that a step trains on."""
         return self.train.batch_size * self.model.context_length
 
-    def unused(self, source: Config | None = None) -> Iterator[str]:
-        """A line for each changed key that has no effect; a key that is as in `source` was not changed here."""
+    def unused(self, *sources: Config | None) -> Iterator[str]:
+        """A line for each changed key that has no effect; a key that is as in a source was not changed here."""
         for name in type(self).model_fields:
-            here, there = getattr(self, name), getattr(source, name, None)
+            here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
             for key, cause in here.unused_keys():
-                if there is None or getattr(here, key) != getattr(there, key):
+                if all(getattr(here, key) != getattr(section, key) for section in there):
                     yield f"{name}.{key} is not used by {cause}"

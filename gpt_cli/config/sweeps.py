@@ -78,14 +78,14 @@ def _require_keys(document: Document, where: str) -> None:
     for key in unknown[:CONFIG_PROBLEMS]:
         close = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
-        wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint))
+        wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint, about=key))
     if len(unknown) > CONFIG_PROBLEMS:
         wrong.append(UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
     if "base" not in content:
         wrong.append(UsageError(where, "base is missing; name a shipped config or a config file"))
     kinds = [key for key in ("grid", "random") if key in content]
     if len(kinds) != 1:
-        sentence = "grid contradicts random; use one of them" if kinds else "grid or random is missing"
+        sentence = "grid and random cannot be combined; leave one of them out" if kinds else "grid or random is missing"
         wrong.append(UsageError(where, sentence))
     if kinds == ["grid"]:
         wrong += [
@@ -133,7 +133,7 @@ def _wrong_settings(document: Document, where: str, max_time: str | None) -> Ite
             elif key in seen:
                 yield UsageError(at, f"{key} is already set by {seen[key]}")
             elif key in ("train.max_time", "train.max_steps") and max_time is not None:
-                yield UsageError(at, f"{key} contradicts --max-time; use one of them")
+                yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
             elif section != "settings" and (sentence := _wrong_choice(value, section)):
                 yield UsageError(f"{at}: {key}", sentence)
             seen.setdefault(key, section)

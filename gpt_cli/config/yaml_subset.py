@@ -6,16 +6,18 @@ they say. Tags, anchors, aliases, merge keys and repeated keys are errors that n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpt_cli.errors import GptError, UsageError, shown, together, visible
+from gpt_cli.errors import GptError, UsageError, full_width, shown, together, visible
 from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
-from gpt_cli.opening import read_bytes
+from gpt_cli.opening import encoding_hint, read_bytes
 
+_FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 Place = tuple[str, ...]
@@ -36,14 +38,20 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        raise UsageError(shown(path), f"a config must be UTF-8 text, but {byte} is not") from error
+        sentence = f"a config must be UTF-8 text, but {byte} is not"
+        raise UsageError(shown(path), sentence, hint=encoding_hint(content)) from error
 
 
 def parse(text: str, where: str) -> Document:
     """Mappings and lists of text from YAML; raises UsageError with the line of anything else."""
     try:
         return _read(text, where)
-    except yaml.MarkedYAMLError as error:
+    except (yaml.MarkedYAMLError, UsageError) as error:
+        for number, line in enumerate(text.split("\n"), 1):
+            if key := _FULL_WIDTH_KEY.match(line):
+                raise UsageError(_at(where, number), full_width(key[1]) or "") from error
+        if isinstance(error, UsageError):
+            raise
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(_at(where, line), f"this is not YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -80,8 +81,9 @@ def read_directory(path: Path) -> Directory:
     """
     if not os.path.isdir(path):  # false, not an error, for a name that is too long
         require_reachable(path)
-        sentence = "this is a file, but a model of transformers is a directory" if os.path.isfile(path) else ""
-        raise CheckpointError(shown(path), sentence or "there is no such directory")
+        if os.path.isfile(path):
+            raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory")
+        raise CheckpointError(shown(path), "there is no such directory", hint=_download(path))
     if not (path / "config.json").exists():
         raise CheckpointError(shown(path), "it has no config.json, so it is not a model of transformers")
     config = read_json(path / "config.json", "the config of a model", FOREIGN_CONFIG_BYTES)
@@ -92,6 +94,15 @@ def read_directory(path: Path) -> Directory:
     else:
         raise _no_weights(path)
     return Directory(path, config, tensors)
+
+
+def _download(path: Path) -> str | None:
+    """How to fetch the model that a name of the Hugging Face hub means; None for what is no such name."""
+    name = f"openai-community/{path}" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else str(path)
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) or (path.parent != Path(".") and path.parent.exists()):
+        return None
+    folder = path.name
+    return f"to fetch it: hf download {name} --local-dir {folder}; then gpt import {folder} --out runs/{folder}"
 
 
 def read_json(path: Path, what: str, most: int) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import UsageError, full_width, half_width, shown
 
 if TYPE_CHECKING:
     from gpt_cli.config import ModelConfig
@@ -17,6 +18,8 @@ def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:
     """The numbers that `0,3-5` means, sorted; None means all of 0..count-1. Raises UsageError."""
     if text is None:
         return tuple(range(count))
+    if wrong_mark := full_width(text):
+        raise UsageError(flag, wrong_mark, hint=f"{flag} {shlex.quote(half_width(text))}")
     chosen: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

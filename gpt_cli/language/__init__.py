@@ -11,21 +11,30 @@ from gpt_cli.language.catalogue import Catalogue
 
 LANGUAGES = ("en", "zh")
 VARIABLE = "GPT_LANGUAGE"
+# what people call a language beside its code
+_NAMES = {"english": "en", "cn": "zh", "chinese": "zh", "中文": "zh", "简体中文": "zh", "汉语": "zh"}
 
 
 def language(environment: Mapping[str, str] = os.environ) -> str:
     """The language of the user: what GPT_LANGUAGE names, else that of the locale, else English.
 
-    A language that `gpt` does not know is English; `gpt` refuses one that GPT_LANGUAGE names.
+    As for GNU programs, LANGUAGE names languages by preference where the locale is another than C. A language that
+    `gpt` does not know is English; `gpt` refuses one that GPT_LANGUAGE names.
     """
-    locales = (environment.get(name) for name in (VARIABLE, "LC_ALL", "LC_MESSAGES", "LANG"))
-    first = next((locale for locale in locales if locale), "")
-    return "zh" if code_of(first) == "zh" else "en"
+    if (asked := code_of(environment.get(VARIABLE, ""))) in LANGUAGES:
+        return asked
+    locales = (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    locale = next((locale for locale in locales if locale), "")
+    preferred = [] if locale in ("C", "POSIX") else environment.get("LANGUAGE", "").split(":")
+    return next(
+        (code for code in map(code_of, preferred) if code in LANGUAGES), "zh" if code_of(locale) == "zh" else "en"
+    )
 
 
 def code_of(locale: str) -> str:
-    """The language of a locale: zh of zh_CN.UTF-8 and of zh-CN."""
-    return locale.partition(".")[0].replace("-", "_").partition("_")[0].lower()
+    """The language of a locale or a name: zh of zh_CN.UTF-8, zh-CN and 中文."""
+    code = locale.partition(".")[0].replace("-", "_").partition("_")[0].strip().lower()
+    return _NAMES.get(code, code)
 
 
 def say(text: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
-_VALUE = re.compile(r"\{(\w*)(![tn])?\}")
+_VALUE = re.compile(r"\{(\w*)(![tnl])?\}")
 _EDGE = 3  # characters
 _NUMBER = re.compile(r"[+-]?([\d.,]*\d(e[+-]?\d+)?%?|inf|nan)")
 _LONGEST = 10_000  # characters; nothing that people should read is longer
@@ -22,12 +22,13 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 class Entry:
     """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
 
-    `{s}` is the ending of a plural or nothing. What is said has `{name}`.
+    `{name!l}` is a list of names, between which Chinese has its own comma. `{s}` is the ending of a plural or nothing.
+    What is said has `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values
     names: tuple[str, ...]
-    kinds: tuple[str, ...]  # of the values: t, n or nothing
+    kinds: tuple[str, ...]  # of the values: t, n, l or nothing
     said: str
 
     @classmethod
@@ -108,7 +109,10 @@ class Catalogue:
     def _with_values(self, entry: Entry, values: Mapping[str, str]) -> str:
         said = dict(values)
         for name, kind in zip(entry.names, entry.kinds, strict=True):
-            said[name] = self._say_value(values[name]) if kind == "t" else values[name]
+            if kind == "t":
+                said[name] = self._say_value(values[name])
+            elif kind == "l":
+                said[name] = re.sub(r" \| |, ", "、", values[name])
         return _VALUE.sub(lambda found: said[found[1]], entry.said)
 
     def _say_value(self, value: str) -> str:

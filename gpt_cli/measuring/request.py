@@ -8,12 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.finding import find_checkpoint, newest_run
+from gpt_cli.checkpoints.finding import find_checkpoint, near_run, newest_run
+from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Few, Whole
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.reading import near_config, read_config, shipped_configs
 from gpt_cli.config.request import ConfigFile, Device, Flag, NamedPath, Request, Settings, Threads, WhichCheckpoint
-from gpt_cli.errors import UsageError
+from gpt_cli.errors import UsageError, shown
 from gpt_cli.ranks.launch import require_fitting
 
 
@@ -39,7 +40,7 @@ class InfoRequest(Request):
         if path is None:
             path = str(newest_run())
             host.notice(path)
-        target = Path(path)
+        target = Path(path) if path in shipped_configs() else named_run(path)
         # a path with a folder that does not end like a config names a run
         names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
         if target.is_dir() or names_a_run:
@@ -48,6 +49,8 @@ class InfoRequest(Request):
             return target, find_checkpoint(target, self.checkpoint)
         if self.checkpoint is not None:
             raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
+        if not target.exists() and not near_config(path) and (near := near_run(target)):
+            raise UsageError(shown(path), "there is no such config or run", hint=near)
         config = read_config(path, self.settings)
         if self.ranks is not None:
             require_fitting(self.ranks, config, "--ranks")

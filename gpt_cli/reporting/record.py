@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.logs import Sample, read_log, samples_of
 from gpt_cli.checkpoints.overview import Overview, is_run, overview
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import RUNS, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import Likeness, likeness
 from gpt_cli.config.reading import read_config, shipped_configs

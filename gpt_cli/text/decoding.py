@@ -9,9 +9,9 @@ from itertools import chain
 import numpy as np
 
 from gpt_cli.errors import DataError
+from gpt_cli.opening import UTF8_MARK, encoding_hint, is_damaged_utf8, utf16_of
 from gpt_cli.text.blocks import Block
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # first bytes, with which no text begins -> the format, and how to get text out of it
 _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\x89PNG\r\n": ("a PNG picture", "name a text file"),
@@ -29,6 +29,7 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
 }
 _STARTS = tuple(_FORMATS)
+_AROUND = 32768  # bytes on each side of a wrong one
 
 
 def decode_utf8(content: bytes, where: str) -> str:
@@ -39,28 +40,35 @@ def decode_utf8(content: bytes, where: str) -> str:
 def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Iterator[Block]:
     """One document from UTF-8, with or without a byte order mark; the first block has 8,192 bytes, or is the last.
 
-    Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or the first byte
-    that is not UTF-8 and its line.
+    Raises DataError that names the format of a file that is not text, with its own hint or `hint`, or its encoding, or
+    the first byte that is not UTF-8 and its line.
     """
-    sample, rest, num_bytes, num_lines, starts = b"", b"", 0, 0, True
+    sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
         if number == 0 and block is not None:
             if known := _known_format(block):
                 raise DataError(where, f"this is {known[0]}, not text", hint=hint or known[1])
             sample = block[:65536]
-            if block.startswith(_BYTE_ORDER_MARK):
-                block, num_bytes = block[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
+            if _is_utf16(sample):  # of English, each byte is UTF-8 too
+                raise DataError(where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample))
+            if block.startswith(UTF8_MARK):
+                block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
         content = rest + (block or b"")
         try:
             text, used = codecs.utf_8_decode(content, "strict", block is None)
         except UnicodeDecodeError as error:
             line = num_lines + content.count(b"\n", 0, error.start) + 1
-            raise _not_utf8(content[error.start], num_bytes + error.start, f"{where}: line {line:,}", sample) from None
+            # of a text that begins in ASCII, what is around the byte tells more than the beginning
+            around = before + content[max(0, error.start - _AROUND) : error.start + _AROUND]
+            evidence = sample if b"\0" in sample or not sample.isascii() else around
+            raise _not_utf8(
+                content[error.start], num_bytes + error.start, f"{where}: line {line:,}", evidence
+            ) from None
         if text:
             yield Block(starts, text, content[:used])
             starts = False
             num_bytes, num_lines = num_bytes + used, num_lines + _num_lines(content)
-        rest = content[used:]
+        before, rest = content[max(0, used - _AROUND) : used], content[used:]
 
 
 def is_binary(content: bytes) -> bool:
@@ -79,14 +87,13 @@ def _known_format(content: bytes) -> tuple[str, str] | None:
     return next(found for start, found in _FORMATS.items() if content.startswith(start))
 
 
+def _is_utf16(sample: bytes) -> bool:
+    """Whether half of the bytes of a text are NUL, as in ASCII that is written as UTF-16 without a mark."""
+    return len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample) is not None
+
+
 def _not_utf8(byte: int, at: int, where: str, sample: bytes) -> DataError:
     sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"
-    encoding = _likely_encoding(sample)
-    return DataError(where, sentence, hint=f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW")
-
-
-def _likely_encoding(sample: bytes) -> str:
-    """A guess for the hint: by the byte order mark, else Chinese text has mostly high bytes, and Latin-1 few."""
-    if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "UTF-16"
-    return "GB18030" if sum(byte > 0x7F for byte in sample) > 0.3 * len(sample) else "LATIN1"
+    if is_damaged_utf8(sample):
+        sentence = f"this is UTF-8 that is damaged or cut off at byte 0x{byte:02x}, offset {at:,}"
+    return DataError(where, sentence, hint=encoding_hint(sample))

@@ -37,6 +37,7 @@ SAMPLE_BYTES = 2**28
 _WORDS_AT_ONCE = 2**12
 _BUFFERED = 64  # pieces that the library holds in memory
 _UNKNOWN = np.uint32(2**32 - 1)
+_FEW = 0.02  # of the characters of a text, which one may leave out
 
 
 class Tokenizer(ABC):
@@ -117,14 +118,26 @@ class CharTokenizer(Tokenizer):
         ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
         unknown = np.flatnonzero(ids == _UNKNOWN)
         if len(unknown):
-            named = ", ".join(f"{shown(text[i])} U+{ord(text[i]):04X} at position {i}" for i in unknown[:5])
-            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise DataError(
-                "text",
-                f"this model knows {len(self.characters):,} characters, but not {named}{more}",
-                hint="leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character",
-            )
+            raise self._lack(text, unknown)
         return ids
+
+    def _lack(self, text: str, unknown: np.ndarray) -> DataError:
+        """The error about the places of a text whose characters the vocabulary lacks."""
+        kinds = len(np.unique(code_points(text)[unknown]))
+        first: dict[str, int] = {}  # the first place of each of five kinds
+        for i in unknown[:100_000].tolist():
+            if len(first) == min(5, kinds):
+                break
+            first.setdefault(text[i], i)
+        named = ", ".join(f"{shown(found)} U+{ord(found):04X} at position {i:,}" for found, i in first.items())
+        sentence = f"this model knows {len(self.characters):,} characters, but not {named}"
+        if len(unknown) > len(first):
+            lacking = "a character" if kinds == 1 else f"{kinds:,} characters"
+            sentence += f"; in all it lacks {lacking}, at {len(unknown):,} of {len(text):,} places"
+        hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
+        if len(text) >= 100 and len(unknown) > _FEW * len(text):
+            hint = "it reads texts like the one it was trained on; one trained with --set tokenizer.kind=bpe reads all"
+        return DataError("text", sentence, hint=hint)
 
     @cached_property
     def _id_of_code_point(self) -> np.ndarray:
@@ -265,7 +278,12 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        half = f"U+{ord(text[error.start]):04X} at position {error.start}"
+        wrong = ord(text[error.start])
+        if 0xDC80 <= wrong <= 0xDCFF:  # as Python keeps bytes of a command line that are not UTF-8
+            sentence = f"byte 0x{wrong - 0xDC00:02x} at position {error.start:,} is not UTF-8"
+            hint = "the terminal may send another encoding, such as GBK; set it to UTF-8"
+            raise DataError("text", sentence, hint=hint) from None
+        half = f"U+{wrong:04X} at position {error.start:,}"
         raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import replace
 
 from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import read_header
-from gpt_cli.checkpoints.own_text import valid_config
+from gpt_cli.checkpoints.own_text import prompts_like, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
@@ -73,7 +72,7 @@ def prepare(
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
         corpus = _read(request, config, continued, counting)
-        _remark_on(corpus, notice)
+        _remark_on(corpus, config, notice, continued=continued is not None)
         text = _encode(corpus, config, continued, tokenizer, directory, counting, notice)
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     ranks.meet(
@@ -133,8 +132,8 @@ def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
 
 def _config_to_train(request: Request, continued: Checkpoint | None, notice: Notify, warn: Notify) -> Config:
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
-    source = None if request.initial is None else request.initial.config
-    config = resolve(request.config, notice if continued is None else lambda _: None, source)
+    sources = (request.initial and request.initial.config, request.shipped)
+    config = resolve(request.config, notice if continued is None else lambda _: None, *sources)
     use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):
         warn(f"not bit-exact from here on: {', '.join(changes)}")
@@ -158,17 +157,17 @@ def _without_best_of_another_run(directory: RunDirectory, continued: Checkpoint,
     return continued
 
 
-def resolve(config: Config, notice: Notify, source: Config | None = None) -> Config:
+def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
 
-    Those that came from a `source` are not told.
+    It leaves out those that came from one of the sources.
 
     Raises EnvironmentFailure for a device that does not exist.
     """
     device = choose_device(config.train.device)
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
         notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
-    for line in config.unused(source):
+    for line in config.unused(*sources):
         notice(line)
     return config.changed(
         train={
@@ -199,14 +198,14 @@ def _read(request: Request, config: Config, continued: Checkpoint | None, counti
         raise
 
 
-def _remark_on(corpus: SourceCorpus, notice: Notify) -> None:
+def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continued: bool) -> None:
     for line in corpus.notices():
         notice(line)
-    if corpus.num_documents == 1:
-        notice(
-            "the text is a single document, so the model never sees how one begins, and an empty prompt starts in the "
-            "middle of a text; data.separator splits a file into documents"
-        )
+    if corpus.num_documents == 1 and not continued:  # it would be another text now
+        name = shown(", ".join(corpus.sources))
+        several = "if it holds several, say what separates them: --set data.separator='\\n\\n'"
+        missing = "data.separator occurs nowhere between two"
+        notice(f"{name} counts as one document; {several if config.data.separator is None else missing}")
 
 
 def _encode(
@@ -282,13 +281,8 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
 
 
 def _first_prompt(tokenizer: Tokenizer, ids: Ids) -> str:
-    """A prompt that the tokenizer takes, of the text's own kind: English, or the beginning of the validation text.
-
-    It ends without a space: byte-pair tokenizers put the space at the beginning of the next word.
-    """
-    text = tokenizer.decode(ids[:64].tolist())
-    words = [*re.findall(r"\w{1,4}", text), *text]
-    for prompt in ["The", *words] if text.isascii() else words:
+    """A prompt that the tokenizer takes, of the kind of the validation text."""
+    for prompt in prompts_like(tokenizer.decode(ids[:64].tolist())):
         with contextlib.suppress(DataError):
             if tokenizer.encode(prompt):
                 return prompt

@@ -10,7 +10,7 @@ from typing import Any
 from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config, find_config, read_config
+from gpt_cli.config.reading import build_config, find_config, read_config, shipped_config
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.loggers.installed import require_installed
@@ -28,6 +28,7 @@ class Request:
     initial: Initial | None = None  # what a new run begins with, instead of random weights
     text_of_initial: bool = False  # whether only that names the text
     by_own_config: bool = False  # whether the config is that of the run, which must then exist
+    shipped: Config | None = None  # the shipped config that it is made from
 
 
 def read_request(
@@ -48,7 +49,7 @@ def read_request(
     package is missing.
     """
     if resume and overwrite:
-        raise UsageError("--overwrite", "it contradicts --resume, so use one of them")
+        raise UsageError("--overwrite", "--overwrite and --resume cannot be combined; leave one of them out")
     if out == "":
         raise UsageError(
             "--out",
@@ -68,6 +69,7 @@ def read_request(
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
     if isinstance(config, Config) and out is None:
         raise UsageError("--out", "a Config has no file name, so name the run directory with out")
+    shipped = None if config is None or isinstance(config, Config) else shipped_config(str(config))
     directory = Path(out).expanduser() if out else Path("runs") / Path(str(config)).stem
     require_no_file(directory)
     own = directory / "config.yaml"
@@ -88,7 +90,7 @@ def read_request(
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)
         require_installed(asked.train.log_to)
-        return Request(asked, directory, resume, overwrite, initial, config is None and not names_text)
+        return Request(asked, directory, resume, overwrite, initial, config is None and not names_text, shipped=shipped)
     if config is None:
         require_run(RunFiles(directory))
     if isinstance(config, Config):
@@ -96,7 +98,7 @@ def read_request(
     else:
         asked = read_config(str(config or own), settings, flags)
     require_installed(asked.train.log_to)
-    return Request(asked, directory, resume, overwrite, by_own_config=config is None)
+    return Request(asked, directory, resume, overwrite, by_own_config=config is None, shipped=shipped)
 
 
 def require_run(run: RunFiles) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from support.helpers import RunCommand, damage
 import gpt_cli
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.finding import find_checkpoint, find_header
+from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.checkpoints.verified import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
 
@@ -25,11 +28,62 @@ def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
 def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
     with pytest.raises(CheckpointError, match=r"this run has no checkpoint of step 5, only of 10, 20$"):
         find_checkpoint(smoke_run, "5")
-    with pytest.raises(UsageError, match=r'use best, last or the number of a step instead of "first"'):
+    with pytest.raises(UsageError, match=r'"first" is not allowed; use best, last or the number of a step'):
         find_checkpoint(smoke_run, "first")
     with pytest.raises(CheckpointError, match="no such run") as raised:
         find_checkpoint("runs/other")
     assert raised.value.hint == "runs here: runs/smoke"
+
+
+def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(copied: Path, here: Path) -> None:
+    assert find_checkpoint("smoke") == copied / "checkpoints" / "best.safetensors"
+    shutil.copytree(copied, here / "smoke")
+    assert find_checkpoint("smoke") == Path("smoke/checkpoints/best.safetensors")
+    for path in ("./nothing", str(here / "nothing"), "nothing"):
+        assert named_run(path) == Path(path)
+
+
+def test_a_name_that_is_nearly_right_is_told_the_right_one(copied: Path, here: Path) -> None:
+    shutil.copytree(copied, here / "runs/rates/000-learning_rate-1e-3")
+    for wrong, right in {
+        "smok": "runs/smoke",
+        "runs/smoek": "runs/smoke",
+        "elsewhere/smoke": "runs/smoke",
+        "rates/000-learning_rate-1e3": "runs/rates/000-learning_rate-1e-3",
+        "000-learning_rate-1e-4": "runs/rates/000-learning_rate-1e-3",
+    }.items():
+        with pytest.raises(CheckpointError, match="no such run") as raised:
+            find_checkpoint(wrong)
+        assert raised.value.hint == f"did you mean {right}?"
+
+
+def test_runs_with_a_checkpoint_are_listed_the_newest_first(copied: Path, here: Path) -> None:
+    for number in range(12):
+        shutil.copytree(copied, here / f"runs/{number:02}")
+        os.utime(here / f"runs/{number:02}/checkpoints", (number, number))
+    (here / "runs/new/checkpoints").mkdir(parents=True)
+    shutil.copy(copied / "config.yaml", here / "runs/new")
+    for path, sentence in {"runs/new": "this run has no checkpoint yet", "xyz": "there is no such run"}.items():
+        with pytest.raises(CheckpointError, match=sentence) as raised:
+            find_checkpoint(path)
+        newest = ", ".join(f"runs/{number:02}" for number in range(11, 2, -1))
+        assert raised.value.hint == f"runs here: runs/smoke, {newest} and 3 more"
+
+
+def test_a_directory_of_runs_is_told_from_a_run(copied: Path, here: Path) -> None:
+    shutil.copytree(copied, here / "runs/rates/000-a")
+    (here / "runs/rates/001-b/checkpoints").mkdir(parents=True)
+    (here / "runs/rates/001-b/config.yaml").touch()
+    (here / "mine").mkdir()
+    with pytest.raises(CheckpointError, match="this is not a run but a directory of 2 runs") as raised:
+        find_checkpoint("rates")
+    assert raised.value.hint == "name one of them: runs/rates/000-a"
+    shutil.rmtree(here / "runs/rates/000-a")
+    with pytest.raises(CheckpointError, match="this is not a run but a directory of 1 run") as raised:
+        find_checkpoint("rates")
+    assert raised.value.hint == "gpt runs runs/rates"
+    with pytest.raises(CheckpointError, match=r"this is not a run$"):
+        find_checkpoint("mine")
 
 
 def test_without_a_best_one_the_last_is_taken(copied: Path) -> None:

@@ -233,7 +233,7 @@ def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunComman
     [
         (["--layers", "7"], 2, '--layers: this model has layers 0 to 1, so "7" is out of range'),
         (["--heads", "1-2"], 2, '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
-        (["--checkpoint", "first"], 2, '--checkpoint: use best, last or the number of a step instead of "first"'),
+        (["--checkpoint", "first"], 2, '--checkpoint: "first" is not allowed; use best, last or the number of a step'),
         (["--checkpoint", "15"], 4, '"runs/smoke": this run has no checkpoint of step 15, only of 10, 20'),
         (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
         (["--out", "a.gif"], 2, '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg'),
@@ -242,7 +242,7 @@ def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunComman
         (
             ["--out", "-", "--json"],
             2,
-            "--json: it would mix with what --out - writes to stdout; leave one of them out",
+            "--json: --json and --out - cannot be combined; leave one of them out",
         ),
     ],
 )

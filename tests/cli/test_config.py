@@ -16,6 +16,9 @@ def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: Ru
     checked = run("config", "check", "mine.yaml")
     assert (checked.code, checked.out) == (0, "mine.yaml: valid\n")
     assert checked.err == "tokenizer.vocab_size is not used by tokenizer.kind char\n"
+    by_shipped = ["config", "check", "tiny", "--set", "tokenizer.kind=char"]
+    assert run(*by_shipped).err == "", "the user did not set the size of the vocabulary"
+    assert "vocab_size is not used" in run(*by_shipped, "--set", "tokenizer.vocab_size=300").err
     assert json.loads(run("config", "check", "mine.yaml", "--json").out) == {
         "file": "mine.yaml",
         "valid": True,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand, run_command
+from support.helpers import RunCommand, _Standard, run_command
 
 import gpt_cli.cli.app as app
 from gpt_cli.cli.work import sample as sample_module
@@ -28,8 +29,8 @@ hint: did you mean --config?
 exit code 2
 
 $ gpt train --config smoke extra
-error: gpt train: "extra" belongs to no flag
-hint: put quotes around a text with spaces; gpt train --help lists the flags
+error: gpt train: there is no place for "extra" here
+hint: gpt train --help lists the flags
 exit code 2
 
 $ gpt train --config smal
@@ -54,7 +55,7 @@ error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
-error: --overwrite: it contradicts --resume, so use one of them
+error: --overwrite: --overwrite and --resume cannot be combined; leave one of them out
 exit code 2
 
 $ gpt train --resume
@@ -83,7 +84,7 @@ hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data
 exit code 3
 
 $ gpt train --config smoke --data short.txt --out o
-the text is a single document, so the model never sees how one begins, and an empty prompt starts in the middle of a text; data.separator splits a file into documents
+"short.txt" counts as one document; if it holds several, say what separates them: --set data.separator='\n\n'
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: add text with --data, or lower --set model.context_length
 exit code 3
@@ -107,7 +108,7 @@ error: "runs/smoke": this run has no checkpoint of step 7, only of 10, 20
 exit code 4
 
 $ gpt sample --prompt x --checkpoint worst
-error: --checkpoint: use best, last or the number of a step instead of "worst"
+error: --checkpoint: "worst" is not allowed; use best, last or the number of a step
 exit code 2
 
 $ gpt sample --prompt x --temperature nan
@@ -190,12 +191,12 @@ hint: gpt sample --help lists the flags
 exit code 2
 
 $ gpt sample --prompt The value
-error: gpt sample: "value" belongs to no flag
-hint: put quotes around a text with spaces; gpt sample --help lists the flags
+error: gpt sample: there is no place for "value" here
+hint: put quotes around a text with spaces: --prompt 'The value'
 exit code 2
 
 $ gpt sample --prompt x --prompt-file short.txt
-error: --prompt-file: a prompt comes from --prompt or from --prompt-file; leave one of them out
+error: --prompt-file: --prompt-file and --prompt cannot be combined; leave one of them out
 exit code 2
 
 $ gpt sample --prompt-file ''
@@ -238,7 +239,7 @@ error: --checkpoint: smoke is a config, and only runs have checkpoints
 exit code 2
 
 $ gpt info ''
-error: PATH: the name is empty; name a file or a directory
+error: PATH: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt sample --prompt x --stop ''
@@ -258,7 +259,59 @@ exit code 2
 $ gpt config check typo.yaml
 error: typo.yaml:2: there is no setting "model.d_modle"
 error: typo.yaml:3: model.dropout: 2 is not a number of at least 0 and below 1
-hint: did you mean model.d_model?
+hint: model.d_modle: did you mean model.d_model?
+exit code 2
+
+$ gpt config check foreign.yaml
+error: foreign.yaml:2: there is no setting "model.num_layers"
+error: foreign.yaml:3: there is no setting "model.层数"
+error: foreign.yaml:4: there is no setting "model.colour"
+error: foreign.yaml:6: there is no setting "train.学习率"
+hint: model.num_layers, model.层数: did you mean model.num_blocks?
+hint: model.colour: `gpt config settings` lists every setting
+hint: train.学习率: did you mean train.learning_rate?
+exit code 2
+
+$ gpt config check wide.yaml
+error: wide.yaml:1: "：" in "model：" is a full-width character; type ":"
+exit code 2
+
+$ gpt config check wider.yaml
+error: wider.yaml:3: "：" in "num_heads：" is a full-width character; type ":"
+exit code 2
+
+$ gpt config check widest.yaml
+error: widest.yaml:1: model is a section, so its settings belong below it
+error: widest.yaml:3: train.log_to: ['wandb，trackio'] is not one of tensorboard, wandb, trackio, swanlab, a list of them
+hint: model: "：" in "d_model：32" is a full-width character; type ":"
+hint: train.log_to: "，" in "wandb，trackio" is a full-width character; type ","
+exit code 2
+
+$ gpt config check tiny --set model.d_model＝32 --set model。d_model=64
+error: --set: "＝" in "model.d_model＝32" is a full-width character; type "="
+error: --set: "。" in "model。d_model" is a full-width character; type "."
+hint: model.d_model＝32: --set model.d_model=32
+hint: model。d_model=64: --set model.d_model=64
+exit code 2
+
+$ gpt attn-dump --prompt x --layers 0，1
+error: --layers: "，" in "0，1" is a full-width character; type ","
+hint: --layers 0,1
+exit code 2
+
+$ gpt sample --prompt x --without '0.1， 1.0'
+error: --without: "，" in "0.1， 1.0" is a full-width character; type ","
+hint: --without '0.1, 1.0'
+exit code 2
+
+$ gpt sample --prompt x --top_p 0。8
+error: --top_p: "0。8" is not allowed; use a number from 0 to 1
+hint: "。" in "0。8" is a full-width character; type "."
+exit code 2
+
+$ gpt train －config tiny
+error: "－config": a flag begins with two hyphens, and not with "－"
+hint: did you mean --config tiny?
 exit code 2
 
 $ gpt data fetch luny
@@ -266,6 +319,58 @@ error: "luny": the catalogue has no text of this name; it has python-docs, repea
 hint: did you mean lunyu?
 exit code 2
 """
+# what people type first, and what to type: other programs' flags and words, and what a Chinese keyboard writes
+MEANT = r"""
+gpt train --config tiny --data my.txt --lr 1e-3 | --set train.learning_rate=1e-3
+gpt train --lr | --set train.learning_rate=VALUE
+gpt train -lr 3e-4 | --set train.learning_rate=3e-4
+gpt train --learning-rat 1e-3 | --set train.learning_rate=1e-3
+gpt train --batch_size=8 | --set train.batch_size=8
+gpt train --n-layer 4 | --set model.num_blocks=4
+gpt train --tokenizer char | --set tokenizer.kind=char
+gpt train --epochs 3 | --max-steps N
+gpt train --steps 300 | --max-steps 300
+gpt train --model tiny | --config tiny
+gpt train --gpu | --device cuda
+gpt bench --layers 2 | --set model.num_blocks=2
+gpt sample --model runs/tiny | --run runs/tiny
+gpt sample --ckpt | --run PATH
+gpt sample -p 'The value' | --prompt 'The value'
+gpt sample -prompt 'The value' | --prompt 'The value'
+gpt sample -p="The value" | --prompt 'The value'
+gpt sample --temp 0.5 | --temperature 0.5
+gpt sample --max_tokens 9 | --max-new-tokens 9
+gpt sample --lr 1 | NOTHING
+gpt heads --max-tok 9 | --max-tokens
+gpt runs rm smoke -y | --yes
+gpt train my.txt | --data my.txt
+gpt train short.txt tiny | --data short.txt --config tiny
+gpt train lunyu | --data lunyu
+gpt train mine.yaml | --config mine.yaml
+gpt train --resume smoke | --out runs/smoke
+gpt train --config tiny small | NOTHING
+gpt sample 'The value' | --prompt 'The value'
+gpt sample The value of | --prompt 'The value of'
+gpt sample smoke "It's" | --run smoke --prompt 'It'"'"'s'
+gpt eval short.txt | --data short.txt
+gpt eval runs/smoke/checkpoints/best.safetensors | --run runs/smoke/checkpoints/best.safetensors
+gpt train —config tiny | --config tiny
+gpt train --config tiny －－max-steps=3 | --max-steps=3
+gpt train --config＝tiny | --config=tiny
+gpt train --max_steps：3 | --max_steps=3
+"""
+
+
+@pytest.mark.parametrize("line", MEANT.strip().splitlines())
+def test_what_people_type_first_is_answered_with_the_line_to_type(line: str, smoke_run: Path, run: RunCommand) -> None:
+    Path("short.txt").write_text("short")
+    command, _, meant = line.partition(" | ")
+    outcome = run(*shlex.split(command)[1:])
+    assert outcome.code == 2
+    hint = f"{' '.join(shlex.split(command)[:2])} --help lists the flags"
+    assert outcome.err.splitlines()[1:] == [f"hint: {hint if meant == 'NOTHING' else f'did you mean {meant}?'}"]
+
+
 BLOCKS = TRANSCRIPT.strip().split("\n\n")
 
 
@@ -273,6 +378,10 @@ BLOCKS = TRANSCRIPT.strip().split("\n\n")
 def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run: RunCommand) -> None:
     Path("short.txt").write_text("short")
     Path("latin.txt").write_bytes(b"ab\ncd\xe9")
+    Path("foreign.yaml").write_text("model:\n  num_layers: 4\n  层数: 4\n  colour: red\ntrain:\n  学习率: 1\n")
+    Path("wide.yaml").write_text("model：\n  d_model：32\n")
+    Path("wider.yaml").write_text("model:\n  d_model: 32\n  num_heads：4\n")
+    Path("widest.yaml").write_text("model:\n  d_model：32\ntrain: {log_to: [wandb，trackio]}\n")
     Path("typo.yaml").write_text("model:\n  d_modle: 4\n  dropout: 2\n")
     command = block.splitlines()[0]
     outcome = run(*shlex.split(command)[2:])
@@ -356,7 +465,7 @@ def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> 
 
 def test_an_error_of_a_command_names_the_flag_as_typed(smoke_run: Path, run: RunCommand) -> None:
     typed = run("sample", "--prompt", "x", "--prompt_file", "short.txt")
-    assert typed.err.startswith("error: --prompt_file: a prompt comes from --prompt or from")
+    assert typed.err.startswith("error: --prompt_file: --prompt-file and --prompt cannot be combined")
 
 
 def test_a_tilde_in_quotes_is_the_home_directory(
@@ -386,6 +495,20 @@ def chinese(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outcome = run_command("train", "--config", "smoke", "--data", folder / "text.txt", "--out", folder / "run", *shape)
     assert outcome.code == 0, outcome.err
     return folder / "run"
+
+
+def test_hints_offer_a_prompt_that_the_model_reads(
+    chinese: Path, run: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(chinese, here / "runs/c")
+    assert "hint: --prompt '今天天气'\n" in run("heads", "--query", "1").err
+    welcome = run()
+    assert "gpt sample --run runs/c --prompt '今天天气'\n" in welcome.out
+    assert "gpt attn-dump --run runs/c --prompt '今天天气' --out" in welcome.out
+    (here / "runs/c/samples.txt").unlink()  # as of an imported model
+    monkeypatch.setattr(_Standard, "isatty", lambda _: True)
+    for command in ("attn-dump", "explain"):
+        assert run(command).err.endswith("a pipe\nhint: --prompt '今天好'\n")
 
 
 @pytest.mark.parametrize("command", ["sample", "attn-dump", "explain"])

@@ -83,14 +83,14 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         (["--query", "-1"], 2, '--query: use the position of a token, from 0, or all instead of "-1"'),
         (["--checkpoint", "5"], 4, '"runs/smoke": this run has no checkpoint of step 5, only of 10, 20'),
         (["--example", "journy"], 2, '--example: "journy" is not allowed; use journey'),
-        (["--example", "journey"], 2, "--prompt: it does not go with --example; leave one of them out"),
+        (["--example", "journey"], 2, "--prompt: --prompt and --example cannot be combined; leave one of them out"),
         (
             ["--study", "mask", "--example", "journey"],
             2,
-            "--study: it does not go with --example; leave one of them out",
+            "--study: --study and --example cannot be combined; leave one of them out",
         ),
-        (["--study", "mask"], 2, "--prompt: it does not go with --study mask; leave one of them out"),
-        (["--json", "--format", "html"], 2, "--format: it does not go with --json; leave one of them out"),
+        (["--study", "mask"], 2, "--prompt: --prompt and --study mask cannot be combined; leave one of them out"),
+        (["--json", "--format", "html"], 2, "--format: --format and --json cannot be combined; leave one of them out"),
         (["--out", "a.png"], 2, "--out: only a study has a picture; redirect an explanation with --format html > FILE"),
         (["--format", "pdf"], 2, '--format: "pdf" is not allowed; use terminal | markdown | html'),
         (["--language", "de"], 2, '--language: "de" is not allowed; use en | zh'),
@@ -125,7 +125,7 @@ def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, r
 def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:
     for words, flag in ((["--layer", "3"], "--layer"), (["--run", "a"], "--run"), (["--truncate"], "--truncate")):
         assert run("explain", "--study", "mask", *words).err.startswith(
-            f"error: {flag}: it does not go with --study mask;"
+            f"error: {flag}: {flag} and --study mask cannot be combined;"
         )
     outcome = run("explain", "--study", "mask", "--out", "a.gif")
     assert (outcome.code, outcome.err) == (2, 'error: --out: "a.gif" ends in neither .png nor .svg\n')

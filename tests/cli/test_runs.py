@@ -211,10 +211,41 @@ def test_what_is_no_run_is_never_touched(runs: Path, here: Path, run: RunCommand
     assert (runs / "smoke" / "config.yaml").exists()
 
 
-def test_a_name_means_a_run_below_runs_before_a_path(runs: Path, here: Path, run: RunCommand) -> None:
+def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(runs: Path, here: Path, run: RunCommand) -> None:
     shutil.copytree(runs / "smoke", here / "wild")
-    assert run("runs", "rm", "./wild", "--yes").out == "removed wild\n"
+    assert run("runs", "rm", "wild", "--yes").out == "removed wild\n"
+    assert run("runs", "rm", "./wild", "--yes").code == 4
     assert run("runs", "rm", "wild", "--yes").out == "removed runs/wild\n"
+
+
+def test_every_command_takes_the_name_of_a_run(runs: Path, run: RunCommand) -> None:
+    Path("short.txt").write_text("The value of a name. " * 99)
+    for command in (
+        "runs sweep",
+        "report sweep",
+        "info wild --json",
+        "eval --run sweep/000-a",
+        "sample --run wild --prompt The --max-new-tokens 1",
+        "attn-dump --run wild --prompt The",
+        "explain --run wild --prompt The",
+        "heads --run wild --data short.txt",
+        "export --run wild --out exported",
+        "train --config smoke --init-from wild --max-steps 1 --set train.warmup_steps=0 --out begun",
+    ):
+        outcome = run(*command.split(), "--quiet")
+        assert outcome.code == 0, f"{command}: {outcome.err}"
+
+
+def test_a_name_that_is_nearly_right_is_told_the_right_one(runs: Path, run: RunCommand) -> None:
+    for command, right in {
+        "runs sweeep": "runs/sweep",
+        "report sweeep": "runs/sweep",
+        "runs rm widl": "runs/wild",
+        "info widl": "runs/wild",
+        "sample --prompt x --run widl": "runs/wild",
+    }.items():
+        assert run(*command.split()).err.splitlines()[-1] == f"hint: did you mean {right}?"
+    assert "hint: did you mean smoke? shipped configs" in run("info", "smok").err
 
 
 def test_numbers_as_people_write_them() -> None:

@@ -115,7 +115,10 @@ def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunComm
         sentence = "is not a duration, such as 90s or 1h30m, up to 10,000 hours"
         assert refused.err == f"error: --max-time: {shown} {sentence}\n"
     both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
-    assert both.err.splitlines()[0] == "error: --max-time: it contradicts --max-steps, so use one of them"
+    assert (
+        both.err.splitlines()[0]
+        == "error: --max-time: --max-time and --max-steps cannot be combined; leave one of them out"
+    )
 
 
 def test_a_failed_compilation_is_reported_with_a_hint(
@@ -396,7 +399,10 @@ def test_flags_are_reported_as_they_are_typed(corpus: Path, run: RunCommand) -> 
         (["--data", ""], "error: --data: "),
         (["--seed", "-1"], "error: --seed: "),
         (["--threads", "0"], "error: --threads: "),
-        (["--resume", "--overwrite"], "error: --overwrite: it contradicts --resume, so use one of them"),
+        (
+            ["--resume", "--overwrite"],
+            "error: --overwrite: --overwrite and --resume cannot be combined; leave one of them out",
+        ),
     ):
         refused = run("train", *FAST, *flags)
         assert refused.code == 2
@@ -424,8 +430,9 @@ def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) 
 
 
 def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
-    notice = "the text is a single document, so the model never sees how one begins"
+    notice = "counts as one document; if it holds several, say what separates them: --set data.separator='\\n\\n'\n"
     assert notice in run("train", *FAST, "--max-steps", "1").err
+    assert "counts as" not in run("train", *FAST, "--max-steps", "2", "--resume").err
     (corpus / "another.txt").write_text(CORPUS_TEXT)
     assert notice not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
 

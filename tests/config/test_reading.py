@@ -110,7 +110,7 @@ MISTAKES = {
     "model:\n  norm: batch": """
         error: c.yaml:2: model.norm: "batch" is neither layernorm nor rmsnorm""",
     "model:\n  d_model: 100": """
-        error: c.yaml:2: model.d_model: d_model 100 is not a multiple of num_heads 8, as 96 or 104 would be""",
+        error: c.yaml:2: model.d_model: d_model 100 is not a multiple of num_heads 8; use num_heads 5 or 10, or d_model 96 or 104""",
     "model: {d_model: 6, num_heads: 2, positions: rope}": """
         error: c.yaml:1: model.positions: rope needs an even head size, but d_model 6 / num_heads 2 is 3
         hint: change model.d_model or model.num_heads, or use model.positions=learned""",
@@ -145,10 +145,10 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
 def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
     text = "model:\n  d_model: 100\n  num_heads: 4"
     assert problems(text, "model.num_heads=3") == [
-        "error: --set: model.num_heads: d_model 100 is not a multiple of num_heads 3, as 99 or 102 would be"
+        "error: --set: model.num_heads: d_model 100 is not a multiple of num_heads 3; use num_heads 2 or 4, or d_model 99 or 102"
     ]
     assert problems("model: {d_model: 2, num_heads: 4}") == [
-        "error: c.yaml:1: model.d_model: d_model 2 is not a multiple of num_heads 4, as 4 would be"
+        "error: c.yaml:1: model.d_model: d_model 2 is not a multiple of num_heads 4; use num_heads 2, or d_model 4"
     ]
 
 

@@ -104,7 +104,10 @@ def test_random_points_are_different(here: Path) -> None:
             "bass: c.yaml\n",
             ['s.yaml:1: a sweep has no key "bass"', "s.yaml: base is missing", "s.yaml: grid or random"],
         ),
-        ("base: c.yaml\ngrid: {train.seed: [1]}\nrandom: {}\n", ["s.yaml: grid contradicts random"]),
+        (
+            "base: c.yaml\ngrid: {train.seed: [1]}\nrandom: {}\n",
+            ["s.yaml: grid and random cannot be combined; leave one of them out"],
+        ),
         ("base: c.yaml\ngrid: {train.seed: [1]}\nnum_runs: 3\n", ["s.yaml:3: num_runs belongs to random"]),
         ("base: c.yaml\nrandom: {train.seed: [1]}\n", ["s.yaml: num_runs is missing"]),
         ("base: c.yaml\nrandom: {train.seed: [1]}\nnum_runs: 0\n", ['s.yaml:3: num_runs: "0" is not a whole number']),
@@ -156,7 +159,7 @@ def test_what_is_wrong_is_said_with_its_line(here: Path, text: str, expected: li
 
 
 def test_the_nearest_key_is_named(here: Path) -> None:
-    assert "hint: did you mean base?" in problems(written(here, "bass: c.yaml\n"))
+    assert "hint: bass: did you mean base?" in problems(written(here, "bass: c.yaml\n"))
     assert "hint: did you mean train.seed?" in problems(written(here, "base: c.yaml\ngrid: {train.sead: [1]}\n"))
 
 
@@ -165,7 +168,9 @@ def test_a_time_for_each_run_replaces_the_steps_and_contradicts_settings_of_them
     assert read_sweep(path, "90s").configs[0].train.max_time == 90
     assert problems(path, "soon")[0].startswith('error: --max-time: "soon" is not a duration')
     path.write_text("base: c.yaml\ngrid: {train.max_steps: [1]}\n")
-    assert problems(path, "90s") == ["s.yaml:2: train.max_steps contradicts --max-time; use one of them"]
+    assert problems(path, "90s") == [
+        "s.yaml:2: train.max_steps and --max-time cannot be combined; leave one of them out"
+    ]
 
 
 def test_a_grid_of_too_many_points_is_refused(here: Path) -> None:

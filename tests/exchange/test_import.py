@@ -112,5 +112,10 @@ def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) 
     with_config(model_type="llama")(directory)
     outcome = without_torch("import", directory, "--out", "a")
     assert (outcome.returncode, 'a model of type "llama"' in outcome.stderr) == (4, True)
+    for name in ("openai-community/gpt2", "gpt2"):
+        outcome = without_torch("import", name, "--out", "a")
+        fetch = "to fetch it: hf download openai-community/gpt2 --local-dir gpt2; then gpt import gpt2 --out runs/gpt2"
+        assert outcome.stderr.splitlines()[1:] == [f"hint: {fetch}"]
     outcome = without_torch("import", "nowhere", "--out", "a")
+    assert "hint" not in outcome.stderr
     assert (outcome.returncode, "there is no such directory" in outcome.stderr) == (4, True)

@@ -16,6 +16,7 @@ SMALL = Catalogue(
         "{a} of {b} tokens": "{b} 个词元中的 {a} 个",
         "{number!n} head{s}": "{number} 个注意力头",
         "ask for {what!t}": "要求 {what}",
+        "use one of {names!l}": "请用 {names}",
     }
 )
 
@@ -33,6 +34,8 @@ SMALL = Catalogue(
         ("ask for 12 heads", "要求 12 个注意力头"),
         ("ask for 1,200 heads, no such run, 3.5", "要求 1,200 个注意力头，没有这个训练，3.5"),
         ("1e-05 heads", "1e-05 个注意力头"),
+        ("use one of a, b", "请用 a、b"),
+        ("use one of a | b | c-d", "请用 a、b、c-d"),
         ("1, 2, 4 heads", "1, 2, 4 个注意力头"),
         ("ask for bread, butter", "要求 bread, butter"),
         ("no head", "no head"),

@@ -19,6 +19,16 @@ from gpt_cli.language import chinese, language, say
         ({"GPT_LANGUAGE": "zh", "LC_ALL": "en_GB.UTF-8"}, "zh"),
         ({"GPT_LANGUAGE": "en", "LANG": "zh_CN.UTF-8"}, "en"),
         ({"GPT_LANGUAGE": "", "LANG": "zh-TW"}, "zh"),
+        ({"GPT_LANGUAGE": "中文"}, "zh"),
+        ({"GPT_LANGUAGE": "cn"}, "zh"),
+        ({"GPT_LANGUAGE": "Chinese"}, "zh"),
+        ({"GPT_LANGUAGE": "English", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"GPT_LANGUAGE": "日本語", "LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANGUAGE": "zh_CN:en", "LANG": "en_GB.UTF-8"}, "zh"),
+        ({"LANGUAGE": "de:zh_CN"}, "zh"),
+        ({"LANGUAGE": "en", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"LANGUAGE": "fr", "LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANGUAGE": "zh_CN", "LC_ALL": "C"}, "en"),
     ],
 )
 def test_a_variable_comes_before_the_locale(environment: dict[str, str], found: str) -> None:

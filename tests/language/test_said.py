@@ -64,8 +64,8 @@ from gpt_cli.model.costs import _PARTS
             "8 个头、40 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲",
         ),
         (
-            "it does not go with a prompt, which is the whole text; leave one of them out",
-            "不能同时用 --prompt（它就是全部文本）；请去掉其中一个",
+            "--data and --prompt cannot be combined; leave one of them out",
+            "--data 与 --prompt 不能同时用，请去掉其中一个",
         ),
     ],
 )

@@ -74,8 +74,10 @@ def test_the_first_bad_byte_is_named_with_its_line_in_whatever_block_it_is(
     content = "今\n".encode() * 5000 + b"ab\xff"
     (here / "a.txt").write_bytes(content)
     (here / "half.txt").write_bytes(content[:-3] + "今".encode()[:2])
-    assert "a.txt: line 5,001: text must be UTF-8, but byte 0xff at offset 20,002 is not" in refusal("a.txt")
-    assert "half.txt: line 5,001: text must be UTF-8, but byte 0xe4 at offset 20,000 is not" in refusal("half.txt")
+    assert "a.txt: line 5,001: this is UTF-8 that is damaged or cut off at byte 0xff, offset 20,002" in refusal("a.txt")
+    assert "half.txt: line 5,001: this is UTF-8 that is damaged or cut off at byte 0xe4, offset 20,000" in refusal(
+        "half.txt"
+    )
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])

@@ -118,10 +118,29 @@ def test_unknown_characters_are_named_with_their_position() -> None:
     ]
 
 
-@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE], ids=lambda t: t.kind)
+def test_unknown_characters_are_counted_by_kinds_and_by_places() -> None:
+    with pytest.raises(DataError) as raised:
+        CharTokenizer("abc").encode("xyxx" + "a" * 300)
+    error, hint = raised.value.lines()
+    assert error.endswith(
+        'but not "x" U+0078 at position 0, "y" U+0079 at position 1; in all it lacks 2 characters, at 4 of 304 places'
+    )
+    assert hint.startswith("hint: leave these characters out")
+    with pytest.raises(DataError) as raised:
+        CharTokenizer("abc").encode("tuvwxyz" * 2000 + "a" * 14_000)
+    error, hint = raised.value.lines()
+    assert error.count(" at position ") == 5
+    assert error.endswith("; in all it lacks 7 characters, at 14,000 of 28,000 places")
+    assert hint.startswith("hint: it reads texts like the one it was trained on")
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer("a")], ids=lambda t: t.kind)
 def test_half_a_character_is_an_error_and_not_replaced(tokenizer: Tokenizer) -> None:
-    with pytest.raises(DataError, match="U\\+DCE9 at position 1 is half a character"):
-        tokenizer.encode("a\udce9")
+    with pytest.raises(DataError, match="U\\+D8E9 at position 1 is half a character"):
+        tokenizer.encode("a\ud8e9")
+    with pytest.raises(DataError, match="byte 0xe9 at position 1 is not UTF-8") as raised:
+        tokenizer.encode("a\udce9")  # as Python gives what a terminal in Latin-1 has sent
+    assert raised.value.hint == "the terminal may send another encoding, such as GBK; set it to UTF-8"
 
 
 def test_tokens_are_shown_as_text_or_as_bytes() -> None:
@@ -183,7 +202,7 @@ def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() ->
 def test_naming_unknown_characters_takes_no_memory_for_each() -> None:
     """A prompt of nine megabytes took one gigabyte, for the five that are named."""
     tracemalloc.start()
-    with pytest.raises(DataError, match="position 4 and 999995 more"):
+    with pytest.raises(DataError, match="at 1,000,000 of 1,000,000 places"):
         CharTokenizer("ab").encode("x" * 1_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -33,7 +33,7 @@ def test_a_training_reports_and_its_model_loads() -> None:
     assert isinstance(reports[-1], Finished)
     assert reports[-1].summary["stopped_by"] == "steps"
     assert load("runs/smoke").step == reports[-1].best_step == 20
-    assert len(notices) == 2  # on an unused setting and on the single document
+    assert len(notices) == 1  # on the single document
 
 
 def test_nothing_is_written_before_the_first_report_is_taken() -> None:

@@ -68,7 +68,7 @@ def attn_dump(
     if form and out != STDOUT:
         raise UsageError("--format", "only --out - needs it; a file's ending names its format", hint="--out -")
     if json and out == STDOUT:
-        raise UsageError("--json", "it would mix with what --out - writes to stdout; leave one of them out")
+        raise UsageError("--json", "--json and --out - cannot be combined; leave one of them out")
     if generate is None and (temperature is not None or seed is not None):
         flag = "--seed" if temperature is None else "--temperature"
         raise UsageError(flag, "it changes what --generate adds, so it needs --generate", hint="--generate 20")
@@ -79,7 +79,7 @@ def attn_dump(
     parse_selection(layers, sizes.num_blocks, "--layers")
     parse_selection(heads, sizes.num_heads, "--heads")
     wanted = DumpWanted(
-        prompt=read_prompt(prompt, prompt_file),
+        prompt=read_prompt(prompt, prompt_file, header),
         prompt_source=prompt_source(prompt, prompt_file),
         out=out,
         ending=ending,

@@ -7,7 +7,7 @@ import json as json_module
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.describing import settings_table
-from gpt_cli.config.reading import find_config, read_config, write_config
+from gpt_cli.config.reading import find_config, read_config, shipped_config, write_config
 from gpt_cli.errors import UsageError, visible
 
 
@@ -21,7 +21,7 @@ def check(*, file: str, settings: list[str] | None, json: bool, quiet: bool) -> 
             found = [{"where": e.where, "sentence": e.sentence, "hint": e.hint} for e in (error, *error.others)]
             console.json({"file": file, "valid": False, "errors": found})
         raise
-    for unused in config.unused():
+    for unused in config.unused(shipped_config(file)):
         console.notice(unused)
     if json:
         console.json({"file": str(find_config(file)), "valid": True, "errors": []})

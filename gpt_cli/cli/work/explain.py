@@ -99,5 +99,5 @@ def _head(
     for flag, value, count in (("--layer", layer, sizes.num_blocks), ("--head", head, sizes.num_heads)):
         if value >= count:
             raise UsageError(flag, out_of_range(flag, value, count))
-    text, source = read_prompt(prompt, prompt_file), prompt_source(prompt, prompt_file)
+    text, source = read_prompt(prompt, prompt_file, header), prompt_source(prompt, prompt_file)
     return HeadWanted(text, source, run, checkpoint, layer, head, query, truncate), header.path

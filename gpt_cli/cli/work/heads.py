@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.own_text import own_config, trusted_config
+from gpt_cli.checkpoints.own_text import own_config, readable_prompt, trusted_config
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.prompts import prompt_source, read_prompt
@@ -48,11 +49,14 @@ def report_heads(
     if over_training:
         others = {"--prompt": prompt, "--prompt-file": prompt_file, "--data": data, "--checkpoint": checkpoint}
         others |= {"--ablate": ablate, **of_prompt, **of_text, "--device": device, "--dtype": dtype}
-        refuse_beside("--over-training, which reads what a training has kept", others | {"--threads": threads})
+        refuse_beside("--over-training", others | {"--threads": threads})
     if prompt is None and prompt_file is None:
-        refuse(of_prompt, "it is about a prompt, so it needs one", hint="--prompt 'The value of'")
+        for flag, value in of_prompt.items():
+            if value is not None:
+                hint = f"--prompt {shlex.quote(readable_prompt(find_header(run, checkpoint)))}"
+                raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
     else:
-        refuse_beside("a prompt, which is the whole text", {"--data": data, **of_text})
+        refuse_beside("--prompt" if prompt_file is None else "--prompt-file", {"--data": data, **of_text})
     if ablate is None:
         refuse({"--dtype": dtype}, "it is for --ablate; scores are always in float32", hint="--ablate zero")
     if sort == LOSS_CHANGE and ablate in (None, "layer"):
@@ -71,7 +75,7 @@ def report_heads(
         return
     has_prompt = prompt is not None or prompt_file is not None
     wanted = HeadsWanted(
-        prompt=read_prompt(prompt, prompt_file) if has_prompt else None,
+        prompt=read_prompt(prompt, prompt_file, header) if has_prompt else None,
         prompt_source=prompt_source(prompt, prompt_file),
         data=data,
         text=(trusted_config(header) if has_prompt or data else own_config(header)).data,

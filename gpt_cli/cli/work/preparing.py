@@ -10,7 +10,7 @@ from typing import Any
 from gpt_cli.amounts import duration, size
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
-from gpt_cli.config.reading import build_config, read_config
+from gpt_cli.config.reading import build_config, read_config, shipped_config
 from gpt_cli.config.yaml_subset import Document
 from gpt_cli.errors import DataError, UsageError, together
 from gpt_cli.files import cache_directory
@@ -34,7 +34,7 @@ def prepare(
         raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
     console = Console(quiet)
     asked = config_for(source, config, settings)
-    for line in asked.unused():
+    for line in asked.unused(shipped_config(config)):
         console.notice(line)
     cache_directory("tokens")  # a user without one has nowhere to keep anything
     began, num_encoded = time.monotonic(), 0

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpt_cli.checkpoints.finding import named_run, newest_run
+from gpt_cli.checkpoints.finding import near_run, newest_run
 from gpt_cli.checkpoints.overview import find_runs, is_run
 from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, reason, shown, together, visible
 
@@ -72,7 +73,8 @@ def _runs_of(path: Path) -> list[Path]:
         hint = f"gpt report {shlex.quote(visible(path.parent))}" if is_run(path.parent) else "gpt runs lists the runs"
         raise CheckpointError(shown(path), "this is a file; name the directory of a run", hint=hint) from None
     except FileNotFoundError:
-        raise CheckpointError(shown(path), "there is no such run", hint="gpt runs lists the runs") from None
+        hint = near_run(path, directories=True) or "gpt runs lists the runs"
+        raise CheckpointError(shown(path), "there is no such run", hint=hint) from None
     except OSError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
     if not below:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.amounts import age, quantity, size
-from gpt_cli.checkpoints.finding import RUNS
+from gpt_cli.checkpoints.finding import near_run
 from gpt_cli.checkpoints.overview import Overview, find_runs, overview
+from gpt_cli.checkpoints.run_files import RUNS
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import likeness
@@ -38,7 +39,9 @@ def list_runs(*, directory: Path | None, sort: str | None, state: str | None, js
     console = Console(quiet)
     where = RUNS if directory is None else directory
     if directory is not None and not directory.is_dir():
-        raise CheckpointError(shown(directory), "there is no such directory of runs")
+        raise CheckpointError(
+            shown(directory), "there is no such directory of runs", hint=near_run(directory, directories=True)
+        )
     try:
         paths = find_runs(where) if where.is_dir() else []
     except OSError as error:

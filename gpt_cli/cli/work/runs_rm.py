@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpt_cli.amounts import size
-from gpt_cli.checkpoints.finding import named_run
+from gpt_cli.checkpoints.finding import near_run
 from gpt_cli.checkpoints.lock import is_held, sole_trainer
 from gpt_cli.checkpoints.overview import find_runs
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 from gpt_cli.files import remove as remove_file
@@ -52,7 +52,7 @@ def _require_removable(path: Path) -> None:
     run = RunFiles(path)
     if not os.path.isdir(path):
         require_reachable(path)
-        raise CheckpointError(shown(path), "there is no such run", hint="gpt runs lists the runs")
+        raise CheckpointError(shown(path), "there is no such run", hint=near_run(path) or "gpt runs lists the runs")
     if path.is_symlink():
         raise CheckpointError(shown(path), f"this is a link; name the run that it leads to, {shown(path.resolve())}")
     if is_held(path):

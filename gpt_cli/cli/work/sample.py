@@ -47,12 +47,12 @@ def sample(
     if not all(stop or []):
         raise UsageError("--stop", "the text is empty; name the text before which a sample ends")
     if greedy and temperature:
-        raise UsageError("--temperature", "--greedy always takes the likeliest token; leave one of them out")
+        raise UsageError("--temperature", "--temperature and --greedy cannot be combined; leave one of them out")
     header = find_header(run, checkpoint)
     off = parse_heads(",".join(without), header.config.model) if without else ()
     unasked = prompt is None and prompt_file is None and not json
     interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
-    prompts = [] if interactive else read_prompts(prompt, prompt_file)
+    prompts = [] if interactive else read_prompts(prompt, prompt_file, header)
     seed_is_ours = seed is None and not greedy and not interactive
     choices = {
         "seed": secrets.randbelow(2**31) if seed_is_ours else seed,

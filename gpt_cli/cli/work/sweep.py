@@ -14,11 +14,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.overview import Overview, is_run, overview
 from gpt_cli.checkpoints.protection import require_no_file
-from gpt_cli.checkpoints.run_files import SWEEP
+from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, hurried_stdout

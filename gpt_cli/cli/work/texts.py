@@ -26,8 +26,9 @@ def given_text(sources: list[str], text: DataConfig, console: Console) -> Source
         return read_corpus(sources, None, how, skip_bad=text.skip_bad, counting=console.counting)
     except GptError as error:
         for problem in (error, *error.others):
-            ways = re.split("; (?:or )?", problem.hint or "")
-            problem.hint = "; or ".join(way for way in ways if "--set " not in way) or None
+            ways = re.split("(?=; )", problem.hint or "")
+            kept = "".join(way for way in ways if "--set " not in way)
+            problem.hint = re.sub("^; (or )?", "", kept) or None
         raise
 
 

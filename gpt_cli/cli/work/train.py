@@ -59,7 +59,7 @@ def train(
 
     def read(place: Place | None) -> Request:
         if max_steps is not None and max_time is not None:
-            raise UsageError("--max-time", "it contradicts --max-steps, so use one of them")
+            raise UsageError("--max-time", "--max-time and --max-steps cannot be combined; leave one of them out")
         # a config or the run may have a time
         given = settings if max_steps is None else [*settings, "train.max_time=null"]
         # torchrun, which starts failed processes again, cannot change their words

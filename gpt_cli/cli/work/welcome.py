@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 
-from gpt_cli.checkpoints.finding import newest_run
-from gpt_cli.errors import CheckpointError, visible
+from gpt_cli.checkpoints.finding import find_header, newest_run
+from gpt_cli.checkpoints.own_text import readable_prompt
+from gpt_cli.errors import GptError, visible
 from gpt_cli.language import say
 
 
 def welcome() -> str:
     """The first commands to type, each below a line that a shell ignores; where there is a run, those that use it."""
-    try:
+    run, prompt = None, "The value of"
+    with contextlib.suppress(GptError):
         run = newest_run()
-    except CheckpointError:
-        run = None
+        prompt = readable_prompt(find_header(run))
     of_run = "" if run is None else f" --run {shlex.quote(str(run))}"
+    words = f"--prompt {shlex.quote(visible(prompt))}"
     train = [
         ("train a small model on the documentation of Python, in minutes", "gpt train --config tiny"),
         ("train one on a text of your own", "gpt train --config tiny --data my.txt --out runs/my"),
     ]
     use = [
-        ("let the model continue a text", f"gpt sample{of_run} --prompt 'The value of'"),
-        ("see which tokens it looks at", f"gpt attn-dump{of_run} --prompt 'The value of' --out attention.html"),
+        ("let the model continue a text", f"gpt sample{of_run} {words}"),
+        ("see which tokens it looks at", f"gpt attn-dump{of_run} {words} --out attention.html"),
     ]
     begin = "What to type first:" if run is None else f"Your newest run is {visible(run)}. What to type next:"
     commands = "\n".join(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import UsageError, full_width, half_width, shown
 
 if TYPE_CHECKING:
     from gpt_cli.config import ModelConfig
@@ -17,6 +18,8 @@ def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tup
 
     Raises UsageError, which calls the model of these sizes `model`.
     """
+    if wrong_mark := full_width(text):
+        raise UsageError("--without", wrong_mark, hint=f"--without {shlex.quote(half_width(text))}")
     chosen: set[tuple[int, int]] = set()
     for part in text.split(","):
         layer, _, head = part.strip().partition(".")
