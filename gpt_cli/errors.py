@@ -6,7 +6,7 @@ import errno
 import re
 from collections.abc import Sequence
 
-from gpt_cli.language import say
+from gpt_cli.language import labelled, say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
@@ -55,7 +55,7 @@ class GptError(Exception):
         """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
         problems = [self, *self.others]
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-        errors = [f"error: {say(problem.where)}: {say(problem.sentence)}" for problem in problems]
+        errors = [f"error: {labelled(problem.where)}{say(problem.sentence)}" for problem in problems]
         lines = errors + [f"hint: {say(hint)}" for hint in hints]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 

@@ -44,7 +44,7 @@ def test_every_help_text_has_both_languages() -> None:
 
 def test_each_pair_has_the_same_values() -> None:
     for text, said in chinese().pairs.items():
-        names = set(re.findall(r"\{(\w*)(?:![tn])?\}", text))
+        names = set(re.findall(r"\{(\w*)(?:![tnm])?\}", text))
         used = set(re.findall(r"\{(\w*)\}", said))
         assert used <= names, text
         assert names - used <= {"s"}, f"{text}: only the ending of a plural, {{s}}, is left out in Chinese"
