@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-
 from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.own_text import valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config import Config, TrainConfig
+from gpt_cli.config import Config, DataConfig, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
@@ -18,9 +15,10 @@ from gpt_cli.model.costs import estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import SourceCorpus, read_data
-from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.training.advising.advice import name_of
 from gpt_cli.training.beginning import begin_with, given_by
+from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Prepared
 from gpt_cli.training.request import Request
 from gpt_cli.training.resources import must_shard, require_memory, require_space
@@ -63,9 +61,13 @@ def prepare(
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
         corpus = read_data(config.data, counting)
-        _remark_on(corpus, notice)
+        for line in corpus.notices():
+            notice(line)
+        if corpus.num_documents == 1 and continued is None:
+            notice(_of_one_document(config.data))
         text = _encode(corpus, config, continued, tokenizer, counting, notice)
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
+    sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
     ranks.meet(
         {
             "config": config.model_dump_json(),
@@ -159,14 +161,10 @@ def _is_long(settings: TrainConfig) -> bool:
     return settings.max_steps >= COMPILE_FROM_STEPS
 
 
-def _remark_on(corpus: SourceCorpus, notice: Notify) -> None:
-    for line in corpus.notices():
-        notice(line)
-    if corpus.num_documents == 1:
-        notice(
-            "the text is a single document, so the model never sees how one begins, and an empty prompt starts in the "
-            "middle of a text; data.separator splits a file into documents"
-        )
+def _of_one_document(data: DataConfig) -> str:
+    """What to do about a text of one document, whose beginning is all that the model sees of beginnings."""
+    several = "if it holds several (poems, letters), say what separates them"
+    return f"{name_of(data)} counts as one document; {several}: --set data.separator='\\n\\n'"
 
 
 def _encode(
@@ -235,20 +233,6 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
         seconds_left=(steps * step_seconds if seconds is None else seconds) + closing_seconds,
         closing_seconds=closing_seconds,
-        prompt=_first_prompt(run.tokenizer, run.validation_ids),
+        prompt=first_prompt(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,
     )
-
-
-def _first_prompt(tokenizer: Tokenizer, ids: Ids) -> str:
-    """A prompt that the tokenizer takes, of the text's own kind: English, or the beginning of the validation text.
-
-    It ends without a space: byte-pair tokenizers put the space at the beginning of the next word.
-    """
-    text = tokenizer.decode(ids[:64].tolist())
-    words = [*re.findall(r"\w{1,4}", text), *text]
-    for prompt in ["The", *words] if text.isascii() else words:
-        with contextlib.suppress(DataError):
-            if tokenizer.encode(prompt):
-                return prompt
-    return ""

@@ -83,7 +83,7 @@ hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data
 exit code 3
 
 $ gpt train --config smoke --data short.txt --out o
-the text is a single document, so the model never sees how one begins, and an empty prompt starts in the middle of a text; data.separator splits a file into documents
+short.txt counts as one document; if it holds several (poems, letters), say what separates them: --set data.separator='\n\n'
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: add text with --data, or lower --set model.context_length
 exit code 3

@@ -21,20 +21,20 @@ from gpt_cli.model.costs import _PARTS
         ),
         (
             "step 30/60: loss 5.3274, best validation 5.393, 10,675 tokens/s, 1.2 s left",
-            "第 30/60 步：损失 5.3274，最低验证损失 5.393，10,675 token/s，剩余 1.2 s",
+            "第 30/60 步：损失 5.3274，最低验证损失 5.393，10,675 token/s，剩余 1.2 秒",
         ),
         (
             "step 30: loss 5.3274, 10,675 tokens/s, 3 min 20 s left",
-            "第 30 步：损失 5.3274，10,675 token/s，剩余 3 min 20 s",
+            "第 30 步：损失 5.3274，10,675 token/s，剩余 3 分 20 秒",
         ),
-        ("loss 5.327, 9 tokens/s, 1.2 s left", "损失 5.327，9 token/s，剩余 1.2 s"),
+        ("loss 5.327, 9 tokens/s, 1.2 s left", "损失 5.327，9 token/s，剩余 1.2 秒"),
         (
             "step 7, loss 5.327, best 5.1, 9 tokens/s, 1.2 s left",
-            "第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 s",
+            "第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 秒",
         ),
         (
             "step 40: validation loss 3.2 nats/token, 4.8 bits/byte, worse by 0.01 than at step 30",
-            "第 40 步：验证损失 3.2 nats/token，4.8 bits/byte，比第 30 步高 0.01",
+            "第 40 步：验证损失 3.2 nat/token，4.8 bit/byte，比第 30 步高 0.01",
         ),
         (
             "stopped by SIGINT at step 7, which is saved; resume: gpt train --out runs/a --resume",
@@ -48,10 +48,19 @@ from gpt_cli.model.costs import _PARTS
             "ended by a second signal, SIGINT, after all was saved",
             "第二次收到信号（SIGINT），立即结束；已全部保存",
         ),
-        ("tokenizing: 1.2 of 4.0 MB, 300.0 kB/s, 9.3 s left", "分词：1.2/4.0 MB，每秒 300.0 kB，剩余 9.3 s"),
-        ("evaluating: 3,000 of 4,000 tokens, 2 min 3 s left", "评估：3,000/4,000 个 token，剩余 2 min 3 s"),
-        ("training: 3 of 40 steps, 20 s", "训练：3/40 步，已用 20 s"),
-        ("computing attention: 12 s", "计算注意力：已用 12 s"),
+        ("tokenizing: 1.2 of 4.0 MB, 300.0 kB/s, 9.3 s left", "分词：1.2/4.0 MB，每秒 300.0 kB，剩余 9.3 秒"),
+        ("evaluating: 3,000 of 4,000 tokens, 2 min 3 s left", "评估：3,000/4,000 个 token，剩余 2 分 3 秒"),
+        ("training: 3 of 40 steps, 20 s", "训练：3/40 步，已用 20 秒"),
+        ("computing attention: 12 s", "计算注意力：已用 12 秒"),
+        (
+            "advice: 0.82 M parameters read 3,204 tokens 667 times, and will know them by heart; "
+            "try more text, another --data FILE beside the first",
+            "建议：82 万个参数把 3,204 个 token 读 667 遍，会把它们背下来；最好增加文本，例如再写一个 --data FILE",
+        ),
+        (
+            "advice: step 1,000: the loss has not moved since step 500: 2.400; try --set model.d_model=256",
+            "建议（第 1,000 步）：从第 500 步起，损失一直没有变化：2.400；可以试试 --set model.d_model=256",
+        ),
         ('"9" is not allowed; use a whole number from 1 to 5', '"9" 无效；请用整数（1 到 5）'),
         ("2 runs at once, each with 1 thread and a GPU", "同时训练 2 个，每个用 1 个线程和一块 GPU"),
         ("wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens", "已写入 a.html：31 步，2 层，1 个头，24 个 token"),
