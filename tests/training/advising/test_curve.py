@@ -239,7 +239,7 @@ def test_losses_that_do_not_move_for_half_of_the_run(settings: list[str], flag: 
     ]
 
 
-# Shakespeare, whose last tenth is of a textbook: 0.9 and 1.8 passes over it; a tenth of one kind has 4.28 and 3.98
+# a text whose last tenth is of another kind
 OTHER = "100 4.790 6.950, 200 3.850 6.910"
 DIFFERS = "too few to know it by heart: the end of my.txt, which is held out, differs from the rest"
 
