@@ -17,7 +17,7 @@ from tqdm import tqdm
 from gpt_cli.callbacks import working
 from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.errors import inert, inert_json
-from gpt_cli.language import say
+from gpt_cli.language import labelled, say
 
 
 def prepare_streams() -> None:
@@ -103,7 +103,7 @@ class Console:
             yield lambda _: None
             return
         is_terminal = sys.stderr.isatty()
-        progress = Bar(inert(say(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        progress = Bar(inert(labelled(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
         try:
             yield progress.count
         finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from gpt_cli.errors import DataError
 from gpt_cli.language import chinese
 from gpt_cli.model.costs import _PARTS
 
@@ -58,6 +61,20 @@ from gpt_cli.model.costs import _PARTS
             "建议：82 万个参数把 3,204 个 token 读 667 遍，会把它们背下来；最好增加文本，例如再写一个 --data FILE",
         ),
         (
+            "the vocabulary of 16,384 tokens takes 89% of the parameters, and each of its entries occurs 17 times in the "
+            "text; try --set tokenizer.vocab_size=2048",
+            "含 16,384 个 token 的词表占去了 89% 的参数，而文本中平均每个词条只出现 17 次；"
+            "可以试试 --set tokenizer.vocab_size=2048",
+        ),
+        (
+            "a learning rate of 0.3 is 75 times what is usual at a width of 128; try --set train.learning_rate=0.004",
+            "学习率 0.3 是宽度 128 下通常值的 75 倍；可以试试 --set train.learning_rate=0.004",
+        ),
+        (
+            "step 20: validation loss 5.6 nats/token, 4.8 bits/byte, the same as at step 10",
+            "第 20 步：验证损失 5.6 nat/token，4.8 bit/byte，与第 10 步持平",
+        ),
+        (
             "advice: step 1,000: the loss has not moved since step 500: 2.400; try --set model.d_model=256",
             "建议（第 1,000 步）：从第 500 步起，损失一直没有变化：2.400；可以试试 --set model.d_model=256",
         ),
@@ -76,6 +93,26 @@ from gpt_cli.model.costs import _PARTS
 )
 def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -> None:
     assert chinese().find(line) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (DataError("prompt", "it has 60 tokens, but this model sees 16"), "error: 提示词：共有 60 个 token，而这个模型最多看 16 个"),
+        (DataError("a.txt: line 1", "unheard of"), "error: a.txt 第 1 行：unheard of"),
+        (DataError("--prompt", "there is no such file"), "error: --prompt: 没有这个文件"),
+        (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
+    ],
+)  # fmt: skip
+def test_after_chinese_words_a_colon_is_chinese(error: DataError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert error.lines() == [line]
+    monkeypatch.setenv("GPT_LANGUAGE", "en")
+    assert error.lines() == [f"error: {error.where}: {error.sentence}"]
+
+
+def test_no_chinese_text_has_an_english_colon() -> None:
+    assert not [said for said in chinese().pairs.values() if re.search(r"[\u4e00-\u9fff]: ", said)]
 
 
 @pytest.mark.parametrize("part", _PARTS.values())

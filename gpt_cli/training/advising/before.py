@@ -122,11 +122,11 @@ def _rate(start: Prepared) -> Iterator[Advice]:
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:
         return
-    far = f"{times:,.0f} times" if times > 1 else f"1/{1 / times:,.0f} of"
-    sentence = f"Muon's learning rate of {rate.value:g} is {far} what is usual"
+    far = f"{times:,.0f} times what" if times > 1 else f"1/{1 / times:,.0f} of what"
+    sentence = f"Muon's learning rate of {rate.value:g} is {far} is usual"
     if rate.key == "learning_rate":
         width = start.config.model.d_model
-        sentence = f"a learning rate of {rate.value:g} is {far} what is usual at a width of {width}"
+        sentence = f"a learning rate of {rate.value:g} is {far} is usual at a width of {width}"
     yield Advice("rate", sentence, rate.flag(rate.usual))
 
 
