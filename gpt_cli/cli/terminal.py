@@ -103,7 +103,9 @@ class Console:
             yield lambda _: None
             return
         is_terminal = sys.stderr.isatty()
-        progress = Bar(inert(labelled(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        progress = (
+            Bar(inert(labelled(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        )
         try:
             yield progress.count
         finally:
