@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from gpt_cli.language import say
+from gpt_cli.language import labelled, say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
@@ -64,7 +64,7 @@ class GptError(Exception):
         for problem in problems:
             if problem.hint:
                 hints.setdefault(problem.hint, []).append(problem.about or problem.where)
-        errors = [f"error: {say(problem.where)}: {say(problem.sentence)}" for problem in problems]
+        errors = [f"error: {labelled(problem.where)}{say(problem.sentence)}" for problem in problems]
         lines = errors + [
             # one that all or many problems share speaks for itself
             f"hint: {', '.join(map(say, about)) + ': ' if len(about) < min(len(problems), 4) else ''}{say(hint)}"

@@ -129,7 +129,7 @@ def show_help(
     return main([*asked, "--help"])
 
 
-app.command("train", epilog="Example: gpt train --config tiny --data my.txt --set tokenizer.kind=char")(train.train)
+app.command("train", epilog="Example: gpt train --config tiny --data my.txt")(train.train)
 app.command("sample", epilog="Example: gpt sample --prompt 'The value of' --num-samples 3")(sample.sample)
 app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
     attn_dump.attn_dump

@@ -17,6 +17,7 @@ from gpt_cli.amounts import duration, size
 BAR_SECONDS = 2.0  # work that takes less shows no bar
 LINE_SECONDS = 10.0
 BEAT_SECONDS = 1.0
+_WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 
 
 class Progress(ABC):
@@ -65,7 +66,7 @@ class Progress(ABC):
 
 
 class Bar(Progress):
-    """A bar on stderr that is gone when the work is done."""
+    """A bar on stderr that is gone when the work is done; `what` ends with its colon."""
 
     _bar: tqdm[NoReturn]
 
@@ -76,7 +77,7 @@ class Bar(Progress):
             desc=self.what,
             unit=self.unit,
             unit_scale=True,
-            bar_format=None if self.total is not None else f"{{desc}}: {amount}{{elapsed}}",
+            bar_format=f"{{desc}}{amount}{{elapsed}}" if self.total is None else _WITH_TOTAL,
             delay=BAR_SECONDS,
             leave=False,
             dynamic_ncols=True,

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from gpt_cli.callbacks import Host, working
 from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.errors import inert, inert_json
-from gpt_cli.language import say
+from gpt_cli.language import labelled, say
 from gpt_cli.machine.last_words import PATIENCE, write_until
 
 
@@ -155,7 +155,9 @@ class Console:
             yield lambda _: None
             return
         is_terminal = sys.stderr.isatty()
-        progress = Bar(inert(say(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        progress = (
+            Bar(inert(labelled(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        )
         try:
             yield progress.count
         finally:

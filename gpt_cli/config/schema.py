@@ -154,6 +154,9 @@ class TrainConfig(Section):
     eval_every: Count = Field(default=250, description="steps between evaluations")
     eval_tokens: Count = Field(default=16384, description="validation tokens in each evaluation during training")
     sample_every: Count | None = Field(default=500, description="steps between samples of text; null means none")
+    sample_prompt: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="text that samples continue; null: the beginning of a line of the validation text"
+    )
     save_every: Count = Field(default=250, description="steps between checkpoints")
     keep_checkpoints: Count = Field(
         default=2, description="number of newest checkpoints to keep; the best one is kept as well"

@@ -10,12 +10,16 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import counted, visible
 from gpt_cli.exchange.hugging_face import Fit
+from gpt_cli.text.catalogue import ENTRIES
 from gpt_cli.version import __version__
 
 _CARD = """\
 ---
 library_name: transformers
 pipeline_tag: text-generation
+{language}tags:
+- gpt-cli
+- {kind}
 ---
 
 # {title}
@@ -35,12 +39,18 @@ print(tokenizer.decode(written[0], skip_special_tokens=True))
 ```
 
 Its context is {context_length:,} tokens long, so prompt and continuation together should have no more.
-{notes}
+{characters}{notes}
+{licence}
 ## Settings
 
 ```yaml
 {settings}```
 """
+_CHARACTERS = """
+Each token is a character of its training text. A prompt with any other character is an error of the tokenizer:
+`WordLevel error: Missing [UNK] token from the vocabulary`.
+"""
+_LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name one here."
 
 
 def model_card(
@@ -68,7 +78,15 @@ def model_card(
     if began_from is not None:
         origin += f" It began with the weights of `{visible(began_from)}`."
     lines = "".join(f"- {note}\n" for note in fit.notes)
+    known = [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES and num_steps]
+    all_known = known and len(known) == len(_listed(config.data.source))
+    languages = {entry.language for entry in known} if all_known else set()
+    licences = "; ".join(f"`{entry.name}`: {entry.licence}" for entry in known)
     return _CARD.format(
+        language=f"language: {languages.pop()}\n" if len(languages) == 1 and None not in languages else "",
+        kind=config.tokenizer.kind,
+        characters=_CHARACTERS if config.tokenizer.kind == "char" else "",
+        licence=_LICENCE + (f" Licences of its texts: {licences}.\n" if licences else "\n"),
         title=visible(name),
         origin=origin,
         losses="".join(losses),
@@ -93,7 +111,9 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    return Path(source).name or source
+    """The last part of a path, in a form that is no name of the catalogue."""
+    name = Path(source).name or source
+    return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
 
 
 def _listed(source: str | Sequence[str]) -> Sequence[str]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 
-_VALUE = re.compile(r"\{(\w*)(![tnl])?\}")
+_VALUE = re.compile(r"\{(\w*)(![tnlm])?\}")
+# the text of an entry that says what kind of line follows: advice: ...
+_LABEL = re.compile(r"(\w+( \{\w+!n\})?: )+\{\w+!t\}")
 _EDGE = 3  # characters
 _NUMBER = re.compile(r"[+-]?([\d.,]*\d(e[+-]?\d+)?%?|inf|nan)")
 _LONGEST = 10_000  # characters; nothing that people should read is longer
@@ -22,13 +24,13 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 class Entry:
     """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
 
-    `{name!l}` is a list of names, between which Chinese has its own comma. `{s}` is the ending of a plural or nothing.
-    What is said has `{name}`.
+    `{name!l}` is a list of names, between which Chinese has its own comma, `{name!m}` a number of things that may be
+    in millions, `{s}` the ending of a plural or nothing. What is said has `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values
     names: tuple[str, ...]
-    kinds: tuple[str, ...]  # of the values: t, n, l or nothing
+    kinds: tuple[str, ...]  # of the values: t, n, l, m or nothing
     said: str
 
     @classmethod
@@ -66,7 +68,16 @@ def _fits(name: str, kind: str, value: str) -> bool:
     """Whether a value can be what its name and its kind say."""
     if name == "s":
         return value in ("", "s")
+    if kind == "m":
+        return _NUMBER.fullmatch(value.removesuffix(" M")) is not None
     return kind != "n" or all(map(_NUMBER.fullmatch, value.split(", ")))
+
+
+def _in_ten_thousands(value: str) -> str:
+    """A number of things as Chinese counts them: 0.82 M is 82 万个."""
+    return (
+        f"{float(value.removesuffix(' M').replace(',', '')) * 100:,.0f} 万个" if value.endswith(" M") else f"{value} 个"
+    )
 
 
 class Catalogue:
@@ -75,6 +86,7 @@ class Catalogue:
     def __init__(self, pairs: Mapping[str, str]):
         self.pairs = dict(pairs)
         entries = [Entry.of(text, said) for text, said in pairs.items()]
+        self._labels = [Entry.of(text, said) for text, said in pairs.items() if _LABEL.fullmatch(text)]
         entries.sort(key=lambda entry: -sum(map(len, entry.between)))
         # of each way to begin or to end, the entries with their ranks: a text can be few of them
         self._ranked: dict[tuple[str, str], list[tuple[int, Entry]]] = {}
@@ -93,10 +105,16 @@ class Catalogue:
         return None if entry is None else self._with_values(entry, values)
 
     def fit(self, text: str) -> tuple[Entry | None, dict[str, str]]:
-        """The entry that a text was made from, with its values; None where there is none."""
+        """The entry that a text was made from, with its values; None where there is none.
+
+        A label is never part of the value with which an entry begins.
+        """
+        labelled = any(label.values_of(text) is not None for label in self._labels)
         edges = {(text[:_EDGE], ""), ("", text[-_EDGE:]), ("", "")}
         ranked = chain.from_iterable(self._ranked.get(edge, ()) for edge in edges)
         for _, entry in sorted(ranked, key=itemgetter(0)):
+            if labelled and not entry.between[0]:
+                continue
             if (values := entry.values_of(text)) is not None:
                 return entry, values
         return None, {}
@@ -113,6 +131,8 @@ class Catalogue:
                 said[name] = self._say_value(values[name])
             elif kind == "l":
                 said[name] = re.sub(r" \| |, ", "、", values[name])
+            elif kind == "m":
+                said[name] = _in_ten_thousands(values[name])
         return _VALUE.sub(lambda found: said[found[1]], entry.said)
 
     def _say_value(self, value: str) -> str:

@@ -13,7 +13,7 @@ def require_installed(names: Sequence[str]) -> None:
     missing = [name for name in names if not _is_installed(name)]
     if not missing:
         return
-    hint = f"pip install 'small-gpt[{','.join(missing)}]'"
+    hint = f"in the clone of gpt: pip install -e '.[{','.join(missing)}]'"
     sentence = "the package of {} is not installed"
     raise together([EnvironmentFailure("train.log_to", sentence.format(name), hint=hint) for name in missing])
 

@@ -31,6 +31,7 @@ class Entry:
     url: str | None
     sha256: str | None
     to_documents: Callable[[bytes], list[str]]
+    language: str | None = None  # of its text, as ISO 639-1 has it
 
     @property
     def cached(self) -> Path:
@@ -167,6 +168,7 @@ ENTRIES: dict[str, Entry] = {
             None,
             None,
             _python_docs,
+            "en",
         ),
         Entry(
             "repeats",
@@ -184,6 +186,7 @@ ENTRIES: dict[str, Entry] = {
             "/data/tinyshakespeare/input.txt",
             "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
             _plain,
+            "en",
         ),
         Entry(
             "sales-textbook",
@@ -193,6 +196,7 @@ ENTRIES: dict[str, Entry] = {
             "/def96882f9d009cd704e3db9e6e119e89e00352b/data/sales_textbook.txt",
             "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
             _plain,
+            "en",
         ),
         Entry(
             "songci-300",
@@ -201,6 +205,7 @@ ENTRIES: dict[str, Entry] = {
             _POETRY + _SONGCI,
             "ca5d74f7fdb9d5a6acc22a7c8b4395228cad4bb8be53df44c19ba83ab6983b20",
             _poems(lambda poem: f"{poem['rhythmic']} {poem['author']}", "paragraphs"),
+            "zh",
         ),
         Entry(
             "lunyu",
@@ -209,6 +214,7 @@ ENTRIES: dict[str, Entry] = {
             _POETRY + _LUNYU,
             "bc336a3839706377892719db44c48a09794a493190535a42bf1c7d4c4233e96c",
             _poems(lambda chapter: chapter["chapter"], "paragraphs"),
+            "zh",
         ),
         Entry(
             "shijing",
@@ -217,6 +223,7 @@ ENTRIES: dict[str, Entry] = {
             _POETRY + _SHIJING,
             "3c7ca54d59424542ada99adfcc85420287fbbd5c8a511e9baf705cb2b04051e7",
             _poems(lambda song: f"{song['title']} {song['chapter']} {song['section']}", "content"),
+            "zh",
         ),
     )
 }

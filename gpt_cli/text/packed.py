@@ -30,7 +30,8 @@ def optional_library(name: str, extra: str, path: Path) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         sentence = f"reading a .{extra} file needs the library {name.partition('.')[0]}, which is not installed"
-        raise EnvironmentFailure(shown(path), sentence, hint=f"pip install 'small-gpt[{extra}]'") from error
+        hint = f"in the clone of gpt: pip install -e '.[{extra}]'"
+        raise EnvironmentFailure(shown(path), sentence, hint=hint) from error
 
 
 class Growth:

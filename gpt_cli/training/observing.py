@@ -24,13 +24,13 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.scoring import Score
 from gpt_cli.training.due import due, snapshot_due
 from gpt_cli.training.evaluation import evaluate
+from gpt_cli.training.prompts import sample_prompt
 from gpt_cli.training.reports import Evaluated, Report, Sampled, Stepped
 from gpt_cli.training.run import Run
 from gpt_cli.training.snapshots import take_snapshot
 from gpt_cli.training.step import Diverged, read_outcomes
 from gpt_cli.training.stopping import Watch
 
-SAMPLE_PROMPT_TOKENS = 16
 SAMPLE_NEW_TOKENS = 64
 
 
@@ -148,16 +148,16 @@ def _evaluate(run: Run, watch: Watch, counting: Counting) -> Score:
 
 
 def _sample(run: Run, model: GPT, watch: Callable[[], object], counting: Counting) -> Sampled:
-    """Continue the beginning of the validation text."""
+    """Continue the prompt of the run's samples."""
     tokenizer, settings = run.tokenizer, run.config.train
-    prompt = run.validation_ids[:SAMPLE_PROMPT_TOKENS].astype(int).tolist()
+    prompt = sample_prompt(run.config, tokenizer, run.validation_ids)
     try:
         with counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
             count(0)
             count_and_watch = both(count, watch)
             (tokens,) = continuations(
                 Decoder(model, product_dtype(settings.dtype)),
-                [prompt[-run.config.model.context_length :]],
+                [prompt],
                 SamplingParameters(),
                 max_new_tokens=SAMPLE_NEW_TOKENS,
                 seed=settings.seed,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import read_header
-from gpt_cli.checkpoints.own_text import prompts_like, valid_config
+from gpt_cli.checkpoints.own_text import valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
@@ -19,10 +19,11 @@ from gpt_cli.model.costs import estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import SourceCorpus, read_data
-from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.training.advising.advice import name_of
 from gpt_cli.training.beginning import begin_with, given_by
 from gpt_cli.training.ended import ended_before
+from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Finished, Prepared
 from gpt_cli.training.request import Request, require_run
 from gpt_cli.training.resources import must_shard, require_memory, require_space
@@ -75,6 +76,7 @@ def prepare(
         _remark_on(corpus, config, notice, continued=continued is not None)
         text = _encode(corpus, config, continued, tokenizer, directory, counting, notice)
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
+    sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
     ranks.meet(
         {
             "config": config.model_dump_json(),
@@ -202,8 +204,8 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
     for line in corpus.notices():
         notice(line)
     if corpus.num_documents == 1 and not continued:  # it would be another text now
-        name = shown(", ".join(corpus.sources))
-        several = "if it holds several, say what separates them: --set data.separator='\\n\\n'"
+        name = name_of(config.data)
+        several = "if it holds several (poems, letters), say what separates them: --set data.separator='\\n\\n'"
         missing = "data.separator occurs nowhere between two"
         notice(f"{name} counts as one document; {several if config.data.separator is None else missing}")
 
@@ -275,15 +277,6 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
         seconds_left=(steps * step_seconds if seconds is None else seconds) + closing_seconds,
         closing_seconds=closing_seconds,
-        prompt=_first_prompt(run.tokenizer, run.validation_ids),
+        prompt=first_prompt(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,
     )
-
-
-def _first_prompt(tokenizer: Tokenizer, ids: Ids) -> str:
-    """A prompt that the tokenizer takes, of the kind of the validation text."""
-    for prompt in prompts_like(tokenizer.decode(ids[:64].tolist())):
-        with contextlib.suppress(DataError):
-            if tokenizer.encode(prompt):
-                return prompt
-    return ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.config import Config
+from gpt_cli.errors import counted, inert, visible
 from gpt_cli.model.costs import Estimate
 from gpt_cli.sampling.scoring import Score
 
@@ -33,6 +34,10 @@ class Prepared:
     prompt: str  # one that the tokenizer takes, to try the model with
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
 
+    def __str__(self) -> str:
+        sizes = f"{counted(self.costs.parameters, 'parameter')}, {counted(self.num_training_tokens, 'training token')}"
+        return f"{visible(self.directory)}: {sizes}, {counted(self.steps_left, 'step')} to go"
+
 
 @dataclass(frozen=True)
 class Stepped:
@@ -46,6 +51,9 @@ class Stepped:
     logged: bool
     elapsed: float  # seconds of the run so far, evaluations, samples and saves included
 
+    def __str__(self) -> str:
+        return f"step {self.step:,}" + ("" if self.loss is None else f": loss {self.loss:.4f}")
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -55,14 +63,23 @@ class Evaluated:
     score: Score
     best: bool
 
+    def __str__(self) -> str:
+        bits = f"{self.score.bits_per_byte:.4f} bits/byte"
+        return f"step {self.step:,}: validation loss {self.score.loss:.4f} nats/token, {bits}"
+
 
 @dataclass(frozen=True)
 class Sampled:
-    """The model continued the beginning of the validation text."""
+    """The model continued the prompt of the run's samples."""
 
     step: int
     prompt: str
     text: str
+
+    def __str__(self) -> str:
+        lines = f"«{self.prompt}»{self.text}".splitlines()
+        text = "\n".join(f"    {inert(line)}" for line in lines if line.strip())
+        return f"step {self.step:,} sample:\n{text}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,9 @@ class Saved:
     step: int
     path: Path
     asked: bool
+
+    def __str__(self) -> str:
+        return f"step {self.step:,}: saved {visible(self.path)}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,23 @@ class Finished:
     signal: int | None
     best_step: int | None
     before: str | None = None
+
+    def __str__(self) -> str:
+        return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
+
+    @property
+    def losses(self) -> str:
+        """The figures of the closing evaluation after a comma; nothing where there was none."""
+        figures = self.summary
+        if figures["validation_loss"] is None:
+            return ""
+        error = figures["validation_loss_error"]
+        more_or_less = "" if error is None else f" ± {error:.4f}"
+        return (
+            f", validation loss {figures['validation_loss']:.4f}{more_or_less} nats/token "
+            f"({counted(figures['validation_tokens'], 'token')}), {figures['bits_per_byte']:.4f} bits/byte "
+            f"with the best weights, those of step {self.best_step}"
+        )
 
 
 Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished

@@ -37,6 +37,7 @@ FREE_KEYS = frozenset(
         "train.eval_every",
         "train.eval_tokens",
         "train.sample_every",
+        "train.sample_prompt",
         "train.save_every",
         "train.keep_checkpoints",
         "train.patience",

@@ -73,7 +73,7 @@ def test_a_line_about_bytes_has_their_speed(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_bar_about_bytes_has_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_terminal(monkeypatch)
-    bar = Bar("tokenizing", 400_000_000, "B")
+    bar = Bar("tokenizing: ", 400_000_000, "B")
     bar.count(120_000_000)
     bar.beat()
     assert "| 120M/400M [" in terminal.getvalue()
@@ -106,7 +106,7 @@ def test_between_counts_a_thread_moves_what_is_shown_until_it_is_closed(monkeypa
 
 def test_a_bar_appears_without_a_count_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_terminal(monkeypatch)
-    bar = Bar("training", 30, "runs")
+    bar = Bar("training: ", 30, "runs")
     bar.count(0)
     bar.beat()
     assert "training:   0%" in terminal.getvalue()
@@ -130,7 +130,7 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     with Console(quiet=True).working("building models"):
         pass
     monkeypatch.setattr(progress, "BAR_SECONDS", 2.0)
-    bar = Bar("training", 30, "runs")
+    bar = Bar("training: ", 30, "runs")
     bar.count(0)
     bar.beat()
     bar.close()
@@ -157,3 +157,17 @@ def test_commands_say_what_they_are_doing(
 ) -> None:
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     assert shown <= {line.split(":")[0] for line in run(*words).err.splitlines()}
+
+
+def test_the_label_of_a_bar_ends_with_the_colon_of_its_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    for language, total, label in (
+        ("en", 30, "sampling:   0%|"),
+        ("zh", 30, "采样：  0%|"),
+        ("en", None, "sampling: 00:00"),
+        ("zh", None, "采样：00:00"),
+    ):
+        monkeypatch.setenv("GPT_LANGUAGE", language)
+        terminal = put_terminal(monkeypatch)
+        with Console().counting("sampling", total, "tokens") as count:
+            count(0)
+        assert label in terminal.getvalue()

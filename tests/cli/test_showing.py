@@ -125,18 +125,40 @@ def shown(
 
 
 def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
-    losses = [(4, 2.533), (8, 2.413), (12, 2.5), (16, 2.4)]
+    losses = [(4, 2.533), (8, 2.413), (12, 2.5), (16, 2.4), (1020, 2.40004)]
     assert shown([evaluated(step, loss) for step, loss in losses], prepared(), capsys) == [
         "step 4: validation loss 2.5330 nats/token, 0.9000 bits/byte, the first",
         "step 8: validation loss 2.4130 nats/token, 0.9000 bits/byte, better by 0.1200",
         "step 12: validation loss 2.5000 nats/token, 0.9000 bits/byte, worse by 0.0870 than at step 8",
         "step 16: validation loss 2.4000 nats/token, 0.9000 bits/byte, better by 0.0130",
+        "step 1,020: validation loss 2.4000 nats/token, 0.9000 bits/byte, the same as at step 16",
     ]
 
 
 def test_a_sample_is_set_apart_by_an_indent_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe thing")
     assert shown([sampled], prepared(), capsys) == ["step 4 sample:", "    «The \\x1b[31mvalue» of", "    the thing"]
+
+
+def test_in_chinese_a_sample_has_chinese_marks_and_a_terminal_the_result_in_chinese(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert shown([Sampled(4, "今天", "天气\n不错")], prepared(), capsys) == [
+        "第 4 步的样本（【 】里是提示词）：",
+        "    【今天】天气",
+        "    不错",
+    ]
+    summary = {"run": "run", "steps": 1000, "seconds": 377.0, "stopped_by": "patience", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": 5.5952, "validation_loss_error": 0.035, "validation_tokens": 111539}
+    conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
+    assert "训练完成" not in capsys.readouterr().err
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
+    line = "训练完成：1,000 步，用时 6 分 17 秒，验证损失 5.5952 nat/token，2.1070 bit/byte，第 600 步的权重最好"
+    assert line in terminal.getvalue().splitlines()
+    assert capsys.readouterr().out.startswith("run: 1,000 steps in 6 min 17 s, validation loss 5.5952 ± 0.0350")
 
 
 def test_lines_have_a_smoothed_loss_and_the_best_validation_loss(capsys: pytest.CaptureFixture[str]) -> None:

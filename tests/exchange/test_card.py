@@ -28,6 +28,25 @@ def test_the_card_says_what_the_model_is_and_how_to_load_it() -> None:
         assert part in text
 
 
+def test_the_card_has_tags_and_what_is_known_of_the_texts() -> None:
+    def card(*settings: str, num_steps: int = 8) -> str:
+        config = small_config(*settings)
+        return model_card("x", config, fit(config.model, 257), num_steps=num_steps, num_tokens=9, loss=2.5, best=2.25)
+
+    of_characters = card("data.source=lunyu", "tokenizer.kind=char")
+    assert "pipeline_tag: text-generation\nlanguage: zh\ntags:\n- gpt-cli\n- char\n---\n" in of_characters
+    assert "any other character is an error of the tokenizer" in of_characters
+    assert "Licences of its texts: `lunyu`: MIT; texts in the public domain." in of_characters
+    two = card("data.source=[python-docs, lunyu]", "tokenizer.kind=bpe")
+    assert "any other character" not in two
+    assert "language:" not in two
+    own = card("data.source=[python-docs, my.txt]")
+    assert "language:" not in own, "nobody knows that of my.txt"
+    assert "Licences of its texts: `python-docs`: PSF-2.0." in own
+    assert "licences" not in card("data.source=my.txt").lower()
+    assert "language:" not in card("data.source=python-docs", num_steps=0), "imported: the source is a default"
+
+
 def test_the_python_of_the_card_runs(transformers: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_for_transformers(here / "mine", sharp_checkpoint("model.num_blocks=1"))
     (code,) = re.findall(r"```python\n(.*?)```", (here / "mine" / "README.md").read_text(), re.DOTALL)
@@ -47,3 +66,4 @@ def test_folders_of_texts_are_left_out() -> None:
     one = shareable(small_config("data.source=/home/ann/diary.txt", "data.validation_source=[x/*.txt, python-docs]"))
     assert (one.data.source, one.data.validation_source) == ("diary.txt", ["*.txt", "python-docs"])
     assert shareable(small_config("data.source=-")).data.source == "-"
+    assert shareable(small_config("data.source=/home/ann/lunyu")).data.source == "./lunyu", "not that of the catalogue"

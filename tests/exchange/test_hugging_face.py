@@ -67,6 +67,25 @@ def test_a_stock_class_computes_what_our_model_computes(
     compare(stored, class_name, transformers, tmp_path / "hf", tolerance, 1e-10 if is_exact(words) else tolerance)
 
 
+@pytest.mark.parametrize("words", [ROPE, f"{ROPE} {RMS} activation=relu2"])
+def test_with_rope_nothing_but_the_angles_is_rounded_otherwise(words: str, transformers: Any, tmp_path: Path) -> None:
+    """Its angles are a hundred times less exact than ours; of a trained model, logits are then 3e-5 apart."""
+    from benchmarks.exported import OurAngles
+
+    stored = sharp_checkpoint(*settings_of(words))
+    write_for_transformers(tmp_path / "hf", stored)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32)
+    theirs.set_attn_implementation("eager")
+    model, ids = stored.config.model, torch.arange(100, 180)[None]
+    angles = OurAngles(model.d_model // model.num_heads)
+    places = torch.arange(80)[None]
+    cosines, ours = theirs.model.rotary_emb(torch.zeros(1), places)[0], angles(torch.zeros(1), places)[0]
+    assert 1e-6 < (cosines - ours).abs().max() < 1e-5
+    theirs.model.rotary_emb = angles
+    with torch.no_grad():
+        close(theirs(ids).logits, stored.build_model()(ids), 2e-6)
+
+
 @pytest.mark.long
 @pytest.mark.skipif(SCALE < 1, reason="the whole table takes minutes")
 @pytest.mark.parametrize(("words", "class_name"), some_of(TABLE))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpt_cli.language import chinese
 from gpt_cli.language.catalogue import Catalogue
 
 SMALL = Catalogue(
@@ -62,6 +65,25 @@ def test_values_of_strangers_are_kept_whatever_they_contain(path: str, other: st
     catalogue = Catalogue({"<{path}> and [{other}]": "[{other}]、<{path}>"})
     said = catalogue.say(f"<{path}> and [{other}]")
     assert sorted(said.replace("、", "")) == sorted(f"[{other}]<{path}>".replace("、", ""))
+
+
+def test_millions_are_counted_in_ten_thousands() -> None:
+    catalogue = Catalogue({"{size!m} parameters": "{size}参数"})
+    assert catalogue.say("0.82 M parameters") == "82 万个参数"
+    assert catalogue.say("42.07 M parameters") == "4,207 万个参数"
+    assert catalogue.say("3,204 parameters") == "3,204 个参数"
+    assert catalogue.say("many parameters") == "many parameters"
+
+
+@pytest.mark.parametrize("label", ["advice: ", "advice: step 1,000: "])
+def test_no_entry_that_begins_with_a_value_swallows_a_label(label: str) -> None:
+    """Such as `{sentence!t}; try more text`, whose letters are more than those of `advice: {advice!t}`."""
+    beginning = [text for text in chinese().pairs if text.startswith("{")]
+    assert len(beginning) > 100
+    for text in beginning:
+        entry, _ = chinese().fit(label + re.sub(r"\{(\w*)(![tnm])?\}", "7", text))
+        assert entry is not None
+        assert entry.between[0].startswith("advice: "), text
 
 
 def test_a_text_that_nobody_can_read_costs_nothing() -> None:

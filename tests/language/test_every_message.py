@@ -23,7 +23,7 @@ def test_the_catalogue_lacks_nothing() -> None:
 
 def test_each_pair_has_the_same_values() -> None:
     for text, said in chinese().pairs.items():
-        names = set(re.findall(r"\{(\w*)(?:![tnl])?\}", text))
+        names = set(re.findall(r"\{(\w*)(?:![tnlm])?\}", text))
         used = set(re.findall(r"\{(\w*)\}", said))
         assert used <= names, text
         assert names - used <= {"s"}, f"{text}: only the ending of a plural, {{s}}, is left out in Chinese"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from gpt_cli.errors import DataError
 from gpt_cli.language import chinese
 from gpt_cli.model.costs import _PARTS
 
@@ -21,20 +24,20 @@ from gpt_cli.model.costs import _PARTS
         ),
         (
             "step 30/60: loss 5.3274, best validation 5.393, 10,675 tokens/s, 1.2 s left",
-            "第 30/60 步：损失 5.3274，最低验证损失 5.393，10,675 token/s，剩余 1.2 s",
+            "第 30/60 步：损失 5.3274，最低验证损失 5.393，10,675 token/s，剩余 1.2 秒",
         ),
         (
             "step 30: loss 5.3274, 10,675 tokens/s, 3 min 20 s left",
-            "第 30 步：损失 5.3274，10,675 token/s，剩余 3 min 20 s",
+            "第 30 步：损失 5.3274，10,675 token/s，剩余 3 分 20 秒",
         ),
-        ("loss 5.327, 9 tokens/s, 1.2 s left", "损失 5.327，9 token/s，剩余 1.2 s"),
+        ("loss 5.327, 9 tokens/s, 1.2 s left", "损失 5.327，9 token/s，剩余 1.2 秒"),
         (
             "step 7, loss 5.327, best 5.1, 9 tokens/s, 1.2 s left",
-            "第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 s",
+            "第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 秒",
         ),
         (
             "step 40: validation loss 3.2 nats/token, 4.8 bits/byte, worse by 0.01 than at step 30",
-            "第 40 步：验证损失 3.2 nats/token，4.8 bits/byte，比第 30 步高 0.01",
+            "第 40 步：验证损失 3.2 nat/token，4.8 bit/byte，比第 30 步高 0.01",
         ),
         (
             "stopped by Ctrl-C; step 7 is saved. To go on: gpt train --out runs/a --resume",
@@ -52,10 +55,33 @@ from gpt_cli.model.costs import _PARTS
             "ended by a second signal, SIGINT, after all was saved",
             "第二次收到信号（SIGINT），立即结束；已全部保存",
         ),
-        ("tokenizing: 1.2 of 4.0 MB, 300.0 kB/s, 9.3 s left", "分词：1.2/4.0 MB，每秒 300.0 kB，剩余 9.3 s"),
-        ("evaluating: 3,000 of 4,000 tokens, 2 min 3 s left", "评估：3,000/4,000 个 token，剩余 2 min 3 s"),
-        ("training: 3 of 40 steps, 20 s", "训练：3/40 步，已用 20 s"),
-        ("computing attention: 12 s", "计算注意力：已用 12 s"),
+        ("tokenizing: 1.2 of 4.0 MB, 300.0 kB/s, 9.3 s left", "分词：1.2/4.0 MB，每秒 300.0 kB，剩余 9.3 秒"),
+        ("evaluating: 3,000 of 4,000 tokens, 2 min 3 s left", "评估：3,000/4,000 个 token，剩余 2 分 3 秒"),
+        ("training: 3 of 40 steps, 20 s", "训练：3/40 步，已用 20 秒"),
+        ("computing attention: 12 s", "计算注意力：已用 12 秒"),
+        (
+            "advice: 0.82 M parameters read 3,204 tokens 667 times, and will know them by heart; "
+            "try more text, another --data FILE beside the first",
+            "建议：82 万个参数把 3,204 个 token 读 667 遍，会把它们背下来；最好增加文本，例如再写一个 --data FILE",
+        ),
+        (
+            "the vocabulary of 16,384 tokens takes 89% of the parameters, and each of its entries occurs 17 times in the "
+            "text; try --set tokenizer.vocab_size=2048",
+            "含 16,384 个 token 的词表占去了 89% 的参数，而文本中平均每个词条只出现 17 次；"
+            "可以试试 --set tokenizer.vocab_size=2048",
+        ),
+        (
+            "a learning rate of 0.3 is 75 times what is usual at a width of 128; try --set train.learning_rate=0.004",
+            "学习率 0.3 是宽度 128 下通常值的 75 倍；可以试试 --set train.learning_rate=0.004",
+        ),
+        (
+            "step 20: validation loss 5.6 nats/token, 4.8 bits/byte, the same as at step 10",
+            "第 20 步：验证损失 5.6 nat/token，4.8 bit/byte，与第 10 步持平",
+        ),
+        (
+            "advice: step 1,000: the loss has not moved since step 500: 2.400; try --set model.d_model=256",
+            "建议（第 1,000 步）：从第 500 步起，损失一直没有变化：2.400；可以试试 --set model.d_model=256",
+        ),
         ('"9" is not allowed; use a whole number from 1 to 5', '"9" 无效；请用整数（1 到 5）'),
         ("2 runs at once, each with 1 thread and a GPU", "同时训练 2 个，每个用 1 个线程和一块 GPU"),
         ("wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens", "已写入 a.html：31 步，2 层，1 个头，24 个 token"),
@@ -71,6 +97,26 @@ from gpt_cli.model.costs import _PARTS
 )
 def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -> None:
     assert chinese().find(line) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (DataError("prompt", "it has 60 tokens, but this model sees 16"), "error: 提示词：共有 60 个 token，而这个模型最多看 16 个"),
+        (DataError("a.txt: line 1", "unheard of"), "error: a.txt 第 1 行：unheard of"),
+        (DataError("--prompt", "there is no such file"), "error: --prompt: 没有这个文件"),
+        (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
+    ],
+)  # fmt: skip
+def test_after_chinese_words_a_colon_is_chinese(error: DataError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert error.lines() == [line]
+    monkeypatch.setenv("GPT_LANGUAGE", "en")
+    assert error.lines() == [f"error: {error.where}: {error.sentence}"]
+
+
+def test_no_chinese_text_has_an_english_colon() -> None:
+    assert not [said for said in chinese().pairs.values() if re.search(r"[\u4e00-\u9fff]: ", said)]
 
 
 @pytest.mark.parametrize("part", _PARTS.values())

@@ -27,7 +27,7 @@ def test_all_that_are_missing_are_named_with_how_to_install_them(here: Path, run
     assert asked.err.splitlines() == [
         "error: train.log_to: the package of wandb is not installed",
         "error: train.log_to: the package of trackio is not installed",
-        "hint: pip install 'small-gpt[wandb,trackio]'",
+        "hint: in the clone of gpt: pip install -e '.[wandb,trackio]'",
     ]
     assert list(here.iterdir()) == []
     with pytest.raises(EnvironmentFailure, match="wandb is not installed"):

@@ -24,7 +24,7 @@ RUN = RunFiles(Path("runs/smoke"))
 
 def where_installed(name: str) -> pytest.MarkDecorator:
     missing = importlib.util.find_spec(name) is None
-    return pytest.mark.skipif(missing, reason=f"{name} is not installed: pip install '.[{name}]'")
+    return pytest.mark.skipif(missing, reason=f"{name} is not installed: pip install -e '.[{name}]'")
 
 
 def train_in_two_parts(run: RunCommand, name: str) -> None:

@@ -138,7 +138,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
             documents(name, named=named)
         assert raised.value.lines() == [
             f'error: "{name}": reading a .{extra} file needs the library {library}, which is not installed',
-            f"hint: pip install 'small-gpt[{extra}]'",
+            f"hint: in the clone of gpt: pip install -e '.[{extra}]'",
         ]
 
 

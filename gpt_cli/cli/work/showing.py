@@ -15,8 +15,8 @@ from gpt_cli.amounts import duration, size
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
-from gpt_cli.errors import counted, inert, visible
-from gpt_cli.language import say
+from gpt_cli.errors import counted, visible
+from gpt_cli.language import language, say
 from gpt_cli.reporting.smoothing import SmoothedLoss
 from gpt_cli.training.advising.advice import Advice
 from gpt_cli.training.advising.before import before_training
@@ -58,7 +58,7 @@ def announce(prepared: Prepared, console: Console) -> None:
 
 def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
     """Print each report, on a terminal beside a bar, and advice that its figures give; returns the last one."""
-    way, curve = _Way(prepared), Curve(prepared.config, prepared.vocab_size)
+    way, curve = _Way(prepared), Curve(prepared)
     bar = _Bar(
         total=way.length,
         initial=way.done,
@@ -88,17 +88,17 @@ def show_progress(reports: Iterator[Report], prepared: Prepared, console: Consol
                 _show_step(report, way, bar, console)
                 if report.logged and report.loss is not None and report.gradient_norm is not None:
                     line = Line(report.step, report.loss, report.gradient_norm, evaluated)
-                    advise(curve.add(line), console, f"step {report.step}: ")
+                    advise(curve.add(line), console, report.step)
                     evaluated = None
             else:
                 _show(report, console)
     raise AssertionError("a training ends with Finished")
 
 
-def advise(found: Iterable[Advice], console: Console, where: str = "") -> None:
-    """Print pieces of advice, each on a line."""
+def advise(found: Iterable[Advice], console: Console, step: int | None = None) -> None:
+    """Print pieces of advice, each on a line; `step` is where the training was when its figures gave them."""
     for advice in found:
-        console.notice(f"advice: {where}{advice}")
+        console.notice(f"advice: {advice}" if step is None else f"advice: step {step:,}: {advice}")
 
 
 class _Bar(tqdm):
@@ -159,40 +159,41 @@ def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
     way.done, loss = done, way.loss.add(report.loss)
     best = "" if way.best is None else f"{way.best[1]:.3f}, "
     figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
-    at = f"step {report.step}, " if way.by_clock else ""
+    at = f"step {report.step:,}, " if way.by_clock else ""
     bar.set_postfix_str(f"{at}loss {loss:.3f}, {best and f'best {best}'}{figures}", refresh=False)
     bar.update(done - done_before)
     if bar.disable and way.is_line_due(done_before, report.elapsed):
-        of = "" if way.by_clock else f"/{way.length}"
-        console.notice(f"step {report.step}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
+        of = "" if way.by_clock else f"/{way.length:,}"
+        console.notice(f"step {report.step:,}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
 
 
 def _show_evaluation(report: Evaluated, way: _Way, console: Console) -> None:
-    loss, bits, change = report.score.loss, report.score.bits_per_byte, "the first"
+    loss, change = report.score.loss, "the first"
     if way.best is not None:
         step, best = way.best
-        change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at step {step}"
+        change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at step {step:,}"
+        if f"{best:.4f}" == f"{loss:.4f}":
+            change = f"the same as at step {step:,}"
     way.remember(report.step, loss)
-    console.notice(f"step {report.step}: validation loss {loss:.4f} nats/token, {bits:.4f} bits/byte, {change}")
+    console.notice(f"{report}, {change}")
 
 
 def _show(report: Report, console: Console) -> None:
     if isinstance(report, Saved) and report.asked:
-        console.notice(f"step {report.step}: saved as asked by SIGUSR1")
+        console.notice(f"step {report.step:,}: saved as asked by SIGUSR1")
     elif isinstance(report, Sampled):
-        lines = f"«{report.prompt}»{report.text}".splitlines()
-        text = "\n".join(f"    {inert(line)}" for line in lines if line.strip())
-        console.notice(f"step {report.step} sample:\n{text}")
+        console.notice(str(report))
 
 
 def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:
     """What to try next, from all lines of the run's metrics; nothing after a signal, or where nothing was trained."""
     if console.quiet or finished.signal is not None or not prepared.steps_left:
         return
-    summary, curve = finished.summary, Curve(prepared.config, prepared.vocab_size)
+    summary, curve = finished.summary, Curve(prepared)
     for line in read_lines(RunFiles(prepared.directory).metrics, summary["steps"] + 1):
         curve.add(line)
-    advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"]), console)
+    resume = RunFiles(prepared.directory).resume_command
+    advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], resume), console)
 
 
 def _cause(number: int) -> str:
@@ -208,7 +209,9 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
         resume = RunFiles(prepared.directory).resume_command
         console.tell(f"stopped by {_cause(finished.signal)}; {saved}. To go on: {resume}")
     elif summary["stopped_by"] == "patience":
-        console.notice(f"stopped at step {summary['steps']}: no better validation loss for train.patience evaluations")
+        console.notice(
+            f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
+        )
     if as_json:
         console.json(summary)
         _advise_at_the_end(finished, prepared, console)
@@ -234,13 +237,10 @@ def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> N
 
 def _show_result(finished: Finished, console: Console) -> None:
     summary = finished.summary
-    figures = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
-    if summary["validation_loss"] is not None:
-        error = summary["validation_loss_error"]
-        more_or_less = "" if error is None else f" ± {error:.4f}"
-        figures += (
-            f", validation loss {summary['validation_loss']:.4f}{more_or_less} nats/token "
-            f"({counted(summary['validation_tokens'], 'token')}), {summary['bits_per_byte']:.4f} bits/byte "
-            f"with the best weights, those of step {finished.best_step}"
+    done = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
+    if finished.losses and language() == "zh" and sys.stderr.isatty():  # what follows is English for scripts
+        loss, bits = f"{summary['validation_loss']:.4f}", f"{summary['bits_per_byte']:.4f}"
+        console.notice(
+            f"{done}: validation loss {loss} nats/token, {bits} bits/byte, best at step {finished.best_step:,}"
         )
-    console.result(f"{visible(summary['run'])}: {figures}")
+    console.result(f"{visible(summary['run'])}: {done}{finished.losses}")

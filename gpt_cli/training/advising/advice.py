@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpt_cli.config import Config
+from gpt_cli.config import Config, DataConfig
+from gpt_cli.errors import visible
+from gpt_cli.text.sources import STDIN
 
 # the best rates of AdamW times the width, in the shipped configs: 0.3 at a width of 32, 0.5 to 0.6 from 128 to 512
 RATE_TIMES_WIDTH = 0.5
 MUON_RATE = 0.02  # Jordan et al. 2024; steps of Muon are as large at any width
+HARMLESS_EPOCHS = 4.0  # a text read so often is almost as good as a new one: Muennighoff et al. 2023, section 5
 MORE_TEXT = "more text, another --data FILE beside the first"
 
 
@@ -67,6 +70,11 @@ def rate_of(config: Config) -> Rate:
     if settings.optimizer == "muon":
         return Rate("muon_learning_rate", settings.muon_learning_rate, MUON_RATE)
     return Rate("learning_rate", settings.learning_rate, one_digit(RATE_TIMES_WIDTH / config.model.d_model))
+
+
+def name_of(data: DataConfig) -> str:
+    """What to call the text of a training: its one source, or "the text"."""
+    return visible(data.source) if isinstance(data.source, str) and data.source != STDIN else "the text"
 
 
 def one_digit(number: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import counted
 from gpt_cli.model.costs import parameters_by_part
-from gpt_cli.training.advising.advice import MORE_TEXT, Advice, one_digit, rate_of
+from gpt_cli.training.advising.advice import HARMLESS_EPOCHS, MORE_TEXT, Advice, one_digit, rate_of
 from gpt_cli.training.reports import Prepared
 
 # Epochs times parameters for each token. `tiny` on its own text has 104, and learns to the end; without dropout, its
@@ -16,7 +16,6 @@ _TOO_MANY_PASSES = {True: 400.0, False: 75.0}  # with dropout, without it
 _GOOD_PASSES = 200.0
 _PARAMETERS_PER_TOKEN = 20  # `tiny` has 7 on its own text; more learn no more from it
 _SOME_DROPOUT = 0.1
-_HARMLESS_EPOCHS = 4.0  # a text read so often is almost as good as a new one: Muennighoff et al. 2023, section 5
 _NARROWEST = 32
 _FEWEST_STEPS = 50
 # of the parameters; with half of them in vectors of single tokens, `smoke` still learns
@@ -44,7 +43,7 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
     passes = start.epochs_left * start.costs.parameters / tokens
-    if start.epochs_left <= _HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
+    if start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
         return
     parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
     sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"
@@ -88,8 +87,8 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
     fitting = int(most / (of_tokens / start.vocab_size))
     fitting = 1 << max(_SMALLEST_VOCABULARY, fitting).bit_length() - 1  # a power of two
     sentence = (
-        f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters, and the text has "
-        f"{counted(round(start.num_training_tokens / start.vocab_size), 'token')} for each of its entries"
+        f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters, and each of its entries "
+        f"occurs {counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text"
     )
     if tokenizer.kind in ("bpe", "tiktoken") and fitting < start.vocab_size:
         kind = "" if tokenizer.kind == "bpe" else "--set tokenizer.kind=bpe "
@@ -123,14 +122,14 @@ def _rate(start: Prepared) -> Iterator[Advice]:
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:
         return
-    far = f"{times:,.0f} times" if times > 1 else f"1/{1 / times:,.0f} of"
-    sentence = f"Muon's learning rate of {rate.value:g} is {far} what is usual"
+    far = f"{times:,.0f} times what" if times > 1 else f"1/{1 / times:,.0f} of what"
+    sentence = f"Muon's learning rate of {rate.value:g} is {far} is usual"
     if rate.key == "learning_rate":
         width = start.config.model.d_model
-        sentence = f"a learning rate of {rate.value:g} is {far} what is usual at a width of {width}"
+        sentence = f"a learning rate of {rate.value:g} is {far} is usual at a width of {width}"
     yield Advice("rate", sentence, rate.flag(rate.usual))
 
 
 def _amount(number: int) -> str:
-    """A number in words that are short: 476, 0.3 M."""
-    return f"{number / 1e6:,.1f} M" if number >= 100_000 else f"{number:,}"
+    """A number in words that are short: 476, 0.82 M."""
+    return f"{number / 1e6:,.2f} M" if number >= 100_000 else f"{number:,}"

@@ -1,4 +1,4 @@
-"""Advice while a training runs, and at its end: what its curve shows. Needs no torch.
+"""Advice while a training runs, and at its end: what its curve shows.
 
 The limits come from runs of `tiny` and `smoke` on their own text and on parts of Shakespeare.
 """
@@ -15,8 +15,10 @@ from pathlib import Path
 from statistics import fmean, median
 
 from gpt_cli.config import Config
+from gpt_cli.errors import visible
 from gpt_cli.limits import METRICS_LINE
-from gpt_cli.training.advising.advice import MORE_TEXT, Advice, one_digit, rate_of
+from gpt_cli.training.advising.advice import HARMLESS_EPOCHS, MORE_TEXT, Advice, name_of, one_digit, rate_of
+from gpt_cli.training.reports import Prepared
 from gpt_cli.training.schedule import warmup_steps
 
 # fewer lines, or steps, show nothing
@@ -26,6 +28,9 @@ _CLIPPED = 5.0  # times train.gradient_clip; `tiny` has 0.7 to 0.9 times it, a `
 _EXPLODED = 1.5
 _STUCK = 0.8  # the frequencies of tokens alone give 0.86; `tiny` has 0.75 after 50 steps
 _BY_HEART = 0.5
+_OTHER_KIND = (
+    0.15  # by which validation is above training; before a text is known by heart, parts of one kind differ by 0.05
+)
 _LATE = 1000  # steps; `induction` stays near guessing for a quarter of its 600, before its loss drops
 _STILL = 0.01  # share of a loss, by which lines differ where nothing happens
 _LEVEL = 0.005  # the same of means over half of a run; `tiny` gains 0.02 there when it gains least
@@ -33,7 +38,14 @@ _TURNED = 0.02  # share of the best validation loss, of 1 nat at least; evaluati
 _MUCH_MORE = 4.0  # times the degree that was said last
 _FALLING = 0.04  # share of the validation loss in the last quarter; as the rate falls to zero, 0.03 come by themselves
 # kinds that follow from others, and need no word of their own
-_FOLLOWS = {"clipped": {"turned", "exploded", "stuck"}, "stuck": {"exploded"}, "plateau": {"stuck"}}
+_FOLLOWS = {
+    "clipped": {"turned", "exploded", "stuck"},
+    "stuck": {"exploded"},
+    "plateau": {"stuck"},
+    "turned": {"other"},
+    "overfitted": {"other"},
+    "worse": {"other"},
+}
 
 
 @dataclass(frozen=True)
@@ -83,8 +95,8 @@ class Curve:
     So a run that continues, and begins with the lines of its earlier parts, hears nothing twice.
     """
 
-    def __init__(self, config: Config, vocab_size: int):
-        self._config, self._guessing = config, math.log(vocab_size)
+    def __init__(self, start: Prepared):
+        self._start, self._config, self._guessing = start, start.config, math.log(start.vocab_size)
         self._lines: deque[Line] = deque()  # of the last steps
         self._losses: list[float] = []  # since the last evaluation
         self._evaluations: list[Evaluation] = []
@@ -101,17 +113,24 @@ class Curve:
             self._evaluations.append(Evaluation(line.step, fmean(self._losses), line.validation_loss))
             self._losses.clear()
             if not self._is_last(line.step):  # then the end says more
+                found += other_kind(self._evaluations, self._start, self._guessing)
                 found += of_evaluations(self._evaluations, self._config, self._guessing)
-        news = [advice for advice in found if self._is_new(advice)]
-        self._said |= {advice.kind: advice.degree for advice in news}
+        news: list[Advice] = []
+        for advice in filter(self._is_new, found):
+            news.append(advice)
+            self._said[advice.kind] = advice.degree
         return news
 
-    def at_the_end(self, closing_loss: float, stopped_by: str) -> list[Advice]:
+    def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
         """What to try next, at most one thing; `closing_loss` is that of the best weights, in nats per token."""
         if not self._evaluations:
             return []
-        found = of_the_whole(self._evaluations, self._config, self._guessing, closing_loss, stopped_by)
-        return [advice for advice in found if advice.kind not in self._said][:1]
+        found = [
+            *other_kind(self._evaluations, self._start, self._guessing),
+            *of_the_whole(self._evaluations, self._config, self._guessing, closing_loss, stopped_by, resume_command),
+        ]
+        follows = {kind for kind, causes in _FOLLOWS.items() if causes & self._said.keys()}
+        return [advice for advice in found if advice.kind not in self._said.keys() | follows][:1]
 
     def _is_last(self, step: int) -> bool:
         settings = self._config.train
@@ -147,13 +166,36 @@ def of_lines(lines: Sequence[Line], config: Config, guessing: float) -> Iterator
         )
 
 
+def other_kind(evaluations: Sequence[Evaluation], start: Prepared, guessing: float) -> Iterator[Advice]:
+    """The validation text is of another kind: its loss is far above that of a text that was read too few times."""
+    last = evaluations[-1]
+    # the first training loss is a mean from the very first step, so a validation loss above it shows more
+    most = 2 * HARMLESS_EPOCHS if last is evaluations[0] else HARMLESS_EPOCHS
+    passes = last.step * start.config.tokens_per_step / start.num_training_tokens
+    apart = last.validation_loss - last.training_loss > _OTHER_KIND * guessing
+    if passes > most or not apart or last.training_loss > _STUCK * guessing:
+        return
+    data, flags = start.config.data, "--set data.validation_source=FILE, a text like the rest"
+    differs = "data.validation_source differs from the training text"
+    if data.validation_source is None:
+        differs = f"the end of {name_of(data)}, which is held out, differs from the rest"
+        flags += ", or mix the parts of the text"
+    if start.began_from is not None:
+        differs += f", or {visible(start.began_from)} had learned the training text before"
+    sentence = (
+        f"training loss {last.training_loss:.2f}, validation loss {last.validation_loss:.2f} after {passes:.1f} passes "
+        f"over the text, too few to know it by heart: {differs}"
+    )
+    yield Advice("other", sentence, flags)
+
+
 def of_evaluations(evaluations: Sequence[Evaluation], config: Config, guessing: float) -> Iterator[Advice]:
     """What the evaluations so far show: the validation loss has turned, or nothing moves any more."""
     last, best = evaluations[-1], _best(evaluations)
     if has_turned(evaluations):
         above = last.validation_loss - best.validation_loss
         sentence = (
-            f"the validation loss has turned: {best.validation_loss:.3f} at step {best.step}, {above:.3f} worse now, "
+            f"the validation loss has turned: {best.validation_loss:.3f} at step {best.step:,}, {above:.3f} worse now, "
             "while the training loss falls; Ctrl-C keeps the best weights"
         )
         flags = [] if config.train.patience else ["--set train.patience=3"]
@@ -166,20 +208,26 @@ def _plateau(evaluations: Sequence[Evaluation], config: Config, guessing: float)
     last, rate = evaluations[-1], rate_of(config)
     if is_level(evaluations) and last.training_loss < _STUCK * guessing:
         sentence = (
-            f"the loss has not moved since step {evaluations[len(evaluations) // 2].step}: {last.validation_loss:.3f}"
+            f"the loss has not moved since step {evaluations[len(evaluations) // 2].step:,}: {last.validation_loss:.3f}"
         )
         wider = f"--set model.d_model={2 * config.model.d_model}"
         yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
 
 def of_the_whole(
-    evaluations: Sequence[Evaluation], config: Config, guessing: float, closing_loss: float, stopped_by: str
+    evaluations: Sequence[Evaluation],
+    config: Config,
+    guessing: float,
+    closing_loss: float,
+    stopped_by: str,
+    resume_command: str,
 ) -> Iterator[Advice]:
     """What to try after a training that ended by itself, the most important first; nothing where all is well."""
     last, best, settings = evaluations[-1], _best(evaluations), config.train
-    if closing_loss > guessing and last.training_loss < _BY_HEART * guessing:
+    if closing_loss > guessing and last.training_loss < _STUCK * guessing:
+        knows = "knows its text by heart" if last.training_loss < _BY_HEART * guessing else "has learned its text"
         sentence = (
-            f"the model knows its text by heart (loss {last.training_loss:.2f}), and predicts other text worse than "
+            f"the model {knows} (loss {last.training_loss:.2f}), and predicts other text worse than "
             f"guessing: {closing_loss:.2f}, where guessing has {guessing:.2f}"
         )
         yield Advice("worse", sentence, MORE_TEXT)
@@ -192,15 +240,17 @@ def of_the_whole(
         yield Advice("stuck", sentence, rate_of(config).other)
     if has_turned(evaluations) and stopped_by != "patience":
         above = last.validation_loss - best.validation_loss
-        sentence = f"the validation loss was lowest at step {best.step} of {last.step}, and ended {above:.3f} higher"
+        sentence = (
+            f"the validation loss was lowest at step {best.step:,} of {last.step:,}, and ended {above:.3f} higher"
+        )
         flags = [MORE_TEXT] if best.step < _LONG else [f"--max-steps {best.step}", *_against_memory(config)]
         yield Advice("overfitted", sentence, _either(*flags))
     if last is best and (share := falling(evaluations)) > _FALLING:
-        sentence = f"the validation loss still fell by {share:.0%} in the last quarter"
+        sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
         longer = f"--max-steps {2 * last.step}"
         if settings.max_time is not None:
             longer = f"--max-time {2 * settings.max_time:g}s"
-        yield Advice("falling", sentence, f"{longer}, also with --resume")
+        yield Advice("falling", sentence, f"{resume_command} {longer}")
     yield from _plateau(evaluations, config, guessing)
 
 

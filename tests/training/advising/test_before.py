@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from support.prepared import prepared
 
 from gpt_cli.config.reading import read_config
-from gpt_cli.model.costs import estimate
 from gpt_cli.training.advising.before import before_training
-from gpt_cli.training.reports import Prepared
-
-
-def prepared(name: str, *settings: str, vocab_size: int, tokens: int, documents: int) -> Prepared:
-    """Of a run of a shipped config with settings over it; a tenth as many tokens are for validation."""
-    config = read_config(name, settings)
-    train = config.train
-    return Prepared(
-        directory=Path("run"),
-        config=config,
-        step=0,
-        elapsed=0.0,
-        costs=estimate(config.model, vocab_size, micro_batch_size=train.sequences_at_once, dtype="float32"),
-        num_processes=1,
-        num_documents=documents,
-        num_characters=4 * tokens,
-        num_training_tokens=tokens,
-        num_validation_tokens=tokens // 10,
-        vocab_size=vocab_size,
-        steps_left=train.max_steps,
-        epochs_left=train.max_steps * config.tokens_per_step / tokens,
-        seconds_left=60.0,
-        closing_seconds=1.0,
-        prompt="The",
-    )
 
 
 def advice(name: str, *settings: str, vocab_size: int, tokens: int, documents: int = 79) -> list[str]:
@@ -66,7 +40,7 @@ def test_shipped_configs_on_their_texts_need_no_advice(name: str, vocab_size: in
 
 def test_the_default_model_is_too_large_for_the_default_text() -> None:
     assert advice("small", vocab_size=4096, tokens=105_000) == [
-        "42.1 M parameters read 0.1 M tokens 39 times, and will know them by heart; "
+        "42.07 M parameters read 0.10 M tokens 39 times, and will know them by heart; "
         "try --set model.d_model=64 --max-steps 1000"
     ]
     # a text of 100 million tokens is read a 25th of once
@@ -84,14 +58,14 @@ def test_the_default_model_is_too_large_for_the_default_text() -> None:
     ],
 )
 def test_a_model_that_would_learn_its_text_by_heart_is_made_to_fit(settings: list[str], flags: str) -> None:
-    """`tiny` has 1.0 M parameters, and its text 0.14 M tokens, which it reads 14 times."""
+    """`tiny` has 1.05 M parameters, and its text 0.14 M tokens, which it reads 14 times."""
     (line,) = advice("tiny", *settings, vocab_size=1024, tokens=143_569)
     assert line.endswith(f" times, and will know them by heart; try {flags}")
 
 
 def test_a_text_of_a_page_needs_more_text() -> None:
     assert advice("tiny", vocab_size=716, tokens=476, documents=1) == [
-        "1.0 M parameters read 476 tokens 4,303 times, and will know them by heart; "
+        "0.97 M parameters read 476 tokens 4,303 times, and will know them by heart; "
         "try more text, another --data FILE beside the first"
     ]
 
@@ -102,20 +76,20 @@ def test_a_text_of_a_page_needs_more_text() -> None:
         (
             ["tokenizer.kind=tiktoken"],
             50_257,
-            "the vocabulary of 50,257 tokens takes 94% of the parameters, and the text has 2 tokens for each of its "
-            "entries; try --set tokenizer.kind=bpe --set tokenizer.vocab_size=2048",
+            "the vocabulary of 50,257 tokens takes 94% of the parameters, and each of its entries occurs 2 times "
+            "in the text; try --set tokenizer.kind=bpe --set tokenizer.vocab_size=2048",
         ),
         (
             ["tokenizer.vocab_size=20000"],
             20_000,
-            "the vocabulary of 20,000 tokens takes 87% of the parameters, and the text has 6 tokens for each of its "
-            "entries; try --set tokenizer.vocab_size=2048",
+            "the vocabulary of 20,000 tokens takes 87% of the parameters, and each of its entries occurs 6 times "
+            "in the text; try --set tokenizer.vocab_size=2048",
         ),
         (
             ["tokenizer.kind=char", "model.num_blocks=1"],
             5000,
-            "the vocabulary of 5,000 tokens takes 87% of the parameters, and the text has 24 tokens for each of its "
-            "entries; try --set model.tie_embeddings=true, which halves that",
+            "the vocabulary of 5,000 tokens takes 87% of the parameters, and each of its entries occurs 24 times "
+            "in the text; try --set model.tie_embeddings=true, which halves that",
         ),
     ],
 )

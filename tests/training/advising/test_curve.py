@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.prepared import prepared
 
-from gpt_cli.config.reading import read_config
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
 
 Row = tuple[int, float, float | None]  # step, training loss, validation loss
@@ -42,10 +43,15 @@ def rows(table: str) -> list[Row]:
 
 
 def told(
-    table: Sequence[Row], *settings: str, norm: float = 0.7, vocab_size: int = 1024, said: Sequence[Row] = ()
+    table: Sequence[Row],
+    *settings: str,
+    norm: float = 0.7,
+    vocab_size: int = 1024,
+    tokens: int = 143_569,
+    said: Sequence[Row] = (),
 ) -> list[tuple[int, str]]:
     """The step and the text of each piece of advice about `tiny`, after lines whose advice was given before."""
-    curve = Curve(read_config("tiny", ["train.max_steps=3000", *settings]), vocab_size)
+    curve = Curve(prepared("tiny", "train.max_steps=3000", *settings, vocab_size=vocab_size, tokens=tokens))
     for step, loss, validation_loss in said:
         curve.add(Line(step, loss, norm, validation_loss))
     return [
@@ -56,13 +62,19 @@ def told(
 
 
 def told_at_the_end(
-    table: Sequence[Row], *settings: str, vocab_size: int = 1024, stopped_by: str = "steps"
+    table: Sequence[Row],
+    *settings: str,
+    vocab_size: int = 1024,
+    tokens: int = 143_569,
+    stopped_by: str = "steps",
+    began_from: str | None = None,
 ) -> list[str]:
-    curve = Curve(read_config("tiny", ["train.max_steps=3000", *settings]), vocab_size)
+    start = prepared("tiny", "train.max_steps=3000", *settings, vocab_size=vocab_size, tokens=tokens)
+    curve = Curve(replace(start, began_from=began_from))
     for step, loss, validation_loss in table:
         curve.add(Line(step, loss, 0.7, validation_loss))
     best = min(validation_loss for _, _, validation_loss in table if validation_loss is not None)
-    return [str(advice) for advice in curve.at_the_end(best, stopped_by)]
+    return [str(advice) for advice in curve.at_the_end(best, stopped_by, "gpt train --out run --resume")]
 
 
 @pytest.mark.parametrize("table", [TINY, MULTI_HEAD])
@@ -227,16 +239,67 @@ def test_losses_that_do_not_move_for_half_of_the_run(settings: list[str], flag: 
     ]
 
 
+# a text whose last tenth is of another kind
+OTHER = "100 4.790 6.950, 200 3.850 6.910"
+DIFFERS = "too few to know it by heart: the end of my.txt, which is held out, differs from the rest"
+
+
+def test_a_validation_text_of_another_kind_is_named_once_and_never_the_learning_rate() -> None:
+    """Whether the first evaluation is the last one, or one of many."""
+    table, settings = rows(OTHER), ("data.source=my.txt",)
+    ((step, line),) = told(table, *settings, tokens=227_000)
+    assert step == 100
+    assert line == (
+        f"training loss 4.79, validation loss 6.95 after 0.9 passes over the text, {DIFFERS}; "
+        "try --set data.validation_source=FILE, a text like the rest, or mix the parts of the text"
+    )
+    assert told_at_the_end(table, *settings, tokens=227_000) == []
+    assert told_at_the_end(table[:10], *settings, "train.max_steps=100", tokens=227_000) == [line]
+    turned = rows(f"{OTHER}, 300 3.2 7.1, 400 3.0 7.3, 500 2.8 7.5")
+    assert told(turned, *settings, tokens=227_000) == [(step, line)]
+    assert told_at_the_end(turned, *settings, tokens=227_000) == []
+
+
+def test_a_model_that_continues_or_a_named_validation_text_is_told_so() -> None:
+    table, short = rows(OTHER)[:10], "train.max_steps=100"
+    (line,) = told_at_the_end(table, short, "data.source=[a, b]", tokens=227_000, began_from="runs/a")
+    assert "the end of the text, which is held out, differs from the rest, or runs/a had learned the training" in line
+    (line,) = told_at_the_end(table, short, "data.validation_source=held.txt", tokens=227_000)
+    assert line.endswith(
+        "data.validation_source differs from the training text; "
+        "try --set data.validation_source=FILE, a text like the rest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "tokens", "line"),
+    [
+        (TINY, 143_569, None),  # 1.4 nats apart in the end, after 14 passes
+        ("100 2.680 4.939", 11_000, None),  # read 18 times, so it may know the text by heart
+        ("100 4.000 7.100", 3_500, "the model has learned its text (loss 4.00), and predicts other text worse than"),
+        (
+            "100 6.000 8.000",
+            227_000,
+            "the model is worse than guessing: its loss is 8, that of guessing 6.93; try --set",
+        ),
+    ],
+)
+def test_other_gaps_have_other_causes(table: str, tokens: int, line: str | None) -> None:
+    found = told_at_the_end(rows(table), "train.max_steps=100", tokens=tokens)
+    assert len(found) == (line is not None)
+    assert all(text.startswith(line or "") for text in found)
+
+
 def test_at_the_end_a_text_that_was_learned_by_heart_is_named() -> None:
     """ln 716 = 6.57."""
-    assert told_at_the_end(rows(PAGE), vocab_size=716) == [
+    assert told_at_the_end(rows(PAGE), vocab_size=716, tokens=476) == [
         "the model knows its text by heart (loss 0.02), and predicts other text worse than guessing: 9.03, where "
         "guessing has 6.57; try more text, another --data FILE beside the first"
     ]
 
 
 def test_a_loss_that_turned_at_once_calls_for_more_text() -> None:
-    (line,) = told_at_the_end(rows("10 5.5 5.5, 20 4.3 5.6, 30 3.3 5.7, 40 2.7 6.5"))
+    (line,) = told_at_the_end(rows("10 5.5 5.5, 20 4.3 5.6, 30 3.3 5.7, 40 2.7 6.5"), tokens=476)
     assert line.endswith(
         "lowest at step 10 of 40, and ended 1.000 higher; try more text, another --data FILE beside the first"
     )
@@ -248,7 +311,7 @@ def test_a_loss_that_turned_at_once_calls_for_more_text() -> None:
         (
             "steps",
             [
-                "the validation loss was lowest at step 500 of 2900, and ended 0.843 higher; "
+                "the validation loss was lowest at step 500 of 2,900, and ended 0.843 higher; "
                 "try --max-steps 500 or --set model.dropout=0.2"
             ],
         ),
@@ -264,7 +327,8 @@ def test_at_the_end_of_a_loss_that_still_falls_more_steps_are_suggested(settings
     """3.75 at step 300, 3.50 at 400: 7 %, where a rate that falls to zero gives 3 %."""
     table = rows("100 4.5 4.6, 200 4.0 4.1, 300 3.6 3.75, 400 3.3 3.5")
     assert told_at_the_end(table, *settings) == [
-        f"the validation loss still fell by 7% in the last quarter; try {flag}, also with --resume"
+        "the validation loss still fell by 7% in the last quarter, so it may fall further; "
+        f"try gpt train --out run --resume {flag}"
     ]
 
 
