@@ -312,7 +312,11 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
             "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples",
         ),
         (OSError(28, "No space left on device", "f"), 5, 'error: "f": there is no space left on the filesystem'),
-        (RuntimeError("[enforce fail at x] socket: Too many open files"), 5, "error: open files: gpt sample needs more"),
+        (
+            RuntimeError("[enforce fail at x] socket: Too many open files"),
+            5,
+            "error: open files: gpt sample needs more",
+        ),
         (OSError(24, "Too many open files", "f"), 5, "error: open files: gpt sample needs more"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
