@@ -80,7 +80,7 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
         os.replace(new, directory)
         _sync(directory.parent)
     except OSError as error:
-        raise write_failure(directory, error) from error
+        raise write_failure(directory, error, directory.parent) from error
     finally:
         with contextlib.suppress(OSError):
             if old.exists() and not directory.exists():
@@ -166,7 +166,7 @@ def require_writable(directory: Path, meant: Path | None = None) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(path)
-        raise write_failure(meant or directory, error) from error
+        raise write_failure(meant or directory, error, directory) from error
 
 
 def require_directory_place(directory: Path) -> None:
@@ -197,13 +197,11 @@ def make_directory(directory: Path) -> list[Path]:
     return made
 
 
-def write_failure(path: Path, error: OSError) -> EnvironmentFailure:
-    """The error to raise for an OSError met while writing `path`."""
-    hint = None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) and path.parent.is_dir():
-        hint = (
-            f"{shutil.disk_usage(path.parent).free / 1e6:.0f} MB are free there; delete files or choose another place"
-        )
+def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:
+    """The error to raise for an OSError met while writing `path`; `folder` is written to where it is not the parent."""
+    hint, folder = None, folder or (path if path.is_dir() else path.parent)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and folder.is_dir():
+        hint = f"{shutil.disk_usage(folder).free / 1e6:.0f} MB are free there; delete files or choose another place"
     elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"
     return EnvironmentFailure(f"writing {shown(path)}", _refused(path, error), hint=hint)

@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import platformdirs
 import pytest
 from support.faults import Fault, Operations
 
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.files import cache_directory, write_directory, write_durably
+from gpt_cli.files import cache_directory, require_directory_place, write_directory, write_durably
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -103,3 +104,18 @@ def test_a_directory_is_replaced_whole_or_kept_whatever_operation_fails(
     for number in range(1, num_operations + 1):
         replaced(Fault(number, "EIO", ever_after))
         assert found() in (old, new)
+
+
+def test_free_space_is_that_of_the_filesystem_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that an export goes into may be a full mount point, whose parent has room."""
+    (tmp_path / "full").mkdir()
+    free = {tmp_path: 70_000_000_000, tmp_path / "full": 0}
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free[Path(path)]))
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(EnvironmentFailure) as raised:
+        require_directory_place(tmp_path / "full" / "hf")
+    assert raised.value.hint == "0 MB are free there; delete files or choose another place"

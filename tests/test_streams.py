@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from gpt_cli.streams import permutation, permuted, random_words, stream_key
 
@@ -69,3 +70,12 @@ def test_a_permutation_without_a_list_looks_random() -> None:
     for distance in (1, 2, 1000):
         neighbours = np.corrcoef(found[:-distance], found[distance:])[0, 1]
         assert abs(neighbours) < 5 / count**0.5
+
+
+def test_samples_share_a_stream_where_the_lowest_32_bits_of_their_keys_are_equal() -> None:
+    """Of seed 1283, samples 215 and 1305; docs/sampling.md has the chance."""
+    keys = [stream_key(1283, "sample", number) for number in (215, 1305)]
+    assert keys[0] != keys[1]
+    assert keys[0] & 0xFFFFFFFF == keys[1] & 0xFFFFFFFF
+    first, second = (torch.rand(20, generator=torch.Generator().manual_seed(key)) for key in keys)
+    assert torch.equal(first, second)

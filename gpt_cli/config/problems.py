@@ -55,7 +55,9 @@ def wrong_values(
     """
     found: dict[Place, Any] = {}
     for details in error.errors():
-        found.setdefault(tuple(str(part) for part in details["loc"])[:2], details)
+        place = tuple(str(part) for part in details["loc"])[:2]
+        if place not in found or details["type"] == "string_unicode":
+            found[place] = details
     wrong = [  # to find the key that was meant takes milliseconds
         _wrong_value(place, details, content, sources.get(place) or sources.get(place[:1]) or where)
         for place, details in islice(found.items(), CONFIG_PROBLEMS)
@@ -121,6 +123,9 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
     as_written = content[place[0]][place[1]]
     if advice := str(details.get("ctx", {}).get("error", "")):
         return UsageError(where, f"{_shown(as_written)} {advice}")
+    if details["type"] == "string_unicode":
+        hint = "rename the file, or name its directory" if place[0] == "data" else None
+        return UsageError(where, f"{_shown(details['input'])} is not UTF-8, as the text of a config is", hint=hint)
     written = "an empty value" if as_written in (None, "") else _shown(as_written)
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]

@@ -63,6 +63,11 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
     return None
 
 
+def sweep_of(environ: Mapping[str, str]) -> int | None:
+    """The process number of the sweep that started this training. Raises UsageError where the variable has none."""
+    return _number(environ, LAUNCHER) if environ.get(LAUNCHER) else None
+
+
 def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"], address: str) -> Place:
     place = Place(
         rank=_number(environ, "RANK"),

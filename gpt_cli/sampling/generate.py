@@ -39,7 +39,8 @@ def generate(
 
     Rows are the samples of the first prompt, then those of the second, and so on. A row ends at end_of_text, which it
     does not yield, or before a step for which `done(row number)` is true. Sample i of a prompt draws from stream i of
-    the seed, whatever else is in the batch. Raises CheckpointError, at `where`, if logits are not finite.
+    the seed, whatever else is in the batch; `stream_key` says how often two are the same.
+    Raises CheckpointError, at `where`, if logits are not finite.
     """
     generators = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
     rows = [prompt for prompt in prompts for _ in range(num_samples)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand, overflow
+from support.helpers import CORPUS_TEXT, RunCommand, overflow
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -375,3 +375,29 @@ def test_the_files_of_a_run_are_never_written_over(copied: Path, without_torch: 
     done = without_torch("heads", "--out", "heads.csv")
     sentence = '"heads.csv" is a checkpoint, which gpt never overwrites'
     assert (done.returncode, done.stderr) == (2, f"error: --out: {sentence}\nhint: name another file\n")
+
+
+def test_a_model_that_reads_one_token_has_heads_with_nothing_to_measure(here: Path, run: RunCommand) -> None:
+    """Every head looks at the only token there is; every command takes such a model."""
+    Path("t.txt").write_text(CORPUS_TEXT)
+    sizes = ["model.context_length=1", "model.positions=rope", "tokenizer.kind=char"]
+    words = [word for setting in sizes for word in ("--set", setting)]
+    assert run("train", "--config", "smoke", "--data", "t.txt", *words, "--out", "runs/one", "--quiet").code == 0
+    outcome = run("heads", "--json", "--ablate", "zero")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(outcome.out)["heads"]
+    assert {row[name] for row in rows for name in (*COLUMNS, "label")} == {None}
+    assert all(isinstance(row["loss_change"], float) for row in rows)
+    for command in (
+        ["heads"],
+        ["heads", "--prompt", "3", "--query", "0"],
+        ["attn-dump", "--prompt", "3", "--out", "a.html"],
+        ["explain", "--prompt", "3"],
+        ["export", "--format", "html", "--out", "m.html"],
+        ["report", "runs/one", "--prompt", "3", "--out", "r.html"],
+    ):
+        outcome = run(*command)
+        assert outcome.code == 0, (command, outcome.err)
+    assert set(run("heads").out.split("\n")[1].split()[2:]) == {"-"}
+    outcome = run("heads", "--prompt", "3", "--ablate", "zero")
+    assert (outcome.code, outcome.err.startswith("error: --ablate: this model reads 1 token at a time")) == (2, True)

@@ -222,6 +222,15 @@ def test_the_value_of_a_flag_is_reported_under_the_flag_that_was_typed() -> None
     assert raised.value.lines() == ["error: --data: an empty value is neither a source of text nor a list of sources"]
 
 
+@pytest.mark.parametrize("value", ["a\udcff.txt", ["b.txt", "a\udcff.txt"]])
+def test_a_name_that_is_not_utf_8_is_refused_for_that_reason(value: object) -> None:
+    with pytest.raises(UsageError) as raised:
+        build_config(Document({}), "c.yaml", flags={"data.source": ("--data", value)})
+    assert raised.value.where == "--data"
+    assert raised.value.sentence.endswith(" is not UTF-8, as the text of a config is")
+    assert raised.value.hint == "rename the file, or name its directory"
+
+
 def test_loggers_are_one_name_or_a_list_of_names() -> None:
     for written, names in (("wandb", ["wandb"]), ("[wandb, trackio, wandb]", ["wandb", "trackio"]), ("[]", [])):
         assert build_config(Document({}), "test", [f"train.log_to={written}"]).train.log_to == names

@@ -138,7 +138,7 @@ def test_a_user_who_chose_how_threads_wait_is_left_alone(variable: str, monkeypa
 
 @needs_openmp
 @pytest.mark.parametrize("words", ["sample --prompt The --max-new-tokens 2 --seed 1", "eval"])
-def test_commands_say_that_the_machine_is_busy(
+def test_short_commands_do_not_say_that_the_machine_is_busy(
     words: str, smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextlib.contextmanager
@@ -150,7 +150,7 @@ def test_commands_say_that_the_machine_is_busy(
     name = {"sample": "sample", "eval": "evaluate"}[words.split()[0]]
     monkeypatch.setattr(f"gpt_cli.cli.work.{name}.importing_torch", importing_slowly)
     outcome = run(*words.split(), "--run", str(smoke_run))
-    assert (outcome.code, outcome.err.count("the machine is busy")) == (0, 1)
+    assert (outcome.code, outcome.err.count("the machine is busy")) == (0, 0)
 
 
 @needs_openmp

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.helpers import small_config
+from support.helpers import RunCommand, small_config
 from support.light import WithoutTorch
 
 from gpt_cli.errors import EnvironmentFailure, UsageError
@@ -71,6 +71,14 @@ def test_a_wrong_launch_is_one_line_before_torch_is_loaded(
     done = without_torch("train", "--config", "smoke", "--set", "train.batch_size=8", *flags)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, line)
     assert list(here.iterdir()) == []
+
+
+def test_a_number_of_a_sweep_that_is_none_is_refused(
+    here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LAUNCHER", "abc")
+    outcome = run("train", "--config", "smoke")
+    assert (outcome.code, outcome.err) == (2, 'error: GPT_LAUNCHER: "abc" is no whole number from 0 on\n')
 
 
 def intact() -> tuple[str, str]:

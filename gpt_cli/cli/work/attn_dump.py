@@ -97,7 +97,7 @@ def attn_dump(
         json=json,
     )
     console, ahead = Console(quiet), ReadingAhead(header.path)
-    with sharing(console.notice):
+    with sharing():
         with importing_torch():
             from gpt_cli.cli.work.attention import dump_and_show  # only now torch
         dump_and_show(wanted, console, ahead.read)

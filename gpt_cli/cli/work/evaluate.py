@@ -72,7 +72,7 @@ def evaluate(
         json=json,
     )
     console, ahead = Console(quiet), ReadingAhead(headers[0].path)
-    with sharing(console.notice):
+    with sharing():
         with importing_torch():
             from gpt_cli.cli.work.evaluating import evaluate_and_show  # only now torch
         evaluate_and_show(wanted, console, ahead.read)

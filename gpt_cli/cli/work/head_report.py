@@ -96,16 +96,14 @@ def report_and_show(wanted: HeadsWanted, console: Console, read: ReadVerified) -
 
 
 def _prompt(wanted: HeadsWanted, prompt: str, loaded: Loaded) -> Text:
-    """The prompt; raises DataError where it does not fit, or has a single token."""
-    ids = encode_prompt(
-        loaded.tokenizer,
-        prompt,
-        loaded.config.model.context_length,
-        source=wanted.prompt_source,
-        truncate=wanted.truncate,
-    )
-    if len(ids) < 2:
+    """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
+    longest = loaded.config.model.context_length
+    ids = encode_prompt(loaded.tokenizer, prompt, longest, source=wanted.prompt_source, truncate=wanted.truncate)
+    if len(ids) < min(2, longest):
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
+    if len(ids) < 2 and wanted.ablate:
+        sentence = "this model reads 1 token at a time, so a prompt has none to predict; use --data"
+        raise UsageError("--ablate", sentence)
     return Text(prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
 
 
@@ -167,8 +165,8 @@ def _scores(subject: Subject, console: Console) -> list[Row]:
             heads=subject.heads,
             count=count,
         )
-    # of two tokens or more, every head has an entropy
-    require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
+    if max(end - start for start, end in text.windows) > 1:  # otherwise no head has anything to choose
+        require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
     return head_rows(scores)
 
 

@@ -95,7 +95,7 @@ def report_heads(
         json=json,
     )
     ahead = ReadingAhead(header.path)
-    with sharing(console.notice):
+    with sharing():
         with importing_torch():
             from gpt_cli.cli.work.head_report import report_and_show  # only now torch
         report_and_show(wanted, console, ahead.read)

@@ -81,8 +81,7 @@ def sample(
         json=json,
     )
     console, ahead = Console(quiet), ReadingAhead(header.path)
-    with sharing() as shared:
+    with sharing():
         with importing_torch():
             from gpt_cli.cli.work.sampling import sample_and_show  # only now torch
-        shared.remark(console.notice)
         sample_and_show(wanted, console, ahead.read)

@@ -16,7 +16,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.exchange.beginning import read_initial
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.ranks.launch import launch, require_fitting
-from gpt_cli.ranks.place import LAUNCHER, Place, place_of
+from gpt_cli.ranks.place import LAUNCHER, Place, place_of, sweep_of
 from gpt_cli.ranks.watching import Launcher
 from gpt_cli.training.request import Request, read_request
 
@@ -74,8 +74,9 @@ def train(
         return request
 
     place = place_of(os.environ)
-    if place is None and (sweep := os.environ.pop(LAUNCHER, "")):
-        Launcher(int(sweep)).watch()
+    if place is None and (sweep := sweep_of(os.environ)) is not None:
+        del os.environ[LAUNCHER]
+        Launcher(sweep).watch()
     if place is not None:
         with importing_torch():
             from gpt_cli.cli.work.together import train_together

@@ -76,7 +76,7 @@ def as_scores(
 
 def sequences_at_once(num_heads: int, num_tokens: int) -> int:
     """How many sequences of num_tokens have WEIGHTS_AT_ONCE together; at least one."""
-    return max(1, WEIGHTS_AT_ONCE // (num_heads * num_tokens**2))
+    return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
 
 
 def repeated_length(vocab_size: int, context_length: int) -> int:
