@@ -99,9 +99,7 @@ def require_fit(initial: Initial, asked: Config, settings: Sequence[str] = (), c
     wrong[0].hint = _HINT
     from_file = [key for key, _ in misfits if not asks_for(settings, f"{key}=")]
     if config is not None and from_file:
-        of_file = (
-            f"leave out --config {config}, which sets {', '.join(from_file)}, to take all settings of {initial.where}"
-        )
+        of_file = f"--config {config} asks for this; without it, gpt train takes all settings of {initial.where}"
         kind = f"tokenizer.kind={asked.tokenizer.kind}"
         wrong[0].hint = (
             of_file if "tokenizer.kind" not in from_file else f"{of_file}; or --set {kind} for new embeddings"
