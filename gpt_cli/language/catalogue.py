@@ -22,7 +22,8 @@ _LONGEST = 10_000  # characters; nothing that people should read is longer
 class Entry:
     """A text with values: `{name}` is any text, `{name!t}` one that is translated too, `{name!n}` a number or several.
 
-    `{name!l}` is a list of names, between which Chinese has its own comma. `{s}` is the ending of a plural or nothing. What is said has `{name}`.
+    `{name!l}` is a list of names, between which Chinese has its own comma; `{s}` is the ending of a plural or nothing.
+    What is said has `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values

@@ -52,6 +52,17 @@ from gpt_cli.model.costs import _PARTS
         ("evaluating: 3,000 of 4,000 tokens, 2 min 3 s left", "评估：3,000/4,000 个 token，剩余 2 min 3 s"),
         ("training: 3 of 40 steps, 20 s", "训练：3/40 步，已用 20 s"),
         ("computing attention: 12 s", "计算注意力：已用 12 s"),
+        (
+            "this is not YAML: found character '\\t' that cannot start any token",
+            "这不是有效的 YAML：缩进要用空格，不能用制表符",
+        ),
+        (
+            "this is not YAML: expected the node content, but found '<stream end>'",
+            "这不是有效的 YAML：这里应为值，文件却已结束",
+        ),
+        ('"a" is not allowed; use auto | float32 | bfloat16', '"a" 无效；请用 auto、float32、bfloat16'),
+        ('"a" is not one of pre, post, none', '"a" 无效；请用 pre、post、none'),
+        ('"a" is not allowed; use best, last or the number of a step', '"a" 无效；请用 best、last 或步数'),
         ('"9" is not allowed; use a whole number from 1 to 5', '"9" 无效；请用整数（1 到 5）'),
         ("2 runs at once, each with 1 thread and a GPU", "同时训练 2 个，每个用 1 个线程和一块 GPU"),
         ("wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens", "已写入 a.html：31 步，2 层，1 个头，24 个 token"),
