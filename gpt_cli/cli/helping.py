@@ -15,6 +15,7 @@ from typer._click.formatting import HelpFormatter
 from gpt_cli.language import say
 
 _AS_IT_IS = "\b\n"  # click wraps no paragraph that begins like this
+_EXAMPLE = "Example: "
 _FLAGS_WIDTH = 30  # at most, as in click
 _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in Python: NAME <list[str]>
 # a Chinese character or a word, with the marks that belong to it, or spaces
@@ -25,8 +26,12 @@ class TranslatedHelp(HelpFormatter):
     """Says headings and paragraphs in the language of the user; click wraps English ones."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """The line that shows how the command is called."""
-        super().write_usage(prog, args, say(prefix or "Usage: "))
+        """A line for each way to call the command; a group that also works by itself has its commands after a bar."""
+        usage = say(prefix or "Usage: ")
+        ways = re.sub(r"\{(\w+)\}", r"\1", args).split(" | ")  # typer puts braces around some arguments
+        for number, way in enumerate(ways):
+            words = " ".join(map(say, way.split(" ")))
+            super().write_usage(prog, words, usage if number == 0 else " " * cell_len(usage))
 
     def write_heading(self, heading: str) -> None:
         """The line above options or commands."""
@@ -39,7 +44,7 @@ class TranslatedHelp(HelpFormatter):
     def write_text(self, text: str) -> None:
         """A help text or an epilog: paragraphs with empty lines between them."""
         paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-        super().write_text("\n\n".join(_said(one, self.width - self.current_indent) for one in paragraphs))
+        super().write_text("\n\n".join(_paragraph(one, self.width - self.current_indent) for one in paragraphs))
 
     def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = _FLAGS_WIDTH, col_spacing: int = 2) -> None:
         """Flags or commands, each with what it does."""
@@ -53,6 +58,14 @@ class HelpContext(Context):
     """The context of a command whose help is in the language of the user."""
 
     formatter_class: Any = TranslatedHelp
+
+
+def _paragraph(text: str, width: int) -> str:
+    """A paragraph in the language of the user; examples have a line each, to be copied."""
+    if not text.startswith(_EXAMPLE):
+        return _said(text, width)
+    commands = re.split(", (?=gpt )", text.removeprefix(_EXAMPLE))
+    return _AS_IT_IS + "\n".join(say(_EXAMPLE + command) for command in commands)
 
 
 def _said(text: str, width: int) -> str:

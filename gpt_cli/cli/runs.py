@@ -25,7 +25,9 @@ class _ListsByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_ListsByDefault, invoke_without_command=True, rich_markup_mode=None, subcommand_metavar="| rm")
+app = typer.Typer(
+    cls=_ListsByDefault, invoke_without_command=True, rich_markup_mode=None, subcommand_metavar="| rm NAME..."
+)
 
 
 @app.callback(epilog="Example: gpt runs --sort loss, gpt runs rm tiny")

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpt_cli.config.describing import known_keys
-from gpt_cli.config.problems import no_setting
+from gpt_cli.config.problems import no_setting, wrong_values
 from gpt_cli.config.reading import find_config, shipped_configs, validate
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
@@ -55,7 +57,7 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
     base = _base(content.get("base"), path)
     wrong = [*itertools.islice(_wrong_settings(document, where, max_time), CONFIG_PROBLEMS)]
     if wrong:
-        raise together(wrong)
+        raise together([*wrong, *itertools.islice(_wrong_values(document, where), CONFIG_PROBLEMS)])
     settings = content.get("settings") or {}
     points = tuple(_grid(content["grid"], where) if "grid" in content else _draw(content, document, where))
     configs = _checked(base, settings, points, document, where, max_time)
@@ -137,6 +139,25 @@ def _wrong_settings(document: Document, where: str, max_time: str | None) -> Ite
             elif section != "settings" and (sentence := _wrong_choice(value, section)):
                 yield UsageError(f"{at}: {key}", sentence)
             seen.setdefault(key, section)
+
+
+def _wrong_values(document: Document, where: str) -> Iterator[GptError]:
+    """What is wrong with single values of settings whose form is right."""
+    known = known_keys()
+    for section in ("settings", "grid", "random"):
+        given = document.content.get(section)
+        for key, value in given.items() if isinstance(given, dict) else ():
+            if key not in known or (section != "settings" and _wrong_choice(value, section)):
+                continue
+            part, name = key.split(".")
+            for one in value if section != "settings" and isinstance(value, list) else [value]:
+                content = {part: {} if isinstance(one, dict) else {name: one}}
+                try:
+                    Config.model_validate(content)
+                except ValidationError as error:
+                    yield from wrong_values(
+                        error, content, where, {(part, name): _line(document, where, section, key)}
+                    )[0]
 
 
 def _wrong_choice(value: Any, section: str) -> str | None:

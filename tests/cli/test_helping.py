@@ -15,7 +15,7 @@ def chinese_help(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_help_is_chinese_with_flags_and_values_as_they_are(chinese_help: list[str]) -> None:
-    assert chinese_help[0] == "用法：gpt sample [OPTIONS]"
+    assert chinese_help[0] == "用法：gpt sample [选项]"
     assert "  --greedy                总是选概率最大的 token。" in chinese_help
     assert "  --num-samples N         每个提示词续写几次。  [默认：1]" in chinese_help
     assert chinese_help[-1] == "  例：gpt sample --prompt 'The value of' --num-samples 3"
@@ -31,6 +31,18 @@ def test_help_names_no_types_of_python() -> None:
     said = run_command("runs", "rm", "--help").out
     assert "\n  NAME  Names that `gpt runs` prints" in said
     assert "str" not in said
+
+
+def test_each_way_to_call_and_each_example_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = run_command("runs", "--help").out.splitlines()
+    assert said[:3] == ["Usage: gpt runs [OPTIONS] [DIR]", "       gpt runs rm NAME...", ""]
+    assert said[-2:] == ["  Example: gpt runs --sort loss", "  Example: gpt runs rm tiny"]
+    assert run_command("config", "check", "--help").out.startswith("Usage: gpt config check [OPTIONS] FILE\n")
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    said = run_command("runs", "--help").out.splitlines()
+    assert said[:2] == ["用法：gpt runs [选项] [DIR]", "      gpt runs rm NAME..."]
+    assert said[-2:] == ["  例：gpt runs --sort loss", "  例：gpt runs rm tiny"]
+    assert run_command("--help").out.startswith("用法：gpt [选项] 命令 [参数]...\n")
 
 
 @pytest.mark.parametrize("command", [(), ("data", "stats"), ("data",), ("runs",)])

@@ -118,6 +118,16 @@ def test_random_points_are_different(here: Path) -> None:
         ("base: c.yaml\ngrid: {train.seed: [1, 2, 1]}\n", ['s.yaml:2: train.seed: "1" is there twice']),
         ("base: c.yaml\ngrid: {train.seed: []}\n", ["s.yaml:2: train.seed: the list is empty"]),
         (
+            "base: c.yaml\nsettings: {train.dtype: half}\ngrid:\n  train.learning_rate: 高\n  train.sead: [1]\n"
+            "  model.d_model: [32, x]\n  model.num_heads: [3]\n",
+            [
+                "s.yaml:4: train.learning_rate: a grid needs a list of values",
+                's.yaml:5: there is no setting "train.sead"',
+                's.yaml:2: train.dtype: "half" is not one of auto, float32, bfloat16',
+                's.yaml:6: model.d_model: "x" is not a whole number',
+            ],
+        ),
+        (
             "base: c.yaml\nsettings: {train.seed: 1}\ngrid: {train.seed: [1]}\n",
             ["s.yaml:3: train.seed is already set by settings"],
         ),

@@ -82,6 +82,17 @@ from gpt_cli.model.costs import _PARTS
             "advice: step 1,000: the loss has not moved since step 500: 2.400; try --set model.d_model=256",
             "建议（第 1,000 步）：从第 500 步起，损失一直没有变化：2.400；可以试试 --set model.d_model=256",
         ),
+        (
+            "this is not YAML: found character '\\t' that cannot start any token",
+            "这不是有效的 YAML：缩进要用空格，不能用制表符",
+        ),
+        (
+            "this is not YAML: expected the node content, but found '<stream end>'",
+            "这不是有效的 YAML：这里应为值，文件却已结束",
+        ),
+        ('"a" is not allowed; use auto | float32 | bfloat16', '"a" 无效；请用 auto、float32、bfloat16'),
+        ('"a" is not one of pre, post, none', '"a" 无效；请用 pre、post、none'),
+        ('"a" is not allowed; use best, last or the number of a step', '"a" 无效；请用 best、last 或步数'),
         ('"9" is not allowed; use a whole number from 1 to 5', '"9" 无效；请用整数（1 到 5）'),
         ("2 runs at once, each with 1 thread and a GPU", "同时训练 2 个，每个用 1 个线程和一块 GPU"),
         ("wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens", "已写入 a.html：31 步，2 层，1 个头，24 个 token"),
