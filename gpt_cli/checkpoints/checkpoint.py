@@ -59,6 +59,7 @@ class Progress:
     learning_rate: float | None = None  # of the last step
     elapsed: float = 0.0  # seconds, those of evaluations, samples and saves included
     evaluated_step: int = 0  # the last step that was evaluated
+    smoothed_loss: float | None = None  # the mean of the losses so far that `gpt train` shows
     began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
 
     @classmethod

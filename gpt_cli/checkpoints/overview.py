@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header, strict_json
 from gpt_cli.checkpoints.lock import is_held
@@ -21,7 +22,21 @@ from gpt_cli.opening import open_regular, read_bytes
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)
-_TAIL = 4096  # bytes; a line of metrics has a few hundred
+_TAIL = 2**14  # bytes; a line of metrics has a few hundred
+
+
+class Result(NamedTuple):
+    """The validation loss that a run is compared by: the closing one, or where it has none the lowest so far."""
+
+    loss: float  # nats per token
+    error: float | None  # the standard error of a closing loss
+    bits_per_byte: float | None
+    closed: bool
+
+    def __str__(self) -> str:
+        if not self.closed:
+            return f"best {self.loss:.4f}"
+        return f"{self.loss:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,21 @@ class Overview:
     config: Config | None = None
     outcome: Mapping[str, Any] = field(default_factory=dict)  # what outcome.json holds
     problem: str | None = None  # what is wrong with a damaged run
+    bits_per_byte: float | None = None  # of the closing evaluation, or where there is none of the best one
+    tokenizer: str | None = None  # a digest of what cuts its text into tokens
+
+    @property
+    def result(self) -> Result | None:
+        """What the run is compared by; None before its first evaluation."""
+        if self.validation_loss is not None:
+            error = _finite(self.outcome.get("validation_loss_error"))
+            return Result(self.validation_loss, error, self.bits_per_byte, closed=True)
+        return None if self.best_loss is None else Result(self.best_loss, None, self.bits_per_byte, closed=False)
+
+
+def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
+    """Whether all runs that have losses cut text into the same tokens, so that nats per token can be compared."""
+    return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def is_run(directory: Path) -> bool:
@@ -104,6 +134,8 @@ def _overview(run: RunFiles) -> Overview:
         state = "empty"
     elif state == "stopped" and not steps and header is not None and header.step == 0:
         state = "imported"
+    best_loss, closing = _best_loss(best or newest), _finite(outcome.get("validation_loss"))
+    bits = _bits_of(run, best_loss) if closing is None else _finite(outcome.get("bits_per_byte"))
     done = outcome.get("step")
     if not isinstance(done, int):
         done = max(_last_step(run), 0 if header is None else header.step)
@@ -111,11 +143,13 @@ def _overview(run: RunFiles) -> Overview:
         run.path,
         state,
         steps=done,
-        best_loss=_best_loss(best or newest),
-        validation_loss=_finite(outcome.get("validation_loss")),
+        best_loss=best_loss,
+        validation_loss=closing,
         num_parameters=None if header is None else _num_parameters(header),
         config=config,
         outcome=outcome,
+        bits_per_byte=bits,
+        tokenizer=None if header is None else _tokenizer(header),
         **_traces(run),
     )
 
@@ -152,18 +186,35 @@ def _outcome(run: RunFiles) -> dict[str, Any]:
     raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
 
 
-def _last_step(run: RunFiles) -> int:
-    """The step of the last whole line of metrics.jsonl, to which a trainer may be writing; 0 without one."""
+def _last_lines(run: RunFiles) -> Iterator[Any]:
+    """The last whole lines of metrics.jsonl, to which a trainer may be writing, the newest first."""
     if not run.metrics.exists():
-        return 0
+        return
     with open_regular(run.metrics, CheckpointError) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         lines = file.read(_TAIL).split(b"\n")
     for line in reversed(lines[:-1]):  # after the last newline, a line that is being written
-        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return max(0, int(json.loads(line)["step"]))
+        with suppress(ValueError, RecursionError):
+            yield json.loads(line)
+
+
+def _last_step(run: RunFiles) -> int:
+    """The step of the last line of metrics; 0 without one."""
+    for line in _last_lines(run):
+        with suppress(ValueError, KeyError, TypeError, OverflowError):
+            return max(0, int(line["step"]))
     return 0
+
+
+def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
+    """The bits per byte of the best evaluation: all read the same text, so those of a late one tell the ratio."""
+    if best_loss is None:
+        return None
+    for line in _last_lines(run):
+        with suppress(KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError):
+            return _finite(best_loss * (line["bits_per_byte"] / line["validation_loss"]))
+    return None
 
 
 def _best_loss(header: Header | None) -> float | None:
@@ -178,6 +229,10 @@ def _best_loss(header: Header | None) -> float | None:
 
 def _finite(figure: object) -> float | None:
     return float(figure) if isinstance(figure, int | float) and math.isfinite(figure) else None
+
+
+def _tokenizer(header: Header) -> str:
+    return hashlib.sha256(str(header.metadata["tokenizer"]).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _num_parameters(header: Header) -> int:

@@ -46,7 +46,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert outcome.code == 0, outcome.err
     rows = json.loads(outcome.out.splitlines()[-1])["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
-    losses = [row["best_validation_loss"] for row in rows[:2]]
+    losses = [row["validation_loss"] for row in rows[:2]]
     assert losses == sorted(losses)
     assert rows[2]["name"] == "002-learning_rate-100"
     assert rows[2]["settings"] == {"train.learning_rate": "100"}
@@ -63,7 +63,8 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert (again.code, again.err.splitlines()) == (
         0,
         [
-            "3 of 3 runs have ended before",
+            "all 3 runs had already ended",
+            "best: the lowest evaluation so far, of a run without a closing evaluation",
             "the curves of all runs: runs/s/report.html",
             f"next: gpt sample --run {best}",
         ],

@@ -15,15 +15,15 @@ from typing import Any
 
 from gpt_cli.checkpoints.finding import RUNS
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.overview import Overview, is_run, overview
+from gpt_cli.checkpoints.overview import Overview, have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, table
 from gpt_cli.cli.work.report import MOST_ON_A_PAGE
-from gpt_cli.cli.work.runs import HEAD, figures, print_table, row, sorted_by
-from gpt_cli.cli.work.sweeping import Point, train_points, written
+from gpt_cli.cli.work.runs import FIGURES, explain_losses, figures, print_table, row, sorted_by
+from gpt_cli.cli.work.sweeping import Point, look, train_points, written
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.config.sweeps import Sweep, read_sweep
@@ -77,9 +77,11 @@ def sweep(
         write_durably(directory / SWEEP, [json_module.dumps(dict(found.record), indent=1).encode() + b"\n"])
         todo = [point for point in points if not is_done(point.path)]
         if len(todo) < len(points):
-            console.notice(f"{len(points) - len(todo)} of {counted(len(points), 'run')} have ended before")
+            done = len(points) - len(todo)
+            runs = counted(len(points), "run")
+            console.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
         ended = train_points(found, todo, max_time, environments, console)
-        runs = sorted_by([_look(point.path) for point in points], "loss")
+        runs = sorted_by([look(point.path) for point in points], "loss")
         _show_results(points, runs, directory, console, as_json=json)
         _write_report(runs, directory, console)
     if ended.signal is not None:
@@ -94,7 +96,7 @@ def sweep(
             f"{len(ended.failed)} of {counted(len(points), 'run')} failed, the first with exit code {code}: {names}"
         )
         raise _KINDS.get(code, EnvironmentFailure)(shown(directory), sentence, hint="the same command tries them again")
-    if runs[0].best_loss is not None:
+    if runs[0].result is not None:
         console.notice(f"next: gpt sample --run {shlex.quote(str(runs[0].path))}")
     return 0
 
@@ -194,7 +196,7 @@ def shares(
 
 def _show_plan(points: Sequence[Point], console: Console, *, as_json: bool) -> None:
     """Print the runs that would be trained, and how far they are."""
-    states = [_look(point.path).state if point.path.exists() else "new" for point in points]
+    states = [look(point.path).state if point.path.exists() else "new" for point in points]
     if as_json:
         rows = [
             {"run": str(point.path), "state": state, "settings": dict(point.settings)}
@@ -210,11 +212,6 @@ def _settings(point: Point) -> str:
     return " ".join(f"{key}={visible(written(value))}" for key, value in point.settings.items())
 
 
-def _look(run: Path) -> Overview:
-    """What a point is; one that was never begun is empty."""
-    return overview(run) if run.exists() else Overview(run, "empty")
-
-
 def _show_results(
     points: Sequence[Point], runs: Sequence[Overview], directory: Path, console: Console, *, as_json: bool
 ) -> None:
@@ -226,7 +223,8 @@ def _show_results(
         console.json({"runs": rows})
     else:
         cells = [(*figures(run, directory), run.problem or _settings(by_path[run.path])) for run in runs]
-        print_table(console, (*HEAD[:-1], "settings"), cells)
+        print_table(console, (*FIGURES, "settings"), cells, by_token=have_one_tokenizer(runs))
+        explain_losses(runs, console)
 
 
 def _write_report(runs: Sequence[Overview], directory: Path, console: Console) -> None:
