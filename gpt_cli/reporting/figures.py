@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpt_cli.checkpoints.overview import Result, have_one_tokenizer
+from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.record import RunRecord
 
 Figure = float | int | None
@@ -99,6 +101,43 @@ def _last(record: RunRecord, name: str) -> float | None:
 def _number(*candidates: Any) -> Figure:
     """The first that is a finite number."""
     return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
+
+
+class Mean(NamedTuple):
+    """The closing losses of runs that differ in their seed alone: their mean, and its standard error over seeds."""
+
+    settings: Mapping[str, str]  # in which these runs differ from others
+    num_runs: int  # with a closing loss
+    mean: float | None  # nats per token or bits per byte; None without such a run
+    error: float | None  # None for fewer than two runs
+
+
+def means(runs: Sequence[tuple[Mapping[str, str], Result | None]], *, by_token: bool) -> list[Mean]:
+    """The means of runs with the same settings, in which the seed does not count, the lowest first."""
+    groups: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for settings, compared in runs:
+        found = groups.setdefault(tuple(item for item in settings.items() if item[0] != SEED), [])
+        loss = compared and (compared.loss if by_token else compared.bits_per_byte)
+        if compared is not None and compared.closed and loss is not None:
+            found.append(loss)
+    every = [
+        Mean(
+            settings=dict(key),
+            num_runs=len(losses),
+            mean=statistics.fmean(losses) if losses else None,
+            error=statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else None,
+        )
+        for key, losses in groups.items()
+    ]
+    return sorted(every, key=lambda one: math.inf if one.mean is None else one.mean)
+
+
+def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
+    """The means of runs with different seeds; empty where no two runs differ in their seed alone."""
+    differing = {row.name: row.values for row in differing_settings(records)}
+    settings = [{name: values[number] or "" for name, values in differing.items()} for number in range(len(records))]
+    found = means([*zip(settings, map(result, records), strict=True)], by_token=by_token(records))
+    return found if SEED in differing and len(found) < len(records) else []
 
 
 class Row(NamedTuple):

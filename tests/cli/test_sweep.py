@@ -74,6 +74,31 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert changed <= {"sweep.json", "report.html"}
 
 
+def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: RunCommand) -> None:
+    rates = "grid: {train.learning_rate: [1e-3, 1e-2]}"
+    Path("s.yaml").write_text(f"base: c.yaml\nrepeats: 2\nsettings: {{train.max_steps: 8}}\n{rates}\n")
+    outcome = run("sweep", "s.yaml", "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert len(found["runs"]) == 4
+    assert [mean["settings"] for mean in found["means"]] == [{"train.learning_rate": rate} for rate in ("1e-2", "1e-3")]
+    for mean in found["means"]:
+        of_rate = [row for row in found["runs"] if mean["settings"].items() <= row["settings"].items()]
+        seeds = sorted(int(row["settings"]["train.seed"]) for row in of_rate)
+        one, other = (row["validation_loss"] for row in of_rate)
+        assert (mean["num_runs"], mean["unit"], seeds[1] - seeds[0]) == (2, "nats/token", 1)
+        assert mean["mean"] == pytest.approx((one + other) / 2)
+        assert mean["error"] == pytest.approx(abs(one - other) / 2)  # of two, their standard deviation over sqrt(2)
+    *_, head, first, second = run("sweep", "s.yaml", "--quiet").out.splitlines()
+    assert head.split() == ["mean", "nats/token", "runs", "settings"]
+    best = found["means"][0]
+    expected = [f"{best['mean']:.4f}", "±", f"{best['error']:.4f}", "2", "train.learning_rate=1e-2"]
+    assert first.split() == expected
+    assert second.split()[-1] == "train.learning_rate=1e-3"
+    reported = json.loads(run("report", "s", "--json").out)
+    assert [mean["mean"] for mean in reported["means"]] == [mean["mean"] for mean in found["means"]]
+
+
 def test_another_file_for_the_same_directory_is_refused_with_the_difference(folder: Path, run: RunCommand) -> None:
     Path("runs/s").mkdir(parents=True)
     record = work.read_sweep(Path("s.yaml")).record

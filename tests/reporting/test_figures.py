@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpt_cli.checkpoints.overview import Result
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.figures import (
     AXES,
     QUANTITIES,
@@ -18,6 +20,8 @@ from gpt_cli.reporting.figures import (
     curve,
     differing_settings,
     final_figures,
+    means,
+    means_of_records,
     rows,
     settings,
     thinned,
@@ -111,3 +115,38 @@ def test_figures_of_a_run_without_an_end_are_those_of_its_last_lines(copied: Pat
     figures = final_figures(record)
     assert (figures["loss"], figures["seconds"]) == (3.0, record.metrics["seconds"][-1])
     assert figures["validation_loss"] == record.metrics["validation_loss"][3]
+
+
+def closed(loss: float, bits: float = 1.0) -> Result:
+    return Result(loss, 0.1, bits, closed=True)
+
+
+def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
+    """2, 3 and 4 have the mean 3 and the standard deviation 1; a run without an end does not count."""
+    rate = "train.learning_rate"
+    runs = [({rate: "1", SEED: str(seed)}, closed(loss)) for seed, loss in enumerate((2.0, 3.0, 4.0))]
+    runs += [
+        ({rate: "2", SEED: "0"}, closed(2.5, 9.0)),
+        ({rate: "2", SEED: "1"}, Result(0.5, None, None, closed=False)),
+    ]
+    found = means([*runs, ({rate: "3", SEED: "0"}, None)], by_token=True)
+    assert [tuple(mean) for mean in found] == [
+        ({rate: "2"}, 1, 2.5, None),
+        ({rate: "1"}, 3, 3.0, pytest.approx(1 / math.sqrt(3))),
+        ({rate: "3"}, 0, None, None),
+    ]
+    assert [mean.mean for mean in means(runs, by_token=False)] == [1.0, 9.0]
+
+
+def test_a_report_has_means_where_runs_are_repeated(smoke_run: Path) -> None:
+    record = read_record(smoke_run)
+    loss = record.outcome["validation_loss"]
+    repeated = [record, changed(record, seed=5)]
+    others = [changed(record, seed=seed, learning_rate=0.5) for seed in (1337, 5)]
+    assert [tuple(mean) for mean in means_of_records(repeated)] == [({}, 2, pytest.approx(loss), 0.0)]
+    assert [mean.settings for mean in means_of_records([*repeated, *others])] == [
+        {"train.learning_rate": "0.01"},
+        {"train.learning_rate": "0.5"},
+    ]
+    for single in ([record], [record, record], [record, others[0]], [record, others[1]]):
+        assert means_of_records(single) == []

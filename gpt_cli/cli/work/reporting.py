@@ -17,7 +17,15 @@ from gpt_cli.cli.terminal import Console, colourful, table
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
-from gpt_cli.reporting.figures import QUANTITIES, by_token, curve, differing_settings, final_figures, result
+from gpt_cli.reporting.figures import (
+    QUANTITIES,
+    by_token,
+    curve,
+    differing_settings,
+    final_figures,
+    means_of_records,
+    result,
+)
 from gpt_cli.reporting.record import RunRecord, read_records
 from gpt_cli.reporting.terminal import Style, draw_curves
 
@@ -99,7 +107,12 @@ def as_json(records: Sequence[RunRecord]) -> dict[str, Any]:
         }
         for record in records
     ]
-    return {"runs": rows, "settings": {row.name: list(row.values) for row in differing_settings(records)}}
+    found: dict[str, Any] = {"runs": rows}
+    found["settings"] = {row.name: list(row.values) for row in differing_settings(records)}
+    if means := means_of_records(records):
+        unit = "nats/token" if by_token(records) else "bits/byte"
+        found["means"] = [mean._asdict() | {"unit": unit} for mean in means]
+    return found
 
 
 def _last(record: RunRecord, quantity: str) -> float | None:

@@ -18,6 +18,7 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.overview import Overview, have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import SWEEP
+from gpt_cli.cli.amounts import with_error
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, table
@@ -45,6 +46,7 @@ from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores
 from gpt_cli.opening import read_bytes
 from gpt_cli.ranks.place import place_of
+from gpt_cli.reporting.figures import Mean, means
 
 _KINDS: dict[int, type[GptError]] = {
     kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
@@ -82,7 +84,7 @@ def sweep(
             console.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
         ended = train_points(found, todo, max_time, environments, console)
         runs = sorted_by([look(point.path) for point in points], "loss")
-        _show_results(points, runs, directory, console, as_json=json)
+        _show_results(points, runs, directory, console, as_json=json, repeats=found.repeats)
         _write_report(runs, directory, console)
     if ended.signal is not None:
         command = f"gpt sweep {shlex.quote(str(file))}" + (f" --out {shlex.quote(str(out))}" if out else "")
@@ -213,18 +215,31 @@ def _settings(point: Point) -> str:
 
 
 def _show_results(
-    points: Sequence[Point], runs: Sequence[Overview], directory: Path, console: Console, *, as_json: bool
+    points: Sequence[Point], runs: Sequence[Overview], directory: Path, console: Console, *, as_json: bool, repeats: int
 ) -> None:
-    """Print all points, the best first."""
-    by_path = {point.path: point for point in points}
+    """Print all points, the best first, and where they are repeated the means over seeds."""
+    by_path, by_token = {point.path: point for point in points}, have_one_tokenizer(runs)
+    unit, found = "nats/token" if by_token else "bits/byte", list[Mean]()
+    if repeats > 1:
+        settings = [{key: written(value) for key, value in by_path[run.path].settings.items()} for run in runs]
+        found = means([(of_run, run.result) for of_run, run in zip(settings, runs, strict=True)], by_token=by_token)
     if as_json:
         shipped = {name: read_config(str(path)) for name, path in shipped_configs().items()}
         rows = [row(run, directory, shipped) | {"settings": dict(by_path[run.path].settings)} for run in runs]
-        console.json({"runs": rows})
+        means_of_all = {"means": [mean._asdict() | {"unit": unit} for mean in found]} if found else {}
+        console.json({"runs": rows, **means_of_all})
     else:
         cells = [(*figures(run, directory), run.problem or _settings(by_path[run.path])) for run in runs]
-        print_table(console, (*FIGURES, "settings"), cells, by_token=have_one_tokenizer(runs))
+        print_table(console, (*FIGURES, "settings"), cells, by_token=by_token)
         explain_losses(runs, console)
+        if found:
+            head = (f"mean {unit}", "runs", "settings")
+            console.result("\n" + table([head, *map(_cells_of_mean, found)]))
+
+
+def _cells_of_mean(mean: Mean) -> tuple[str, ...]:
+    loss = "" if mean.mean is None else with_error(mean.mean, mean.error)
+    return loss, str(mean.num_runs), " ".join(f"{key}={visible(value)}" for key, value in mean.settings.items())
 
 
 def _write_report(runs: Sequence[Overview], directory: Path, console: Console) -> None:

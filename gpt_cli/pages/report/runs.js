@@ -41,6 +41,7 @@ class Runs {
     const several = runs.length > 1;
     byId("figures").hidden = several;
     byId("runs").hidden = !several;
+    this.fillMeans();
     if (several) this.fillTable();
     else this.fillList(runs[0]);
     const [{ alike, differs }] = runs;
@@ -125,6 +126,23 @@ class Runs {
     const head = document.createElement("tr");
     head.append(headOf(words.run), ...differing.map(({ name }) => headOf(name, "setting")), ...heads.map((text) => headOf(text)));
     byId("runs").replaceChildren(head, ...rows);
+  }
+
+  // The mean of runs that differ in their seed alone, a row for each of their other settings.
+  fillMeans() {
+    const { words, content } = this.page;
+    const { means } = content;
+    byId("means").hidden = !means.length;
+    if (!means.length) return;
+    const names = Object.keys(means[0].settings);
+    const head = element("tr");
+    head.append(...names.map((name) => headOf(name, "setting")), headOf(words.numRuns), headOf(words.mean(content.byToken)));
+    byId("means").replaceChildren(head, ...means.map(({ settings, num_runs, mean, error }) => {
+      const loss = mean === null ? "" : FORMATS.loss(mean) + (error === null ? "" : ` ± ${FORMATS.loss(error)}`);
+      const row = element("tr");
+      row.append(...[...names.map((name) => settings[name]), whole.format(num_runs), loss].map((text) => element("td", "value", text)));
+      return row;
+    }));
   }
 
   // The label with a box that shows or hides its lines.

@@ -109,6 +109,18 @@ def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(
     opened.context.close()
 
 
+def test_runs_of_several_seeds_have_a_mean(browser: Browser, tmp_path: Path, record: RunRecord) -> None:
+    config = record.overview.config
+    assert config is not None
+    again = replace(record, name="again", overview=replace(record.overview, config=config.changed(train={"seed": 7})))
+    opened = Opened(browser, page_of(tmp_path, record, again))
+    cells = opened.page.locator("#means th, #means td").all_inner_texts()
+    loss = f"{record.outcome['validation_loss']:.4f}"
+    assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
+    assert opened.complaints == []
+    opened.context.close()
+
+
 def test_a_run_without_a_closing_evaluation_says_so(browser: Browser, tmp_path: Path, record: RunRecord) -> None:
     overview = replace(record.overview, validation_loss=None, best_loss=5.5, bits_per_byte=3.25, state="stopped")
     opened = Opened(browser, page_of(tmp_path, replace(record, overview=overview)))
