@@ -26,6 +26,7 @@ from gpt_cli.cli.work import sweeping
 from gpt_cli.cli.work.sweep import shares
 from gpt_cli.config.sweeps import read_sweep
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.language import chinese
 
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 WAIT = 100.0  # seconds, on a machine that is busy with other tests
@@ -204,6 +205,22 @@ def test_a_point_that_fails_does_not_end_the_sweep(
         "hint: the same command tries them again",
     ]
     assert len(outcome.out.splitlines()) == 4  # the table is printed all the same
+
+
+def test_each_line_about_a_point_says_what_its_directory_shows(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose training wrote nothing is empty, not damaged; states are said in the language of the user."""
+    stand_in(monkeypatch, lambda point: f"import os, sys; os.makedirs({str(point.path)!r}); sys.exit(3)")
+    lines = run("sweep", "s.yaml").err.splitlines()
+    assert "runs/s/000-learning_rate-1e-3: empty" in lines
+    say = chinese().say
+    assert say("runs/s/000: empty") == "runs/s/000：空"
+    assert say("runs/s/000: finished") == "runs/s/000：已完成"
+    ended = "runs/s/000: finished, validation loss 5.4341 ± 0.0161"
+    assert say(ended) == "runs/s/000：已完成，验证损失 5.4341 ± 0.0161"
+    stopped = "runs/s/000: stopped, validation loss 5.4970 (best so far)"
+    assert say(stopped) == "runs/s/000：已停止，验证损失 5.4970（目前最低）"
 
 
 def test_a_point_that_the_user_stops_ends_the_sweep(
