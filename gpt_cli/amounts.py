@@ -1,4 +1,4 @@
-"""Times and bytes as people write them."""
+"""Times, bytes and losses as people write them."""
 
 from __future__ import annotations
 
@@ -35,3 +35,9 @@ def age(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds // factor:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def with_error(number: float, error: float | None, *, signed: bool = False) -> str:
+    """A loss with its standard error, where it has one: 3.3530 ± 0.0690."""
+    written = f"{number:+.4f}" if signed else f"{number:.4f}"
+    return written if error is None else f"{written} ± {error:.4f}"

@@ -130,6 +130,13 @@ def exit_code_of(error: BaseException) -> int:
     return EnvironmentFailure.exit_code if lacks or isinstance(error, OSError) else EXIT_CODE_BUG
 
 
+def advised(errors: Sequence[GptError], hint: str) -> GptError:
+    """One error to raise for several problems that one hint mends."""
+    for error in errors:
+        error.hint = hint
+    return together(errors)
+
+
 def together(errors: Sequence[GptError]) -> GptError:
     """One error to raise for several problems: the first, carrying the rest."""
     first, *others = errors

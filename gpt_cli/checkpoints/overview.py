@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
 from gpt_cli.checkpoints.lock import is_held
-from gpt_cli.checkpoints.logs import step_in
+from gpt_cli.checkpoints.logs import figures_of
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
 from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
 from gpt_cli.config import Config
@@ -22,7 +23,21 @@ from gpt_cli.opening import open_regular, read_bytes
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)
-_TAIL = 4096  # bytes; a line of metrics has a few hundred
+_TAIL = 2**14  # bytes; a line of metrics has a few hundred
+
+
+class Result(NamedTuple):
+    """The validation loss that a run is compared by: the closing one, or where it has none the lowest so far."""
+
+    loss: float  # nats per token
+    error: float | None  # the standard error of a closing loss
+    bits_per_byte: float | None
+    closed: bool
+
+    def __str__(self) -> str:
+        if not self.closed:
+            return f"best {self.loss:.4f}"
+        return f"{self.loss:.4f}" + ("" if self.error is None else f" ± {self.error:.4f}")
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,21 @@ class Overview:
     config: Config | None = None
     outcome: Mapping[str, Any] = field(default_factory=dict)  # what outcome.json holds
     problem: str | None = None  # what is wrong with a damaged run
+    bits_per_byte: float | None = None  # of the closing evaluation, or where there is none of the best one
+    tokenizer: str | None = None  # a digest of what cuts its text into tokens
+
+    @property
+    def result(self) -> Result | None:
+        """What the run is compared by; None before its first evaluation."""
+        if self.validation_loss is not None:
+            error = figure(self.outcome.get("validation_loss_error"))
+            return Result(self.validation_loss, error, self.bits_per_byte, closed=True)
+        return None if self.best_loss is None else Result(self.best_loss, None, self.bits_per_byte, closed=False)
+
+
+def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
+    """Whether all runs that have losses cut text into the same tokens, so that nats per token can be compared."""
+    return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def is_run(directory: Path) -> bool:
@@ -107,6 +137,9 @@ def _overview(run: RunFiles) -> Overview:
         state = "empty"
     elif state == "stopped" and not steps and header is not None and header.step == 0:
         state = "imported"
+    best_loss = None if header is None else (best or header).progress.best_loss
+    closing = figure(outcome.get("validation_loss"))
+    bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
     done = step_of(outcome.get("step"))
     if done is None:
         done = max(_last_step(run), 0 if header is None else header.step)
@@ -114,11 +147,13 @@ def _overview(run: RunFiles) -> Overview:
         run.path,
         state,
         steps=done,
-        best_loss=None if header is None else (best or header).progress.best_loss,
-        validation_loss=figure(outcome.get("validation_loss")),
+        best_loss=best_loss,
+        validation_loss=closing,
         num_parameters=None if header is None else _num_parameters(header),
         config=config,
         outcome=outcome,
+        bits_per_byte=bits,
+        tokenizer=None if header is None else _tokenizer(header),
         **_traces(run),
     )
 
@@ -160,16 +195,35 @@ def _is_huge(value: Any) -> bool:
     return isinstance(value, int | float) and figure(value) is None and not isinstance(value, bool)
 
 
-def _last_step(run: RunFiles) -> int:
-    """The step of the last whole line of metrics.jsonl, to which a trainer may be writing; 0 without one."""
+def _last_lines(run: RunFiles) -> Iterator[dict[str, int | float]]:
+    """The figures of the last whole lines of metrics.jsonl, to which a trainer may be writing, the newest first."""
     if not run.metrics.exists():
-        return 0
+        return
     with open_regular(run.metrics, CheckpointError) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         lines = file.read(_TAIL).split(b"\n")
-    steps = (step_in(line.decode("utf-8", "replace")) for line in reversed(lines[:-1]))  # the last is being written
-    return next(filter(None, steps), 0)
+    found = (figures_of(line.decode("utf-8", "replace")) for line in reversed(lines[:-1]))  # the last is being written
+    yield from filter(None, found)
+
+
+def _last_step(run: RunFiles) -> int:
+    """The step of the last line of metrics; 0 without one."""
+    return int(next(_last_lines(run), {"step": 0})["step"])
+
+
+def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
+    """The bits per byte of the best evaluation: all read the same text, so those of a late one tell the ratio."""
+    if best_loss is None:
+        return None
+    for line in _last_lines(run):
+        with suppress(KeyError, ZeroDivisionError):
+            return figure(best_loss * (line["bits_per_byte"] / line["validation_loss"]))
+    return None
+
+
+def _tokenizer(header: Header) -> str:
+    return hashlib.sha256(str(header.metadata["tokenizer"]).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _num_parameters(header: Header) -> int:

@@ -36,6 +36,7 @@ class Progress:
     learning_rate: Figure | None = None  # of the last step
     elapsed: Seconds = 0.0  # evaluations, samples and saves included
     evaluated_step: Step = 0  # the last step that was evaluated
+    smoothed_loss: Figure | None = None  # the mean of the losses so far that `gpt train` shows
     began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
 
     @classmethod

@@ -63,7 +63,7 @@ def list_runs(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """List runs: state, steps, best validation loss, size, age, and what differs from a shipped config."""
+    """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
     given = locals()
     if context.invoked_subcommand is None:
         from gpt_cli.cli.work.runs import list_runs as work

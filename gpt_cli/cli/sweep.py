@@ -14,7 +14,9 @@ def sweep(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", parser=options.path, help="A YAML file: base, settings, and grid, or random with num_runs."
+            metavar="FILE",
+            parser=options.path,
+            help="A YAML file: base, settings, grid, or random with num_runs, and repeats.",
         ),
     ],
     out: Annotated[

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import math
-import random
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +12,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpt_cli.config.describing import known_keys
-from gpt_cli.config.problems import no_setting, wrong_values
+from gpt_cli.config.problems import line_of, no_setting, wrong_values
 from gpt_cli.config.reading import find_config, shipped_configs, validate
 from gpt_cli.config.schema import Config
+from gpt_cli.config.sweep_points import RANGE, SECTIONS, SEED, Settings, collecting, line, points_of, repeats_of
 from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
 from gpt_cli.errors import GptError, UsageError, counted, shown, together
 from gpt_cli.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 
-KEYS = ("base", "settings", "grid", "random", "num_runs", "seed")
-RANGE = ("from", "to", "scale")
-_DRAWS = 1000  # in vain, before a random sweep counts as exhausted
-
-Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
+KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")
 
 
 @dataclass(frozen=True)
@@ -39,6 +33,7 @@ class Sweep:
     points: tuple[Settings, ...]
     configs: tuple[Config, ...]  # of the points
     record: Mapping[str, Any]  # what it was made from: section.key -> value
+    repeats: int = 1  # how many points differ in their seed alone
 
     def changed(self, point: Settings) -> dict[str, Any]:
         """All that a point sets over the base."""
@@ -48,21 +43,45 @@ class Sweep:
 def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
     """Read a file, and check the config of every point; `max_time` is the `--max-time` of each.
 
-    Raises UsageError for all that is wrong, with the nearest known keys.
+    Raises UsageError for all that is wrong, with the nearest known keys. Where a part of the file is malformed, the
+    values in the rest are checked one by one: how they fit together depends on what is missing.
     """
     where = str(path)
     document = parse(read_text(path), where)
-    _require_keys(document, where)
     content = document.content
-    base = _base(content.get("base"), path)
-    wrong = [*itertools.islice(_wrong_settings(document, where, max_time), CONFIG_PROBLEMS)]
+    wrong = [*_wrong_keys(document, where)]
+    sound: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    wrong += itertools.islice(_wrong_settings(document, where, max_time, sound), CONFIG_PROBLEMS)
+    base = below = None
+    points = list[Settings]()
+    with collecting(wrong):
+        base = _base(content["base"], path) if "base" in content else None
+        below = base and parse(read_text(base), str(base))
+    with collecting(wrong):
+        points = [*points_of(sound, document, where)]
+    repeats = 1
+    with collecting(wrong):
+        repeats = repeats_of(document, where, sound, len(points))
+    if base is None or below is None:
+        raise together(_by_line(wrong))
+    check = _Check(base, below, sound["settings"], document, where, max_time)
     if wrong:
-        raise together([*wrong, *itertools.islice(_wrong_values(document, where), CONFIG_PROBLEMS)])
-    settings = content.get("settings") or {}
-    points = tuple(_grid(content["grid"], where) if "grid" in content else _draw(content, document, where))
-    configs = _checked(base, settings, points, document, where, max_time)
-    record = {**_flat(content), **_flat(parse(read_text(base), str(base)).content, "base.")}
-    return Sweep(path, base, settings, points, configs, record | {"max_time": max_time})
+        raise together(_by_line([*wrong, *check.values(sound)]))
+    configs = check.configs(points)
+    if repeats > 1:
+        points = [
+            {**point, SEED: str(config.train.seed + number)}
+            for point, config in zip(points, configs, strict=True)
+            for number in range(repeats)
+        ]
+        configs = check.configs(points)
+    record = {**_flat(content), **_flat(below.content, "base."), "max_time": max_time}
+    return Sweep(path, base, sound["settings"], tuple(points), configs, record, repeats)
+
+
+def _by_line(wrong: Iterable[GptError]) -> list[GptError]:
+    """Each problem once, in the order of the file."""
+    return sorted({str(problem): problem for problem in wrong}.values(), key=line_of)
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -73,37 +92,29 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _require_keys(document: Document, where: str) -> None:
-    """Raise UsageError for keys that no sweep has, missing ones, and those that contradict each other."""
-    content, wrong = document.content, []
+def _wrong_keys(document: Document, where: str) -> Iterator[GptError]:
+    """What is wrong with the keys: some that no sweep has, missing ones, and those that contradict each other."""
+    content = document.content
     unknown = [key for key in content if key not in KEYS]
     for key in unknown[:CONFIG_PROBLEMS]:
         close = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
-        wrong.append(UsageError(_line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint, about=key))
+        yield UsageError(line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint, about=key)
     if len(unknown) > CONFIG_PROBLEMS:
-        wrong.append(UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read"))
+        yield UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read")
     if "base" not in content:
-        wrong.append(UsageError(where, "base is missing; name a shipped config or a config file"))
+        yield UsageError(where, "base is missing; name a shipped config or a config file")
     kinds = [key for key in ("grid", "random") if key in content]
     if len(kinds) != 1:
         sentence = "grid and random cannot be combined; leave one of them out" if kinds else "grid or random is missing"
-        wrong.append(UsageError(where, sentence))
+        yield UsageError(where, sentence)
     if kinds == ["grid"]:
-        wrong += [
-            UsageError(_line(document, where, key), f"{key} belongs to random; a grid trains every combination")
-            for key in ("num_runs", "seed")
-            if key in content
-        ]
+        for key in ("num_runs", "seed"):
+            if key in content:
+                sentence = f"{key} belongs to random; a grid trains every combination"
+                yield UsageError(line(document, where, key), sentence)
     if kinds == ["random"] and "num_runs" not in content:
-        wrong.append(UsageError(where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}"))
-    if wrong:
-        raise together(wrong)
-
-
-def _line(document: Document, where: str, *place: str) -> str:
-    line = document.lines.get(place)
-    return where if line is None else f"{where}:{line}"
+        yield UsageError(where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
 
 def _base(name: Any, path: Path) -> Path:
@@ -117,19 +128,22 @@ def _base(name: Any, path: Path) -> Path:
     return shipped[name] if name in shipped else find_config(str(beside))
 
 
-def _wrong_settings(document: Document, where: str, max_time: str | None) -> Iterator[GptError]:
-    """What is wrong with the names of settings and the form of what they are given."""
+def _wrong_settings(
+    document: Document, where: str, max_time: str | None, sound: dict[str, dict[str, Any]]
+) -> Iterator[GptError]:
+    """What is wrong with the names of settings and the form of what they are given; `sound` receives the others."""
     known, seen = known_keys(), dict[str, str]()
-    for section in ("settings", "grid", "random"):
+    for section in SECTIONS:
         if section not in document.content:
             continue
         given = document.content[section] or {}
-        if not isinstance(given, dict) or (section != "settings" and not given):
+        may_be_empty = section == "settings" or {"grid", "random"} <= document.content.keys()
+        if not isinstance(given, dict) or not (given or may_be_empty):
             written = "value" if section == "settings" else "list"
-            yield UsageError(_line(document, where, section), f"{section} must have lines `section.key: {written}`")
+            yield UsageError(line(document, where, section), f"{section} must have lines `section.key: {written}`")
             continue
         for key, value in given.items():
-            at = _line(document, where, section, key)
+            at = line(document, where, section, key)
             if key not in known:
                 yield no_setting(tuple(key.split(".")), at)
             elif key in seen:
@@ -138,26 +152,9 @@ def _wrong_settings(document: Document, where: str, max_time: str | None) -> Ite
                 yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
             elif section != "settings" and (sentence := _wrong_choice(value, section)):
                 yield UsageError(f"{at}: {key}", sentence)
+            else:
+                sound[section][key] = value
             seen.setdefault(key, section)
-
-
-def _wrong_values(document: Document, where: str) -> Iterator[GptError]:
-    """What is wrong with single values of settings whose form is right."""
-    known = known_keys()
-    for section in ("settings", "grid", "random"):
-        given = document.content.get(section)
-        for key, value in given.items() if isinstance(given, dict) else ():
-            if key not in known or (section != "settings" and _wrong_choice(value, section)):
-                continue
-            part, name = key.split(".")
-            for one in value if section != "settings" and isinstance(value, list) else [value]:
-                content = {part: {} if isinstance(one, dict) else {name: one}}
-                try:
-                    Config.model_validate(content)
-                except ValidationError as error:
-                    yield from wrong_values(
-                        error, content, where, {(part, name): _line(document, where, section, key)}
-                    )[0]
 
 
 def _wrong_choice(value: Any, section: str) -> str | None:
@@ -182,108 +179,55 @@ def _wrong_choice(value: Any, section: str) -> str | None:
     return None
 
 
-def _grid(lists: Mapping[str, list[Any]], where: str) -> Iterator[Settings]:
-    """Every combination, the last setting changing fastest."""
-    if (count := math.prod(map(len, lists.values()))) > SWEEP_POINTS:
-        sentence = f"the grid has {count:,} points, and a sweep at most {SWEEP_POINTS:,}"
-        raise UsageError(where, sentence, hint="random draws some of many points")
-    return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
+@dataclass(frozen=True)
+class _Check:
+    """Makes configs of points: what the base says, what all points set, what each sets, and --max-time."""
 
+    base: Path
+    below: Document  # of the base
+    settings: Settings
+    document: Document
+    where: str
+    max_time: str | None
 
-def _draw(content: Mapping[str, Any], document: Document, where: str) -> Iterator[Settings]:
-    """Different points, drawn by the seed."""
-    count = _whole(content["num_runs"], 1, SWEEP_POINTS, _line(document, where, "num_runs"), "num_runs")
-    seed = _whole(content.get("seed", "0"), 0, 2**63 - 1, _line(document, where, "seed"), "seed")
-    places = {key: f"{_line(document, where, 'random', key)}: {key}" for key in content["random"]}
-    draws = {key: _drawing(key, value, places[key]) for key, value in content["random"].items()}
-    generator, found, in_vain = random.Random(seed), list[Settings](), 0
-    while len(found) < count:
-        point = {key: draw(generator.random()) for key, draw in draws.items()}
-        if point not in found:
-            found.append(point)
-            in_vain = 0
-        elif (in_vain := in_vain + 1) == _DRAWS:
-            at = _line(document, where, "num_runs")
-            raise UsageError(at, f"num_runs is {count}, but there are only {counted(len(found), 'different point')}")
-    return iter(found)
+    def configs(self, points: Sequence[Settings]) -> tuple[Config, ...]:
+        """The config of each point; raises UsageError that names what is wrong with any, each once."""
+        configs, wrong = list[Config](), list[GptError]()
+        for point in points:
+            with collecting(wrong):
+                content, sources = self._of(point)
+                configs.append(validate(content, str(self.base), sources))
+        if wrong:
+            raise together(list({str(problem): problem for problem in wrong}.values()))
+        return tuple(configs)
 
+    def values(self, sound: Mapping[str, Mapping[str, Any]]) -> Iterator[GptError]:
+        """What is wrong with any value by itself, of those that have the right form."""
+        varied = [item for section in SECTIONS[1:] for item in sound[section].items()]
+        lists = {key: value for key, value in varied if isinstance(value, list)}
+        for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
+            content, sources = self._of({key: values[min(number, len(values) - 1)] for key, values in lists.items()})
+            try:
+                Config.model_validate(content)
+            except ValidationError as error:
+                yield from wrong_values(error, content, str(self.base), sources)[0]
 
-def _whole(value: Any, low: int, high: int, where: str, key: str) -> int:
-    if isinstance(value, str) and re.fullmatch(r"\d{1,19}", value) and low <= int(value) <= high:
-        return int(value)
-    raise UsageError(where, f"{key}: {shown(value)} is not a whole number from {low} to {high:,}")
-
-
-def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """What makes a value of a number from 0 to 1: one of a list, or of a range, in four digits."""
-    if isinstance(value, list):
-        return lambda share: value[int(share * len(value))]
-    kinds = {kind.get("type") for kind in known_keys()[key].get("anyOf", [known_keys()[key]])}
-    if not kinds & {"integer", "number"}:
-        raise UsageError(where, "this setting is no number, so it has no range; give a list")
-    try:
-        low, high = (float(value[end]) for end in RANGE[:2])
-        whole = "integer" in kinds
-        if whole:
-            low, high = (int(value[end]) for end in RANGE[:2])
-    except (TypeError, ValueError):
-        kind = "whole numbers" if "integer" in kinds else "numbers"
-        raise UsageError(where, f"from and to of this setting must be {kind}") from None
-    log = value.get("scale") == "log"
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise UsageError(where, f"from {value['from']} must be below to {value['to']}")
-    if log and low <= 0:
-        raise UsageError(where, "a range by scale log begins above 0")
-
-    def draw(share: float) -> str:
-        # of whole numbers, each has the same share of a linear scale
-        top = high + 1 if whole else high
-        drawn = low * (top / low) ** share if log else low + (top - low) * share
-        return str(min(int(high), math.floor(drawn))) if whole else _rounded(drawn, value)
-
-    return draw
-
-
-def _rounded(drawn: float, value: Mapping[str, str]) -> str:
-    """A number in four digits, which is still within its range."""
-    text = f"{drawn:.4g}"
-    return (
-        value["from"]
-        if float(text) < float(value["from"])
-        else value["to"]
-        if float(text) > float(value["to"])
-        else text
-    )
-
-
-def _checked(
-    base: Path, settings: Settings, points: tuple[Settings, ...], document: Document, where: str, max_time: str | None
-) -> tuple[Config, ...]:
-    """The config of each point; raises UsageError that names what is wrong with any, each once."""
-    below = parse(read_text(base), str(base))
-    lines: dict[Place, str] = {place: f"{base}:{line}" for place, line in below.lines.items()}
-    varied = "grid" if "grid" in document.content else "random"
-    configs, wrong = list[Config](), dict[str, GptError]()
-    for point in points:
+    def _of(self, point: Settings) -> tuple[dict[str, Any], dict[Place, str]]:
+        """The sections of a point, and where each setting comes from."""
         content = {
-            section: dict(value) if isinstance(value, dict) else value or {} for section, value in below.content.items()
+            section: dict(value) if isinstance(value, dict) else value or {}
+            for section, value in self.below.content.items()
         }
-        sources = dict(lines)
-        given = [(key, value, _line(document, where, "settings", key)) for key, value in settings.items()]
-        given += [(key, value, _line(document, where, varied, key)) for key, value in point.items()]
-        if max_time is not None:
-            given.append(("train.max_time", max_time, "--max-time"))
-        for key, value, source in given:
+        sources: dict[Place, str] = {place: f"{self.base}:{line}" for place, line in self.below.lines.items()}
+        varied = "grid" if "grid" in self.document.content else "random"
+        given = [(key, value, "settings") for key, value in self.settings.items()]
+        given += [(key, value, varied) for key, value in point.items()]
+        placed = [(key, value, line(self.document, self.where, section, key)) for key, value, section in given]
+        if self.max_time is not None:
+            placed.append(("train.max_time", self.max_time, "--max-time"))
+        for key, value, source in placed:
             section, _, name = key.partition(".")
             if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is no section
                 content[section][name] = value
             sources[section, name] = source
-        try:
-            configs.append(validate(content, str(base), sources))
-        except GptError as error:
-            for problem in (error, *error.others):
-                wrong.setdefault(str(problem), problem)
-                problem.others = []
-    if wrong:
-        raise together(list(wrong.values()))
-    return tuple(configs)
+        return content, sources

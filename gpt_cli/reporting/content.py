@@ -16,10 +16,19 @@ from gpt_cli.inspecting.film import read_frames
 from gpt_cli.language import chinese
 from gpt_cli.pages.building import build_page, packed
 from gpt_cli.pages.report import PARTS
-from gpt_cli.reporting.curves import AXES, QUANTITIES, smoothed, thinned
-from gpt_cli.reporting.figures import final_figures
+from gpt_cli.reporting.figures import (
+    AXES,
+    QUANTITIES,
+    Row,
+    by_token,
+    final_figures,
+    means_of_records,
+    result,
+    rows,
+    settings,
+    thinned,
+)
 from gpt_cli.reporting.record import RunRecord
-from gpt_cli.reporting.settings import Row, rows, settings
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.dump import AttentionDump
@@ -52,6 +61,8 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
         "quantities": QUANTITIES,
         "axes": AXES,
         "axis": axis,
+        "byToken": by_token(records),
+        "means": [mean._asdict() for mean in means_of_records(records)],
         "settings": _rows_content(every_setting),
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
@@ -65,6 +76,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
     most = max(_FEWEST_SAMPLES, _MOST_SAMPLES // num_runs)
     places = np.unique(np.linspace(0, len(record.samples) - 1, most).astype(int)) if record.samples else ()
     samples = [record.samples[place] for place in places]
+    compared = result(record)
     return {
         "name": visible(record.name),
         "path": visible(record.path),
@@ -74,6 +86,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
         "alike": record.differs and record.differs.shipped,
         "differs": dict(record.differs.settings) if record.differs else {},
         "figures": final_figures(record),
+        "result": compared and compared._asdict(),
         "curves": curves_content(record, max(_FEWEST_POINTS, min(_MOST_POINTS_OF_A_RUN, _MOST_POINTS // num_runs))),
         "samples": [{"step": sample.step, "text": _cut(sample.text)} for sample in samples],
         "numSamples": len(record.samples),
@@ -81,20 +94,15 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """For each quantity, and the smoothed loss, at most `most` points: [axes + 1, points] float64, the value last.
+    """For each quantity at most `most` points: [axes + 1, points] float64, the value last.
 
     Points that lack a value have been left out; those that lack a place on an axis have NaN there.
     """
     content = {}
     for quantity in QUANTITIES:
         there = np.isfinite(record.metrics[quantity])
-        axes = [record.metrics[axis][there] for axis in AXES]
-        values = {quantity: record.metrics[quantity][there]}
-        if quantity == "loss":
-            values["smoothed_loss"] = smoothed(values["loss"])
-        for name, value in values.items():
-            places = thinned(value, most)
-            content[name] = packed(np.stack([*axes, value])[:, places].astype("<f8").tobytes())
+        points = np.stack([record.metrics[name][there] for name in (*AXES, quantity)])
+        content[quantity] = packed(points[:, thinned(points[-1], most)].astype("<f8").tobytes())
     return content
 
 

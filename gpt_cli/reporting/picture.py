@@ -8,7 +8,7 @@ from typing import Any, Literal
 from gpt_cli.errors import visible
 from gpt_cli.inspecting.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
 from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing
-from gpt_cli.reporting.curves import curve, smoothed, thinned
+from gpt_cli.reporting.figures import by_token, curve, thinned
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.scales import COLOURS, MOST_RUNS, TITLES, scale_of, short, unit_of
 
@@ -31,14 +31,20 @@ def draw_report(
 ) -> bytes:
     """A picture, png or svg, of all quantities of at most MOST_RUNS runs by an axis, the loss on top.
 
+    Of runs with different tokenizers, losses per token are left out, and bits per byte are on top.
     `notice` receives a line when no installed font has a character of a name.
     """
     assert 0 < len(records) <= MOST_RUNS
     with rc_context(_STYLE):
         figure = new_figure(9.0, 7.6 + 0.18 * len(records), 130, constrained=True)
         grid = figure.add_gridspec(3, 2, height_ratios=(1.8, 1, 1))
-        _draw_losses(figure.add_subplot(grid[0, :]), records, axis)
-        for place, quantity in enumerate(_SMALL):
+        large = figure.add_subplot(grid[0, :])
+        if by_token(records):
+            _draw_losses(large, records, axis)
+        else:
+            _draw(large, records, axis, "bits_per_byte")
+        small = [quantity for quantity in _SMALL if by_token(records) or quantity != "bits_per_byte"]
+        for place, quantity in enumerate(small):
             _draw(figure.add_subplot(grid[1 + place // 2, place % 2]), records, axis, quantity)
         _name_runs(figure, records, notice)
         return as_file(figure, kind)
@@ -57,17 +63,17 @@ def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
     """The training loss, as logged and smoothed, and the validation loss with a dot at its lowest."""
     for number, record in enumerate(records):
         colour, stroke = _stroke(number)
-        x, y = curve(record, "loss", axis)
-        smooth = smoothed(y)
-        kept = thinned(smooth, _MOST_POINTS)
         if len(records) == 1:
+            x, y = curve(record, "loss", axis)
             faint = thinned(y, _MOST_POINTS)
             axes.plot(x[faint], y[faint], color=colour, alpha=0.25, linewidth=0.8)
-        axes.plot(x[kept], smooth[kept], color=colour, linestyle=stroke, linewidth=0.9, label="training, smoothed")
+        x, y = curve(record, "smoothed_loss", axis)
+        kept = thinned(y, _MOST_POINTS)
+        axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, linewidth=1.8, label="training, smoothed")
         at, evaluated = curve(record, "validation_loss", axis)
         if len(at):
             ink = colour if len(records) > 1 else "black"
-            style = {"color": ink, "linestyle": stroke, "linewidth": 1.5, "label": "validation"}
+            style = {"color": ink, "linestyle": stroke, "linewidth": 0.9, "label": "validation"}
             axes.plot(at, evaluated, marker="o" if len(at) <= _MOST_MARKS else "", markersize=3, **style)
             best = int(evaluated.argmin())
             star = {"marker": "*", "markersize": 9, "color": ink, "linestyle": "none", "clip_on": False}
@@ -76,7 +82,7 @@ def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
     if len(records) == 1 and axes.lines:
         axes.legend(frameon=False, loc="upper right")
     elif axes.lines:
-        axes.set_title("thin: training, smoothed; thick: validation, a star at its lowest", fontsize=8)
+        axes.set_title("thick: training, smoothed; thin: validation, a star at its lowest", fontsize=8)
 
 
 def _draw(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str) -> None:

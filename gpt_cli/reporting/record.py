@@ -24,6 +24,7 @@ from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.limits import LOG_BYTES, METRICS_LINE
 from gpt_cli.opening import open_regular
+from gpt_cli.reporting.smoothing import filled
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -31,6 +32,7 @@ FIGURES = (
     "tokens",
     "seconds",
     "loss",
+    "smoothed_loss",
     "validation_loss",
     "bits_per_byte",
     "learning_rate",
@@ -156,7 +158,9 @@ def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], fl
                 raise CheckpointError(shown(run.metrics), f"a line of metrics has less than {METRICS_LINE:,} bytes")
     if num_bad:
         notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
-    return {name: np.array(column) for name, column in columns.items()}, changed_at
+    found = {name: np.array(column) for name, column in columns.items()}
+    found["smoothed_loss"] = filled(found["step"], found["loss"], found["smoothed_loss"])
+    return found, changed_at
 
 
 def _figures(line: bytes) -> dict[str, float]:

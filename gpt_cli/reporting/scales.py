@@ -10,6 +10,7 @@ import numpy as np
 
 TITLES = {
     "loss": "loss (nats/token)",
+    "smoothed_loss": "loss (nats/token)",
     "validation_loss": "validation loss (nats/token)",
     "bits_per_byte": "validation, bits per byte",
     "learning_rate": "learning rate",

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from gpt_cli.errors import visible
-from gpt_cli.reporting.curves import curve, smoothed, thinned
+from gpt_cli.reporting.figures import by_token, curve, result, thinned
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.scales import COLOURS, TITLES, axis_end, letter_of, scale_of, short
 
 _WIDEST = 120
 _NARROWEST = 40
-_HEAD = ("state", "step", "smoothed", "evaluated", "lowest", "bits/byte", "tokens/s")
+_HEAD = ("state", "step", "training", "validation", "bits/byte", "tokens/s")
 _NAME = 12  # columns of a name at least
 _HIGH, _LOW = 12, 5  # lines of a panel
 _GAP = 3  # columns between two panels
 _BRAILLE = 0x2800
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # by row and column of a cell
 _MARK = "●"
-_SMALL = (("bits_per_byte", "learning_rate"), ("gradient_norm", "tokens_per_second"))
+_SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,22 @@ class _Line:
     @classmethod
     def of(cls, number: int, record: RunRecord, quantity: str, axis: str, *, joined: bool) -> _Line:
         x, y = curve(record, quantity, axis)
-        return cls(number, x, smoothed(y) if quantity == "loss" else y, joined)
+        return cls(number, x, y, joined)
 
 
 def draw_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     """The curves of all quantities by an axis, a panel each, and above them a letter and a colour for each run.
 
-    The training loss is smoothed. Of one run, the panel of the loss has the validation loss as well, as marks.
+    The training loss is smoothed. Of one run, the panel of the loss has the validation loss as well, as marks. Of runs
+    with different tokenizers, losses per token are left out, and bits per byte are large.
     """
     style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
-    panels = [_Panel(records, axis, style, "loss", style.width, _HIGH)]
-    if len(records) > 1:
-        panels.append(_Panel(records, axis, style, "validation_loss", style.width, _HIGH))
-    rows = [panel.lines() for panel in panels]
-    for left, right in _SMALL:
-        width = (style.width - _GAP) // 2
-        both = [_Panel(records, axis, style, quantity, width, _LOW).lines() for quantity in (left, right)]
-        rows.append([_beside(one, other, width) for one, other in zip(*both, strict=True)])
+    large = ["smoothed_loss"] + ["validation_loss"] * (len(records) > 1) if by_token(records) else ["bits_per_byte"]
+    rows = [_Panel(records, axis, style, quantity, style.width, _HIGH).lines() for quantity in large]
+    width = (style.width - _GAP) // 2
+    small = [_Panel(records, axis, style, name, width, _LOW).lines() for name in _SMALL if name not in large]
+    for left, right in zip_longest(small[::2], small[1::2], fillvalue=[Text()] * len(small[0])):
+        rows.append([_beside(one, other, width) for one, other in zip(left, right, strict=True)])
     return Text("\n", no_wrap=True).join([*_legend(records, style), *(line for row in rows for line in (Text(), *row))])
 
 
@@ -95,17 +94,14 @@ def _legend(records: Sequence[RunRecord], style: Style) -> list[Text]:
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
     """The cells of a run after its name; empty where it has no such figure."""
-    steps, losses = curve(record, "loss")
-    evaluated_at, validation = curve(record, "validation_loss")
-    lowest = f"{validation.min():.4f} at {evaluated_at[validation.argmin()]:,.0f}" if len(validation) else ""
-    bits, speeds = curve(record, "bits_per_byte")[1], curve(record, "tokens_per_second")[1]
+    (steps, losses), compared = curve(record, "smoothed_loss"), result(record)
+    speeds = curve(record, "tokens_per_second")[1]
     return (
         record.state,
         f"{steps[-1]:,.0f}" if len(steps) else "",
-        f"{smoothed(losses)[-1]:.4f}" if len(losses) else "",
-        f"{validation[-1]:.4f}" if len(validation) else "",
-        lowest,
-        f"{bits[-1]:.4f}" if len(bits) else "",
+        f"{losses[-1]:.4f}" if len(losses) else "",
+        "" if compared is None else str(compared),
+        "" if compared is None or compared.bits_per_byte is None else f"{compared.bits_per_byte:.4f}",
         short(float(np.median(speeds))) if len(speeds) else "",
     )
 
@@ -129,7 +125,7 @@ class _Panel:
 
     def __init__(self, records: Sequence[RunRecord], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
-        quantities = [quantity, "validation_loss"] if quantity == "loss" and len(records) == 1 else [quantity]
+        quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(records) == 1 else [quantity]
         found = [
             _Line.of(number, record, name, axis, joined=name == quantity)
             for name in quantities

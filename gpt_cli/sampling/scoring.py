@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +120,55 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
 
 
+class Stretches:
+    """Surprisals of a text, added up over equal stretches: of `size` tokens, or of bytes where `byte_lengths` is given.
+
+    The first token of a text is predicted from nothing, so it takes its place but costs nothing.
+    """
+
+    def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
+        self._size, self._lengths = size, byte_lengths
+        total = len(ids) - 1 if byte_lengths is None else sum(int(byte_lengths[chunk].sum()) for chunk in chunks(ids))
+        self._end = 0 if byte_lengths is None else int(byte_lengths[ids[:1]].sum())
+        self.nats = np.zeros(max(1, -(-total // size)))  # [N]
+        self.amounts = np.zeros(len(self.nats))  # [N]: tokens or bytes that were predicted
+
+    def add(self, nats: np.ndarray, ids: np.ndarray) -> None:
+        """Count the next tokens: nats [T], ids [T]; each belongs to the stretch in which it begins."""
+        amounts = np.ones(len(ids), int) if self._lengths is None else self._lengths[ids]
+        ends = self._end + np.cumsum(amounts)
+        places = np.minimum((ends - amounts) // self._size, len(self.nats) - 1)  # end-of-text may begin at the end
+        np.add.at(self.nats, places, nats)
+        np.add.at(self.amounts, places, amounts)
+        self._end = int(ends[-1])
+
+    def standard_error(self) -> float | None:
+        """That of the nats for each token or byte; None for fewer than two stretches."""
+        return standard_error(self.nats, self.amounts)
+
+    def error_of_difference(self, other: Stretches) -> float | None:
+        """The standard error of what this costs more than another on the same stretches; None for fewer than two.
+
+        A stretch that is hard for one model is hard for the other, so it is far below the error of either.
+        """
+        N = len(self.nats)
+        assert len(other.nats) == N
+        if N < 2:
+            return None
+        one, two = (_deviations(part.nats, part.amounts) / part.amounts.sum() for part in (self, other))
+        return float(np.sqrt(N / (N - 1) * ((one - two) ** 2).sum()))
+
+
+def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
+    """The same surprisals of ids, arrays that are together [N - 1], added to all stretches on their way."""
+    end = 1
+    for nats in parts:
+        for one in stretches:
+            one.add(nats, ids[end : end + len(nats)])
+        end += len(nats)
+        yield nats
+
+
 def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
     """The standard error of sum(nats) / sum(num_tokens), windows being drawn, not tokens: nats [N], num_tokens [N].
 
@@ -131,9 +180,13 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
     N = len(nats)
     if N < 2:
         return None
-    ratio = nats.sum() / num_tokens.sum()
-    deviations = nats - ratio * num_tokens
+    deviations = _deviations(nats, num_tokens)
     return float(np.sqrt(N / (N - 1) * (deviations**2).sum()) / num_tokens.sum())
+
+
+def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
+    """By how much each window differs from what as many tokens cost on average: the e of `standard_error`, [N]."""
+    return nats - nats.sum() / num_tokens.sum() * num_tokens
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, tokenizer: Tokenizer, where: str = "checkpoint") -> Score:

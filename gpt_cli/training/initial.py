@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.run_files import run_of_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.config.yaml_subset import Document
-from gpt_cli.errors import CheckpointError, UsageError, shown, together
+from gpt_cli.errors import CheckpointError, UsageError, advised, shown
 from gpt_cli.text.tokenizer import Tokenizer
 
 FLAG = "--init-from"
@@ -95,16 +95,13 @@ def require_fit(initial: Initial, asked: Config, settings: Sequence[str] = (), c
     misfits = list(_misfits(initial, asked))
     if not misfits:
         return
-    wrong = [CheckpointError(FLAG, sentence) for _, sentence in misfits]
-    wrong[0].hint = _HINT
+    hint = _HINT
     from_file = [key for key, _ in misfits if not asks_for(settings, f"{key}=")]
     if config is not None and from_file:
         of_file = f"--config {config} asks for this; without it, gpt train takes all settings of {initial.where}"
         kind = f"tokenizer.kind={asked.tokenizer.kind}"
-        wrong[0].hint = (
-            of_file if "tokenizer.kind" not in from_file else f"{of_file}; or --set {kind} for new embeddings"
-        )
-    raise together(wrong)
+        hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or --set {kind} for new embeddings"
+    raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
 
 
 def require_no_download(initial: Initial, asked: Config) -> None:

@@ -125,6 +125,7 @@ def _finished(run: Run, closing: _Closing | None, signal: int | None) -> Finishe
         "tokens": num_tokens,
         "seconds": round(seconds, 3),
         "loss": progress.loss,
+        "smoothed_loss": progress.smoothed_loss,
         "validation_loss": closing and closing.score.loss,
         "validation_loss_error": closing and closing.loss_error,
         "validation_tokens": closing and closing.score.num_tokens,

@@ -124,7 +124,8 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
         return Stepped(progress.step, None, None, None, None, logged, progress.elapsed)
     rate = pace.tokens_per_second(run)
     loss, learning_rate, gradient_norm = progress.loss, progress.learning_rate, progress.gradient_norm
-    return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed)
+    mean = loss if progress.smoothed_loss is None else progress.smoothed_loss
+    return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean)
 
 
 def _evaluate(run: Run, watch: Watch, counting: Counting) -> Score:
@@ -176,6 +177,7 @@ def _metrics_line(run: Run, stepped: Stepped, found: Score | None) -> str:
         "tokens": stepped.step * run.config.tokens_per_step,
         "seconds": round(run.progress.seconds, 3),
         "loss": stepped.loss,
+        "smoothed_loss": stepped.smoothed_loss,
         "learning_rate": stepped.learning_rate,
         "gradient_norm": stepped.gradient_norm,
         "tokens_per_second": round(stepped.tokens_per_second, 1),

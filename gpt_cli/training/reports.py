@@ -50,6 +50,7 @@ class Stepped:
     tokens_per_second: float | None
     logged: bool
     elapsed: float  # seconds of the run so far, evaluations, samples and saves included
+    smoothed_loss: float | None = None  # the mean of the losses so far that `gpt train` shows; None as they are
 
     def __str__(self) -> str:
         return f"step {self.step:,}" + ("" if self.loss is None else f": loss {self.loss:.4f}")

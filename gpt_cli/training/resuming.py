@@ -13,7 +13,7 @@ from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
-from gpt_cli.errors import CheckpointError, DataError, GptError, shown, together
+from gpt_cli.errors import CheckpointError, DataError, GptError, advised, shown
 from gpt_cli.machine.devices import processor
 from gpt_cli.text.reading import NAME_A_SOURCE
 from gpt_cli.text.sources import names_of
@@ -68,17 +68,13 @@ def config_to_resume(stored: Config, asked: Config, run: Config | None, files: R
         for key, old, new in changes
     )
     if fixed := [CheckpointError("--resume", sentence) for sentence in sentences]:
-        fixed[
-            0
-        ].hint = (
-            "leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out"
-        )
+        hint = "leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out"
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
-            fixed[0].hint = (
+            hint = (
                 "leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
                 f"weights: {_begin_anew(files, asked)} ..."
             )
-        raise together(fixed)
+        raise advised(fixed, hint)
     return asked
 
 

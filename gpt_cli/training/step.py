@@ -14,6 +14,7 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.ranks.sums import tree_sum
+from gpt_cli.reporting.smoothing import smoothed
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.state import Outcome, TrainingState
@@ -84,7 +85,9 @@ def _read(state: TrainingState) -> None:
     for outcome, (loss, norm) in zip(outcomes, torch.stack([o.loss_and_norm for o in outcomes]).tolist(), strict=True):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise Diverged(outcome.step, loss, norm, outcome.learning_rate)
-        state.progress = replace(state.progress, loss=loss, gradient_norm=norm, learning_rate=outcome.learning_rate)
+        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step)
+        rate = outcome.learning_rate
+        state.progress = replace(state.progress, loss=loss, smoothed_loss=mean, gradient_norm=norm, learning_rate=rate)
 
 
 def _take_time(state: TrainingState, started: float) -> None:

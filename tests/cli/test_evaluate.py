@@ -32,6 +32,7 @@ def test_without_data_it_is_the_closing_loss_of_the_training(copied: Path, run: 
     assert found["run"] == str(copied)
     assert found["loss"] == pytest.approx(closing["validation_loss"], abs=2e-3)
     assert found["bits_per_byte"] == pytest.approx(closing["bits_per_byte"], abs=2e-3)
+    assert found["loss_error"] == pytest.approx(closing["validation_loss_error"], rel=1e-3)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
@@ -40,10 +41,77 @@ def test_several_runs_make_one_table(smoke_run: Path, run: RunCommand, tmp_path:
     steps = [smoke_run / "checkpoints" / f"step-{step:08}.safetensors" for step in (10, 20)]
     outcome = run("eval", "--run", steps[0], "--run", steps[1], "--data", tmp_path / "a.txt")
     assert outcome.code == 0
-    head, first, second = outcome.out.splitlines()
+    head, first, second, difference = outcome.out.splitlines()
     assert head.split() == ["run", "step", "tokens", "nats/token", "perplexity", "bits/byte"]
     assert (first.split()[1], second.split()[1]) == ("10", "20")
     assert float(first.split()[3]) > float(second.split()[3])
+    less = float(second.split()[3]) - float(first.split()[3])
+    assert re.fullmatch(rf"{steps[1]} - {steps[0]}: (-\d\.\d{{4}}) ± \d\.\d{{4}} nats/token", difference)
+    assert float(difference.split(": ")[1].split()[0]) == pytest.approx(less, abs=2e-4)
+
+
+def _per_token(run: RunCommand, path: Path, text: Path) -> list[dict[str, Any]]:
+    """Each token that a run predicts of a text, as `gpt eval` shows it."""
+    (found,) = json.loads(run("eval", "--run", path, "--data", text, "--per-token", "--json").out)["runs"]
+    return found["per_token"]
+
+
+def _error_of_ratios(*runs: list[tuple[float, int]]) -> float:
+    """The standard error of nats for each amount in windows of (nats, amount); of two runs, of their difference."""
+    totals = [(sum(nats for nats, _ in windows), sum(amount for _, amount in windows)) for windows in runs]
+    moved = [
+        [(nats - total / amounts * amount) / amounts for nats, amount in windows]
+        for windows, (total, amounts) in zip(runs, totals, strict=True)
+    ]
+    of_windows = [one[0] - (one[1] if len(one) > 1 else 0) for one in zip(*moved, strict=True)]
+    return math.sqrt(len(of_windows) / (len(of_windows) - 1) * sum(one**2 for one in of_windows))
+
+
+def test_errors_of_losses_and_of_their_difference_are_those_of_windows(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    """Recomputed from the surprisal of each token: 32 of them are a window."""
+    text = tmp_path / "a.txt"
+    text.write_text("".join(f"{number} is followed by {number + 1}.\n" for number in range(60)))
+    paths = [smoke_run / "checkpoints" / f"step-{step:08}.safetensors" for step in (10, 20)]
+    found = json.loads(run("eval", "--run", paths[0], "--run", paths[1], "--data", text, "--json").out)["runs"]
+    windows = []
+    for path in paths:
+        nats = [token["nats"] for token in _per_token(run, path, text)]
+        windows.append([(sum(part), len(part)) for at in range(0, len(nats), 32) if (part := nats[at : at + 32])])
+    assert len(windows[0]) > 10
+    assert [one["loss_error"] for one in found] == pytest.approx([_error_of_ratios(one) for one in windows])
+    difference = found[1]["difference"]
+    assert difference["error"] == pytest.approx(_error_of_ratios(windows[1], windows[0]))
+    assert difference["error"] < found[0]["loss_error"]
+    assert difference["value"] == found[1]["loss"] - found[0]["loss"]
+    assert (difference["from"], difference["unit"]) == (str(paths[0]), "nats/token")
+    assert "difference" not in found[0]
+
+
+def test_runs_of_different_tokenizers_are_compared_by_bytes(copied: Path, run: RunCommand) -> None:
+    """Recomputed in stretches of 128 bytes, 4 for each of the 32 tokens that both models see."""
+    text = Path("a.txt")
+    text.write_text("".join(f"{number} is 今 and {number + 1} follows.\n" for number in range(60)))
+    flags = ["--set", "tokenizer.kind=byte", "--max-steps", "5", "--out", "runs/bytes", "--quiet"]
+    assert run("train", "--config", "smoke", "--data", text, *flags).code == 0
+    paths = [copied, Path("runs/bytes")]
+    found = json.loads(run("eval", "--run", paths[0], "--run", paths[1], "--data", text, "--json").out)["runs"]
+    stretches, num_bytes = [], len(text.read_bytes())
+    for path in paths:
+        loaded, tokens = load(path), _per_token(run, path, text)
+        lengths = [len(loaded.tokenizer.token_bytes[token["token"]]) for token in tokens]
+        at, sums = num_bytes - sum(lengths), [[0.0, 0] for _ in range(-(-num_bytes // 128))]
+        for token, length in zip(tokens, lengths, strict=True):
+            sums[at // 128][0] += token["nats"] / math.log(2)
+            sums[at // 128][1] += length
+            at += length
+        stretches.append([(bits, length) for bits, length in sums])
+    assert found[0]["num_tokens"] < found[1]["num_tokens"]
+    difference = found[1]["difference"]
+    assert difference["error"] == pytest.approx(_error_of_ratios(stretches[1], stretches[0]))
+    assert difference["value"] == found[1]["bits_per_byte"] - found[0]["bits_per_byte"]
+    assert difference["unit"] == "bits/byte"
 
 
 def test_more_context_helps_or_at_least_changes_the_loss(smoke_run: Path, run: RunCommand) -> None:
@@ -128,6 +196,7 @@ def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: 
     apart = run("eval", *both)
     warning = "warning: these runs are measured on different texts; --data SOURCE measures all on one\n"
     assert apart.err == warning
+    # nor is their difference computed
     assert [line.split()[-1] for line in apart.out.splitlines()] == ["text", "a.txt", "b.txt"]
     together = run("eval", *both, "--data", "a.txt")
     assert (together.code, together.err) == (0, "")

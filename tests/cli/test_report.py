@@ -16,6 +16,7 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.work import report as work
 from gpt_cli.reporting import picture
+from gpt_cli.reporting.smoothing import smoothed
 
 PNG = b"\x89PNG\r\n"
 
@@ -36,12 +37,40 @@ def _runs(copied: Path) -> Path:
     return root
 
 
+def test_training_and_its_reports_say_one_loss_whatever_was_logged(here: Path, run: RunCommand) -> None:
+    """The mean of the losses of all 20 steps, though few of them are logged."""
+    flags = ["--config", "smoke", "--set", "train.warmup_steps=2"]
+    whole = run("train", *flags, "--set", "train.log_every=7", "--out", "runs/whole")
+    assert run("train", *flags, "--set", "train.log_every=1", "--out", "runs/all", "--quiet").code == 0
+    mean: float | None = None
+    for line in map(json.loads, Path("runs/all/metrics.jsonl").read_text().splitlines()):
+        mean = smoothed(mean, line["loss"], line["step"])
+        assert line["smoothed_loss"] == mean
+    (row,) = json.loads(run("report", "whole", "--json").out)["runs"]
+    assert row["smoothed_loss"] == mean != row["loss"]
+    assert f"step 20/20: loss {mean:.4f}," in whole.err
+    assert run("report", "whole").out.splitlines()[1].split()[3:5] == ["20", f"{mean:.4f}"]
+    assert json.loads(Path("runs/whole/outcome.json").read_text())["smoothed_loss"] == mean
+
+
+def test_a_run_that_continues_goes_on_with_its_mean(here: Path, run: RunCommand) -> None:
+    flags = ["--config", "smoke", "--set", "train.warmup_steps=2", "--out", "runs/a", "--max-steps"]
+    assert run("train", *flags, "19", "--quiet").code == 0
+    before = json.loads(Path("runs/a/outcome.json").read_text())
+    after = json.loads(run("train", *flags, "20", "--resume", "--json", "--quiet").out)
+    assert after["smoothed_loss"] == smoothed(before["smoothed_loss"], after["loss"], 20)
+
+
 def test_the_terminal_shows_the_newest_run(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("report")
     assert (outcome.code, outcome.err) == (0, "")
     lines = [json.loads(line) for line in (smoke_run / "metrics.jsonl").read_text().splitlines()]
     assert outcome.out.splitlines()[1].split()[:3] == ["a", "smoke", "finished"]
-    assert f"{lines[-1]['validation_loss']:.4f} at 20" in outcome.out
+    ended = json.loads((smoke_run / "outcome.json").read_text())
+    figures = (lines[-1]["smoothed_loss"], ended["validation_loss"], ended["validation_loss_error"])
+    training, loss, error = (f"{figure:.4f}" for figure in figures)
+    bits = f"{ended['bits_per_byte']:.4f}"
+    assert outcome.out.splitlines()[1].split()[4:9] == [training, loss, "±", error, bits]
     assert "loss (nats/token); ● validation" in outcome.out
     assert "settings that differ" not in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 80

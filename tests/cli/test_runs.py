@@ -40,13 +40,17 @@ def names(out: str) -> list[str]:
 
 def test_a_row_for_each_run_those_of_a_sweep_last(runs: Path, run: RunCommand) -> None:
     outcome = run("runs")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == "best: the lowest evaluation so far, of a run without a closing evaluation\n"
     head, *rows = outcome.out.splitlines()
     assert head.split("  ")[0] == "name"
     cells = {row.split()[0]: row.split() for row in rows}
     assert list(cells) == ["broken", "smoke", "wild", "sweep/000-a"]
-    best = json.loads((runs / "smoke" / "metrics.jsonl").read_text().splitlines()[-1])["validation_loss"]
-    assert cells["smoke"][1:6] == ["finished", "20/20", f"{best:.4f}", "59.1", "k"]
+    ended = json.loads((runs / "smoke" / "outcome.json").read_text())
+    loss, error, bits = (f"{ended[name]:.4f}" for name in ("validation_loss", "validation_loss_error", "bits_per_byte"))
+    assert cells["smoke"][1:8] == ["finished", "20/20", loss, "±", error, bits, "59.1"]
+    best = json.loads((runs / "wild" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert cells["wild"][3:6] == ["best", f"{best['validation_loss']:.4f}", f"{best['bits_per_byte']:.4f}"]
     assert cells["smoke"][-1] == "smoke"
     assert (cells["wild"][1], cells["wild"][2]) == ("diverged", "15/20")
     assert (cells["sweep/000-a"][1], cells["sweep/000-a"][2]) == ("stopped", "12/20")
@@ -59,7 +63,18 @@ def test_json_has_everything_whole(runs: Path, run: RunCommand) -> None:
     smoke = found["smoke"]
     assert set(smoke) == {
         *("run", "name", "state", "stopped_by", "steps", "max_steps", "max_time", "best_validation_loss"),
-        *("validation_loss", "parameters", "bytes", "changed", "age_seconds", "config", "differs", "problem"),
+        *(
+            "validation_loss",
+            "validation_loss_error",
+            "bits_per_byte",
+            "parameters",
+            "bytes",
+            "changed",
+            "age_seconds",
+            "config",
+            "differs",
+            "problem",
+        ),
     }
     assert (smoke["run"], smoke["state"], smoke["stopped_by"]) == ("runs/smoke", "finished", "steps")
     assert (smoke["steps"], smoke["max_steps"], smoke["config"], smoke["differs"]) == (20, 20, "smoke", {})
@@ -105,10 +120,64 @@ def test_a_name_of_a_file_cannot_disturb_the_terminal(runs: Path, run: RunComman
     assert "wi\\x1bld" in run("runs").out
 
 
-def test_a_row_is_cut_to_the_width_of_the_terminal(runs: Path) -> None:
-    found = on_a_terminal("runs", "--sort", "name", width=70)
-    assert all(len(line) <= 70 for line in found.splitlines())
-    assert "…" in found
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_a_narrow_terminal_shows_state_loss_age_and_what_differs(runs: Path, width: int) -> None:
+    (runs / "sweep" / "000-a").rename(runs / "sweep" / "003-learning_rate-3e-4-dropout-0.1-context_length-16")
+    lines = on_a_terminal("runs", "--quiet", width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    if width >= 60:
+        head = lines[0].split()
+        assert [*head[:4], head[-1]] == ["name", "state", "steps", "loss", "age"]
+        assert lines[1] == "    differs from the shipped config"
+        swept = next(line for line in lines if line.startswith("sweep/"))
+        assert "…" in swept.split()[0]
+        assert swept.split()[1:5] == ["stopped", "12/20", "best", "5.4970"]
+        assert lines[lines.index(swept) + 1].split() == ["smoke"]
+    assert ("size" in lines[0]) == (width >= 80)
+    assert ("bits/byte" in lines[0]) == (width >= 100)
+
+
+def test_a_wide_terminal_has_the_table_of_a_pipe(runs: Path, run: RunCommand) -> None:
+    assert len(on_a_terminal("runs", width=200).splitlines()) == len(run("runs").out.splitlines()) + 1  # and a notice
+
+
+def _closed(path: Path, loss: float, bits: float) -> None:
+    """Let a run have ended with a closing loss."""
+    outcome = json.loads((path / "outcome.json").read_text())
+    (path / "outcome.json").write_text(json.dumps(outcome | {"validation_loss": loss, "bits_per_byte": bits}))
+
+
+def test_runs_are_ranked_by_their_closing_loss(copied: Path, run: RunCommand) -> None:
+    """Whatever the evaluations found while they trained, which here is the same for all."""
+    for name, loss in (("a", 5.2), ("b", 5.9), ("c", 5.1)):
+        shutil.copytree(copied, copied.parent / name)
+        _closed(copied.parent / name, loss, loss / 2)
+    shutil.rmtree(copied)
+    assert names(run("runs", "--sort", "loss").out) == ["c", "a", "b"]
+    (copied.parent / "c" / "outcome.json").unlink()  # its best evaluation has 5.4970
+    assert names(run("runs", "--sort", "loss").out) == ["a", "c", "b"]
+
+
+def test_runs_of_different_tokenizers_are_ranked_by_bits_per_byte(copied: Path, run: RunCommand) -> None:
+    flags = ["--set", "tokenizer.kind=byte", "--max-steps", "2", "--out", "runs/bytes", "--quiet"]
+    assert run("train", "--config", "smoke", *flags).code == 0
+    _closed(copied, 5.4, 3.0)
+    _closed(copied.parent / "bytes", 2.6, 3.5)
+    found = run("runs", "--sort", "loss")
+    assert names(found.out) == ["smoke", "bytes"]
+    notice = "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
+    assert found.err == f"{notice}\n"
+    assert "bits/byte" in on_a_terminal("runs", width=80).splitlines()[0]
+    reported = run("report", "smoke", "bytes")
+    assert "nats/token" not in reported.out
+    assert reported.err.startswith("the tokenizers of these runs differ, so the report compares bits per byte")
+
+
+def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunCommand) -> None:
+    assert run("export", "--run", copied, "--out", "hf", "--quiet").code == 0
+    assert run("import", "hf", "--out", "runs/imported", "--quiet").code == 0
+    row = next(line for line in run("runs").out.splitlines() if line.startswith("imported"))
+    assert row.split()[1:3] == ["imported", "0"]
 
 
 def on_a_terminal(*words: str, width: int = 100, answer: str = "") -> str:

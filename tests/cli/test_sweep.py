@@ -26,6 +26,7 @@ from gpt_cli.cli.work import sweeping
 from gpt_cli.cli.work.sweep import shares
 from gpt_cli.config.sweeps import read_sweep
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.language import chinese
 
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 WAIT = 100.0  # seconds, on a machine that is busy with other tests
@@ -46,7 +47,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert outcome.code == 0, outcome.err
     rows = json.loads(outcome.out.splitlines()[-1])["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
-    losses = [row["best_validation_loss"] for row in rows[:2]]
+    losses = [row["validation_loss"] for row in rows[:2]]
     assert losses == sorted(losses)
     assert rows[2]["name"] == "002-learning_rate-100"
     assert rows[2]["settings"] == {"train.learning_rate": "100"}
@@ -63,7 +64,8 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert (again.code, again.err.splitlines()) == (
         0,
         [
-            "3 of 3 runs have ended before",
+            "all 3 runs had already ended",
+            "best: the lowest evaluation so far, of a run without a closing evaluation",
             "the curves of all runs: runs/s/report.html",
             f"next: gpt sample --run {best}",
         ],
@@ -71,6 +73,31 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert [line.split()[0] for line in again.out.splitlines()[1:]] == [row["name"] for row in rows]
     changed = {path.name for path, at in before.items() if path.stat().st_mtime_ns != at}
     assert changed <= {"sweep.json", "report.html"}
+
+
+def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: RunCommand) -> None:
+    rates = "grid: {train.learning_rate: [1e-3, 1e-2]}"
+    Path("s.yaml").write_text(f"base: c.yaml\nrepeats: 2\nsettings: {{train.max_steps: 8}}\n{rates}\n")
+    outcome = run("sweep", "s.yaml", "--json", "--quiet")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert len(found["runs"]) == 4
+    assert [mean["settings"] for mean in found["means"]] == [{"train.learning_rate": rate} for rate in ("1e-2", "1e-3")]
+    for mean in found["means"]:
+        of_rate = [row for row in found["runs"] if mean["settings"].items() <= row["settings"].items()]
+        seeds = sorted(int(row["settings"]["train.seed"]) for row in of_rate)
+        one, other = (row["validation_loss"] for row in of_rate)
+        assert (mean["num_runs"], mean["unit"], seeds[1] - seeds[0]) == (2, "nats/token", 1)
+        assert mean["mean"] == pytest.approx((one + other) / 2)
+        assert mean["error"] == pytest.approx(abs(one - other) / 2)  # of two, their standard deviation over sqrt(2)
+    *_, head, first, second = run("sweep", "s.yaml", "--quiet").out.splitlines()
+    assert head.split() == ["mean", "nats/token", "runs", "settings"]
+    best = found["means"][0]
+    expected = [f"{best['mean']:.4f}", "±", f"{best['error']:.4f}", "2", "train.learning_rate=1e-2"]
+    assert first.split() == expected
+    assert second.split()[-1] == "train.learning_rate=1e-3"
+    reported = json.loads(run("report", "s", "--json").out)
+    assert [mean["mean"] for mean in reported["means"]] == [mean["mean"] for mean in found["means"]]
 
 
 def test_another_file_for_the_same_directory_is_refused_with_the_difference(folder: Path, run: RunCommand) -> None:
@@ -178,6 +205,22 @@ def test_a_point_that_fails_does_not_end_the_sweep(
         "hint: the same command tries them again",
     ]
     assert len(outcome.out.splitlines()) == 4  # the table is printed all the same
+
+
+def test_each_line_about_a_point_says_what_its_directory_shows(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose training wrote nothing is empty, not damaged; states are said in the language of the user."""
+    stand_in(monkeypatch, lambda point: f"import os, sys; os.makedirs({str(point.path)!r}); sys.exit(3)")
+    lines = run("sweep", "s.yaml").err.splitlines()
+    assert "runs/s/000-learning_rate-1e-3: empty" in lines
+    say = chinese().say
+    assert say("runs/s/000: empty") == "runs/s/000：空"
+    assert say("runs/s/000: finished") == "runs/s/000：已完成"
+    ended = "runs/s/000: finished, validation loss 5.4341 ± 0.0161"
+    assert say(ended) == "runs/s/000：已完成，验证损失 5.4341 ± 0.0161"
+    stopped = "runs/s/000: stopped, validation loss 5.4970 (best so far)"
+    assert say(stopped) == "runs/s/000：已停止，验证损失 5.4970（目前最低）"
 
 
 def test_a_point_that_the_user_stops_ends_the_sweep(

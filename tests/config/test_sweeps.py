@@ -121,9 +121,9 @@ def test_random_points_are_different(here: Path) -> None:
             "base: c.yaml\nsettings: {train.dtype: half}\ngrid:\n  train.learning_rate: 高\n  train.sead: [1]\n"
             "  model.d_model: [32, x]\n  model.num_heads: [3]\n",
             [
+                's.yaml:2: train.dtype: "half" is not one of auto, float32, bfloat16',
                 "s.yaml:4: train.learning_rate: a grid needs a list of values",
                 's.yaml:5: there is no setting "train.sead"',
-                's.yaml:2: train.dtype: "half" is not one of auto, float32, bfloat16',
                 's.yaml:6: model.d_model: "x" is not a whole number',
             ],
         ),
@@ -148,6 +148,24 @@ def test_random_points_are_different(here: Path) -> None:
             ["s.yaml:3: train.seed: from 3 must be below to 3"],
         ),
         (
+            f"base: c.yaml\nnum_runs: 2\nrandom: {{model.d_model: {{from: 1, to: 1{400 * '0'}}}}}\n",
+            ["s.yaml:3: model.d_model: from and to of this setting must lie between -1e300 and 1e300"],
+        ),
+        (
+            "base: c.yaml\nnum_runs: 2\nrandom: {train.learning_rate: {from: -inf, to: 1}}\n",
+            ["s.yaml:3: train.learning_rate: from and to of this setting must lie between -1e300 and 1e300"],
+        ),
+        ("base: c.yaml\nrepeats: 0\ngrid: {model.d_model: [16]}\n", ['s.yaml:2: repeats: "0" is not a whole number']),
+        ("base: c.yaml\nrepeats: 3\ngrid: {train.seed: [1]}\n", ["s.yaml:3: train.seed contradicts repeats"]),
+        (
+            "base: c.yaml\nrepeats: 600\ngrid: {model.d_model: [16, 32]}\n",
+            ["s.yaml:2: 2 points with 600 repeats are 1,200 runs, and a sweep has at most 1,000"],
+        ),
+        (
+            "base: c.yaml\nrepeats: 2\nsettings: {train.seed: 9223372036854775807}\ngrid: {model.d_model: [16]}\n",
+            ["s.yaml: train.seed: 9223372036854775808 is not"],
+        ),
+        (
             "base: c.yaml\nnum_runs: 2\nrandom: {model.dropout: {from: 0, to: 0.5, scale: log}}\n",
             ["s.yaml:3: model.dropout: a range by scale log begins above 0"],
         ),
@@ -166,6 +184,58 @@ def test_what_is_wrong_is_said_with_its_line(here: Path, text: str, expected: li
     assert len(found) == len(expected), found
     for line, beginning in zip(found, expected, strict=True):
         assert line.startswith(beginning), line
+
+
+def test_one_malformed_part_hides_no_other_mistake(here: Path) -> None:
+    """A word in place of a list, beside mistakes of every other kind."""
+    text = """base: c.yaml
+num_runs: many
+nun_runs: 3
+repeats: -1
+settings:
+  train.batch_size: x
+random:
+  train.learning_rate: 高
+  model.dropout: [0, 2, none]
+  train.seed: {from: 9, to: 1}
+  model.num_heds: [1]
+"""
+    found = [line for line in problems(written(here, text)) if not line.startswith("hint: ")]
+    expected = [
+        's.yaml:2: num_runs: "many" is not a whole number',
+        's.yaml:3: a sweep has no key "nun_runs"',
+        's.yaml:4: repeats: "-1" is not a whole number',
+        's.yaml:6: train.batch_size: "x" is not a whole number',
+        "s.yaml:8: train.learning_rate: random needs a list of values",
+        "s.yaml:9: model.dropout: 2 is not",
+        's.yaml:9: model.dropout: "none" is not',
+        "s.yaml:10: train.seed: from 9 must be below to 1",
+        's.yaml:11: there is no setting "model.num_heds"',
+    ]
+    assert len(found) == len(expected), found
+    for line, beginning in zip(found, expected, strict=True):
+        assert line.startswith(beginning), line
+
+
+def test_a_malformed_setting_is_no_reason_to_say_that_others_do_not_fit(here: Path) -> None:
+    """The base has d_model 16, which 3 heads do not fit; the width that the file means to give may fit them."""
+    path = written(here, "base: c.yaml\nsettings: {model.num_heads: 3}\ngrid: {model.d_model: 48}\n")
+    assert problems(path) == ["s.yaml:3: model.d_model: a grid needs a list of values, such as [1e-3, 3e-3]"]
+    path.write_text("base: lost.yaml\ngrid: {model.d_model: 48}\n")
+    assert len([line for line in problems(path) if not line.startswith("hint: ")]) == 2
+
+
+def test_repeats_train_each_point_with_one_seed_after_the_other(here: Path) -> None:
+    path = written(here, "base: c.yaml\nrepeats: 3\nsettings: {train.seed: 5}\ngrid: {model.d_model: [16, 32]}\n")
+    found = read_sweep(path)
+    assert [(point["model.d_model"], point["train.seed"]) for point in found.points] == [
+        *(("16", "5"), ("16", "6"), ("16", "7")),
+        *(("32", "5"), ("32", "6"), ("32", "7")),
+    ]
+    assert [(config.model.d_model, config.train.seed) for config in found.configs[2:4]] == [(16, 7), (32, 5)]
+    assert (found.repeats, found.record["repeats"]) == (3, "3")
+    path.write_text("base: c.yaml\nrepeats: 1\ngrid: {model.d_model: [16]}\n")
+    assert read_sweep(path).points == ({"model.d_model": "16"},)
 
 
 def test_the_nearest_key_is_named(here: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import matplotlib.colors
@@ -64,6 +65,26 @@ def test_the_picture_of_losses_has_both() -> None:
     png = draw_losses(record())
     assert count(png, COLOURS[0]) > 300
     assert count(png, "black") > 300
+
+
+def test_training_is_thick_and_validation_thin_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    for runs in ([record("one")], [record("one"), record("two")]):
+        draw_report(runs, "step", "png")
+        widths = {line.get_label(): line.get_linewidth() for line in figures[-1].axes[0].lines}
+        assert widths["training, smoothed"] > 1.5 > 1 > widths["validation"]
+    assert figures[-1].axes[0].get_title() == "thick: training, smoothed; thin: validation, a star at its lowest"
+
+
+def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
+    runs = [
+        replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
+        for one in (record("one"), record("two"))
+    ]
+    svg = draw_report(runs, "step", "svg").decode()
+    assert "<!-- loss (nats/token) -->" not in svg
+    assert svg.count("<!-- validation, bits per byte -->") == 1
 
 
 def test_as_many_runs_as_can_be_told_apart_are_drawn() -> None:

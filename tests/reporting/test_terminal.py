@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from rich.cells import cell_len
 from support.records import record
 
+from gpt_cli.checkpoints.overview import Overview
 from gpt_cli.reporting.scales import COLOURS
 from gpt_cli.reporting.terminal import Style, draw_curves
 
@@ -14,8 +18,8 @@ def test_one_run_is_a_line_of_stars_where_the_terminal_has_ascii_alone() -> None
     """The smoothed losses are 4, 3.2 and 2.4, the validation losses 5, 4 and 3."""
     lines = draw_curves([record()], "step", Style(60, braille=False)).plain.split("\n")
     assert all(line.isascii() for line in lines)
-    assert lines[0].split() == ["run", "state", "step", "smoothed", "evaluated", "lowest", "bits/byte", "tokens/s"]
-    assert lines[1].split() == ["a", "one", "finished", "3", "2.4000", "3.0000", "3.0000", "at", "3", "1.0000", "2"]
+    assert lines[0].split() == ["run", "state", "step", "training", "validation", "bits/byte", "tokens/s"]
+    assert lines[1].split() == ["a", "one", "finished", "3", "2.4000", "best", "3.0000", "1.0000", "2"]
     assert lines[3] == "loss (nats/token); o validation"
     panel = [line.partition("|") for line in lines[4:16]]
     assert [panel[row][0].strip() for row in (0, 11)] == ["5", "2.4"]
@@ -87,3 +91,23 @@ def test_a_terminal_with_another_encoding_gets_ascii() -> None:
     assert Style.of(80, "utf-8", colour=False).braille
     assert not Style.of(80, "latin-1", colour=False).braille
     assert not Style.of(80, "unheard-of", colour=False).braille
+
+
+def test_a_closing_loss_has_its_error_and_its_own_bits_per_byte() -> None:
+    ended = Overview(Path("runs/one"), "finished", best_loss=2.9, validation_loss=3.25, bits_per_byte=1.5)
+    closed = replace(record(), overview=replace(ended, outcome={"validation_loss_error": 0.0625}))
+    row = draw_curves([closed], "step", Style(80)).plain.split("\n")[1]
+    assert row.split()[4:] == ["2.4000", "3.2500", "±", "0.0625", "1.5000", "2"]
+    assert len(row) <= 80
+
+
+def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
+    runs = [
+        replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))
+        for one in (record("one"), record("two"))
+    ]
+    drawn = draw_curves(runs, "step", Style(80)).plain
+    assert "nats/token" not in drawn
+    assert drawn.count("validation, bits per byte") == 1
+    alike = [replace(one, overview=replace(one.overview, tokenizer="same")) for one in runs]
+    assert draw_curves(alike, "step", Style(80)).plain.count("nats/token") == 2

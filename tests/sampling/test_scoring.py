@@ -10,7 +10,16 @@ from support.helpers import small_config
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.sampling.scoring import byte_lengths, count_windows, score, score_of, standard_error, surprisals
+from gpt_cli.sampling.scoring import (
+    Stretches,
+    byte_lengths,
+    count_windows,
+    in_stretches,
+    score,
+    score_of,
+    standard_error,
+    surprisals,
+)
 from gpt_cli.text import token_writer
 from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.text.tokenizer import CharTokenizer
@@ -117,3 +126,17 @@ def test_the_error_is_the_spread_of_losses_on_other_texts_of_the_kind() -> None:
     losses = nats.sum(1) / num_tokens.sum(1)
     errors = np.array([standard_error(*text) for text in zip(nats, num_tokens, strict=True)], dtype=float)
     assert errors.mean() == pytest.approx(losses.std(), rel=0.05)
+
+
+def test_two_models_on_the_same_windows_differ_by_less_than_each_error() -> None:
+    """12 and 16 nats of 4 tokens each, and 10 and 13: they differ by 2 and 3, so by 0.5 and 0.75 a token."""
+    ids = np.zeros(9, np.uint16)
+    one, other = (Stretches(4, ids) for _ in range(2))
+    for stretches, nats in ((one, [3.0] * 4 + [4.0] * 4), (other, [2.5] * 4 + [3.25] * 4)):
+        assert np.concatenate([*in_stretches([np.array(nats)], ids, [stretches])]).tolist() == nats
+    assert (one.nats.tolist(), other.nats.tolist()) == ([12, 16], [10, 13])
+    assert one.standard_error() == pytest.approx(0.5)
+    assert other.standard_error() == pytest.approx(0.375)
+    assert one.error_of_difference(other) == pytest.approx(0.125)  # of the mean of 0.5 and 0.75
+    single = Stretches(8, ids)
+    assert (single.standard_error(), single.error_of_difference(single)) == (None, None)

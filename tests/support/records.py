@@ -8,6 +8,7 @@ import numpy as np
 
 from gpt_cli.checkpoints.overview import Overview
 from gpt_cli.reporting.record import FIGURES, RunRecord
+from gpt_cli.reporting.smoothing import filled
 
 
 def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state: str = "finished") -> RunRecord:
@@ -15,10 +16,12 @@ def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state
     steps = np.arange(1.0, len(losses) + 1)
     loss = np.array(losses)
     known = {"step": steps, "tokens": 100 * steps, "seconds": 60 * steps, "loss": loss, "validation_loss": loss + 1}
+    mean = filled(steps, loss, np.full(len(losses), np.nan))
     other = {
         "bits_per_byte": loss / 2,
         "learning_rate": 0.001 * steps,
         "gradient_norm": loss,
+        "smoothed_loss": mean,
         "tokens_per_second": steps,
     }
     metrics = {figure: (known | other)[figure] for figure in FIGURES}

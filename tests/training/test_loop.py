@@ -128,15 +128,15 @@ def test_reports_files_and_summary_belong_together(tmp_path: Path) -> None:
     assert [report.step for report in reports if isinstance(report, Sampled)] == [4, 8]
     lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6, 8]
-    assert " ".join(lines[0]) == "step tokens seconds loss learning_rate gradient_norm tokens_per_second"
+    assert " ".join(lines[0]) == "step tokens seconds loss smoothed_loss learning_rate gradient_norm tokens_per_second"
     assert set(lines[1]) - set(lines[0]) == {"validation_loss", "validation_tokens", "bits_per_byte"}
     assert [line["tokens"] for line in lines] == [2 * 64, 4 * 64, 6 * 64, 8 * 64]
     assert list(run.directory.steps()) == [8]
     assert read_checkpoint(run.directory.best).moments == {}
     (finished,) = (report for report in reports if isinstance(report, Finished))
     assert " ".join(finished.summary) == (
-        "run steps tokens seconds loss validation_loss validation_loss_error validation_tokens bits_per_byte "
-        "tokens_per_second parameters device dtype stopped_by"
+        "run steps tokens seconds loss smoothed_loss validation_loss validation_loss_error validation_tokens "
+        "bits_per_byte tokens_per_second parameters device dtype stopped_by"
     )
     assert finished.summary["stopped_by"] == "steps"
     assert finished.signal is None

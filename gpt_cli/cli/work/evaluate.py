@@ -70,6 +70,8 @@ def evaluate(
         quantize=quantize,
         threads=threads,
         json=json,
+        longest_window=max(header.config.model.context_length for header in headers),
+        one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
     )
     console, ahead = Console(quiet), ReadingAhead(headers[0].path)
     with sharing():

@@ -6,10 +6,12 @@ import sys
 from dataclasses import asdict
 from itertools import pairwise
 from json import dumps
+from math import log
 from typing import Any
 
 import numpy as np
 
+from gpt_cli.amounts import with_error
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console, colourful
@@ -25,16 +27,26 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.quantise import round_weights, rounding_bytes
-from gpt_cli.sampling.scoring import count_windows, score, scoring_bytes, surprisals, windows_at_once
+from gpt_cli.sampling.scoring import (
+    Stretches,
+    byte_lengths,
+    count_windows,
+    in_stretches,
+    score,
+    scoring_bytes,
+    surprisals,
+    windows_at_once,
+)
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.tables import table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.reading import SourceCorpus
-from gpt_cli.text.token_files import chunks
+from gpt_cli.text.token_files import Ids, chunks
 from gpt_cli.text.tokenizer import Tokenizer
 
 NGRAM = 8  # tokens
+BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
 # nats below which a token gets a ground of the 256 colours, from none to red
 GRADES = ((1, 0), (2, 58), (4, 94), (6, 130), (float("inf"), 124))
 
@@ -44,7 +56,8 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
     use_threads(wanted.threads)
     where = choose_device(wanted.device)
     results: list[dict[str, Any]] = []
-    texts: set[str] = set()
+    texts: list[str] = []
+    paired: list[Stretches] = []
     given = dict[tuple[str, int, bool], SourceCorpus]()  # --data, as the runs read text
     if wanted.without:
         console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
@@ -65,7 +78,7 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
             assert own
             measured = own.validation
             found |= {"text": own.validated_on, "same_text": same}
-            texts.add(measured.digest)
+        texts.append(measured.digest)
         with console.counting("tokenizing", measured.num_bytes, "B") as count:
             ids = encode(measured, tokenizer, count, console.notice)
         if len(ids) < 2:
@@ -79,8 +92,12 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
             model = round_weights(loaded.model) if wanted.quantize else loaded.model
             options = {"dtype": number_type, "batch_size": batch_size, "count": count}
             parts = surprisals(model.to(where), ids, stride=stride, **options)
+            windows = Stretches(sizes.context_length, ids)
+            paired.append(_stretches_to_pair(wanted, ids, tokenizer))
+            parts = in_stretches(parts, ids, (windows, paired[-1]))
             parts = [*parts] if wanted.per_token else parts
             found |= asdict(score(parts, ids, tokenizer, shown(loaded.path)))
+            found["loss_error"] = windows.standard_error()
         if wanted.memorised:
             assert own
             with console.working("looking for copies of the training text"):
@@ -95,15 +112,41 @@ def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVer
             show = coloured_text if colourful(sys.stdout) else _as_table
             console.result(show(tokenizer, ids[:].tolist(), nats.tolist()))
         results.append(found)
-    if len(texts) > 1:
+        if len(results) > 1 and texts[0] == texts[-1]:
+            found["difference"] = _difference(results[0], found, paired[0], paired[-1], wanted)
+    if len(set(texts)) > 1:
         console.warn("these runs are measured on different texts; --data SOURCE measures all on one")
     if wanted.json:
         off = {"without": head_names(wanted.without)} if wanted.without else {}
         console.json({"data": wanted.data, **off, "runs": results})
         return
     console.result(_summary(results))
+    for found in results:
+        if "difference" in found:
+            console.result(_about_difference(found["run"], found["difference"]))
     for found in results if wanted.memorised else []:
         console.result(_about_copies(found["run"], found["memorised"]))
+
+
+def _stretches_to_pair(wanted: MeasurementWanted, ids: Ids, tokenizer: Tokenizer) -> Stretches:
+    """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
+    if wanted.one_tokenizer:
+        return Stretches(wanted.longest_window, ids)
+    return Stretches(BYTES_PER_TOKEN * wanted.longest_window, ids, byte_lengths(tokenizer))
+
+
+def _difference(
+    first: dict[str, Any], found: dict[str, Any], of_first: Stretches, of_found: Stretches, wanted: MeasurementWanted
+) -> dict[str, Any]:
+    """How much more a run costs than the first one on the same text, and how exactly that is known."""
+    key, unit, nats = ("loss", "nats/token", 1.0) if wanted.one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
+    error = of_found.error_of_difference(of_first)
+    return {
+        "from": first["run"],
+        "value": found[key] - first[key],
+        "error": error and error / nats,
+        "unit": unit,
+    }
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, wanted: MeasurementWanted) -> int:
@@ -166,6 +209,11 @@ def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> d
     }
 
 
+def _about_difference(name: str, found: dict[str, Any]) -> str:
+    written = with_error(found["value"], found["error"], signed=True)
+    return f"{visible(name)} - {visible(found['from'])}: {written} {found['unit']}"
+
+
 def _about_copies(name: str, found: dict[str, Any]) -> str:
     share = "no sample is that long" if found["copied_share"] is None else f"{found['copied_share']:.1%}"
     return (
@@ -184,7 +232,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
             visible(found["run"]),
             f"{found['step']:,}",
             f"{found['num_tokens']:,}",
-            f"{found['loss']:.4f}",
+            with_error(found["loss"], found["loss_error"]),
             "too large" if perplexity is None else f"{perplexity:.3f}",
             f"{found['bits_per_byte']:.4f}",
         )

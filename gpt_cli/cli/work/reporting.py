@@ -17,10 +17,16 @@ from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
-from gpt_cli.reporting.curves import QUANTITIES, curve
-from gpt_cli.reporting.figures import final_figures
+from gpt_cli.reporting.figures import (
+    QUANTITIES,
+    by_token,
+    curve,
+    differing_settings,
+    final_figures,
+    means_of_records,
+    result,
+)
 from gpt_cli.reporting.record import RunRecord, read_records
-from gpt_cli.reporting.settings import differing_settings
 from gpt_cli.reporting.terminal import Style, draw_curves
 from gpt_cli.tables import table
 
@@ -48,6 +54,10 @@ def show_report(wanted: Wanted, console: Console) -> None:
         records = read_records(wanted.runs)
     for note in dict.fromkeys(note for record in records for note in record.notes):
         console.warn(note)
+    if not by_token(records):
+        console.notice(
+            "the tokenizers of these runs differ, so the report compares bits per byte, not losses per token"
+        )
     if wanted.out is not None:
         _write(wanted, wanted.out, records, console)
     if wanted.json:
@@ -91,13 +101,19 @@ def as_json(records: Sequence[RunRecord]) -> dict[str, Any]:
             **final_figures(record),
             "last": {name: _last(record, name) for name in QUANTITIES},
             "best": _best(record),
+            "closed": (compared := result(record)) is not None and compared.closed,
             "config": record.differs and record.differs.shipped,
             "differs": dict(record.differs.settings) if record.differs else {},
             "notes": list(record.notes),
         }
         for record in records
     ]
-    return {"runs": rows, "settings": {row.name: list(row.values) for row in differing_settings(records)}}
+    found: dict[str, Any] = {"runs": rows}
+    found["settings"] = {row.name: list(row.values) for row in differing_settings(records)}
+    if means := means_of_records(records):
+        unit = "nats/token" if by_token(records) else "bits/byte"
+        found["means"] = [mean._asdict() | {"unit": unit} for mean in means]
+    return found
 
 
 def _last(record: RunRecord, quantity: str) -> float | None:

@@ -12,22 +12,25 @@ from typing import Any
 
 from gpt_cli.amounts import age, quantity, size
 from gpt_cli.checkpoints.finding import near_run
-from gpt_cli.checkpoints.overview import Overview, find_runs, overview
+from gpt_cli.checkpoints.overview import Overview, find_runs, have_one_tokenizer, overview
 from gpt_cli.checkpoints.run_files import RUNS
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import likeness
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, counted, reason, shown, visible
-from gpt_cli.tables import cut, table
+from gpt_cli.tables import narrow_table, table
 
-HEAD = ("name", "state", "steps", "best loss", "parameters", "size", "age", "differs from the shipped config")
+FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
+HEAD = (*FIGURES, "differs from the shipped config")
+_SPARE = ("parameters", "bits/byte", "size")  # what a narrow terminal has no room for, the first to go first
 # what each column sorts by; a missing figure comes last
 _ORDERS: dict[str, Callable[[Overview], Any]] = {
     "name": lambda run: str(run.path),
     "state": lambda run: run.state,
     "steps": lambda run: None if run.steps is None else -run.steps,
-    "loss": lambda run: run.best_loss,
+    "loss": lambda run: run.result and run.result.loss,
+    "bits/byte": lambda run: run.result and run.result.bits_per_byte,
     "parameters": lambda run: None if run.num_parameters is None else -run.num_parameters,
     "size": lambda run: -run.num_bytes,
     "age": lambda run: None if run.changed_at is None else -run.changed_at,
@@ -52,7 +55,9 @@ def list_runs(*, directory: Path | None, sort: str | None, state: str | None, js
     if json:
         console.json({"runs": [row(run, where, shipped) for run in chosen]})
     elif chosen:
-        print_table(console, HEAD, [_cells(run, where, shipped) for run in chosen])
+        cells = [_cells(run, where, shipped) for run in chosen]
+        print_table(console, HEAD, cells, by_token=have_one_tokenizer(chosen))
+        explain_losses(chosen, console)
     elif found:
         console.notice(f"none of {counted(len(found), 'run')} in {shown(where)} is {state}")
     else:
@@ -60,18 +65,37 @@ def list_runs(*, directory: Path | None, sort: str | None, state: str | None, js
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
-    """Runs in the order of a column; of equal ones, and without a column, in the order given."""
+    """Runs in the order of a column; of equal ones, and without a column, in the order given.
+
+    Where tokenizers differ, a token is not the same amount of text, and bits per byte stand for losses.
+    """
     if column is None:
         return list(runs)
+    if column == "loss" and not have_one_tokenizer(runs):
+        column = "bits/byte"
     order = _ORDERS[column]
     return sorted(runs, key=lambda run: (1, 0) if order(run) is None else (0, order(run)))
 
 
-def print_table(console: Console, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows; on a terminal, each is cut to its width."""
-    lines = table([head, *rows]).split("\n")
+def print_table(console: Console, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, by_token: bool) -> None:
+    """Print rows; on a terminal that is too narrow for them, each has its last cell on lines of its own.
+
+    `by_token` says whether losses can be compared; else bits per byte are needed.
+    """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    console.result("\n".join(line if width is None else cut(line, width) for line in lines))
+    spare = [name for name in _SPARE if by_token or name != "bits/byte"]
+    console.result(table([head, *rows]) if width is None else narrow_table([head, *rows], width, spare))
+
+
+def explain_losses(runs: Sequence[Overview], console: Console) -> None:
+    """Say which losses are not what a reader would think, and by what runs are compared."""
+    found = [run.result for run in runs if run.result is not None]
+    if any(not one.closed for one in found):
+        console.notice("best: the lowest evaluation so far, of a run without a closing evaluation")
+    if not have_one_tokenizer(runs):
+        console.notice(
+            "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
+        )
 
 
 def _cells(run: Overview, where: Path, shipped: dict[str, Config]) -> tuple[str, ...]:
@@ -81,13 +105,15 @@ def _cells(run: Overview, where: Path, shipped: dict[str, Config]) -> tuple[str,
 
 def figures(run: Overview, where: Path) -> tuple[str, ...]:
     """The cells of a run but the last."""
-    settings = None if run.config is None else run.config.train
+    settings = None if run.config is None or run.state == "imported" else run.config.train
     of = "" if settings is None or settings.max_time is not None else f"/{settings.max_steps:,}"
+    bits = run.result and run.result.bits_per_byte
     return (
         visible(_name(run.path, where)),
         run.state,
         "" if run.steps is None else f"{run.steps:,}{of}",
-        "" if run.best_loss is None else f"{run.best_loss:.4f}",
+        "" if run.result is None else str(run.result),
+        "" if bits is None else f"{bits:.4f}",
         "" if run.num_parameters is None else quantity(run.num_parameters),
         size(run.num_bytes),
         "" if run.changed_at is None else age(time.time() - run.changed_at),
@@ -119,6 +145,8 @@ def row(run: Overview, where: Path, shipped: dict[str, Config]) -> dict[str, Any
         "max_time": train and train.max_time,
         "best_validation_loss": run.best_loss,
         "validation_loss": run.validation_loss,
+        "validation_loss_error": run.result and run.result.error,
+        "bits_per_byte": run.bits_per_byte,
         "parameters": run.num_parameters,
         "bytes": run.num_bytes,
         "changed": changed and changed.isoformat(timespec="seconds"),

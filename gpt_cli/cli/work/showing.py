@@ -17,7 +17,6 @@ from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import counted, visible
 from gpt_cli.language import language, say
-from gpt_cli.reporting.smoothing import SmoothedLoss
 from gpt_cli.training.advising.advice import Advice
 from gpt_cli.training.advising.before import before_training
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
@@ -122,7 +121,6 @@ class _Way:
         self.done = self.at(prepared.step, prepared.elapsed)
         self.best: tuple[int, float] | None = None  # its step, and the validation loss
         self._line_at = prepared.elapsed  # seconds
-        self.loss = SmoothedLoss()
 
     def at(self, step: int, elapsed: float) -> int:
         """How much is done at a step, so many seconds into the run."""
@@ -156,7 +154,7 @@ def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
         way.done = done_before if bar.disable else done
         bar.update(done - done_before)
         return
-    way.done, loss = done, way.loss.add(report.loss)
+    way.done, loss = done, report.loss if report.smoothed_loss is None else report.smoothed_loss
     best = "" if way.best is None else f"{way.best[1]:.3f}, "
     figures = f"{report.tokens_per_second:,.0f} tokens/s, {duration(way.seconds_left(report))} left"
     at = f"step {report.step:,}, " if way.by_clock else ""

@@ -14,16 +14,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.amounts import with_error
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.overview import Overview, is_run, overview
+from gpt_cli.checkpoints.overview import Overview, have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, hurried_stdout
 from gpt_cli.cli.work.report import MOST_ON_A_PAGE
-from gpt_cli.cli.work.runs import HEAD, figures, print_table, row, sorted_by
-from gpt_cli.cli.work.sweeping import Point, train_points, written
+from gpt_cli.cli.work.runs import FIGURES, explain_losses, figures, print_table, row, sorted_by
+from gpt_cli.cli.work.sweeping import Point, look, train_points, written
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, shipped_configs
 from gpt_cli.config.sweeps import Sweep, read_sweep
@@ -33,10 +34,10 @@ from gpt_cli.errors import (
     EnvironmentFailure,
     GptError,
     UsageError,
+    advised,
     counted,
     reason,
     shown,
-    together,
     visible,
 )
 from gpt_cli.files import write_durably
@@ -45,6 +46,7 @@ from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores
 from gpt_cli.opening import read_bytes
 from gpt_cli.ranks.place import place_of
+from gpt_cli.reporting.figures import Mean, means
 from gpt_cli.tables import table
 
 _KINDS: dict[int, type[GptError]] = {
@@ -78,11 +80,13 @@ def sweep(
         write_durably(directory / SWEEP, [json_module.dumps(dict(found.record), indent=1).encode() + b"\n"])
         todo = [point for point in points if not is_done(point.path)]
         if len(todo) < len(points):
-            console.notice(f"{len(points) - len(todo)} of {counted(len(points), 'run')} have ended before")
+            done = len(points) - len(todo)
+            runs = counted(len(points), "run")
+            console.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
         ended = train_points(found, todo, max_time, environments, console)
-        runs = sorted_by([_look(point.path) for point in points], "loss")
+        runs = sorted_by([look(point.path) for point in points], "loss")
         with nullcontext() if ended.signal is None else hurried_stdout():
-            _show_results(points, runs, directory, console, as_json=json)
+            _show_results(points, runs, directory, console, as_json=json, repeats=found.repeats)
         _write_report(runs, directory, console)
     if ended.signal is not None:
         command = f"gpt sweep {shlex.quote(str(file))}" + (f" --out {shlex.quote(str(out))}" if out else "")
@@ -96,7 +100,7 @@ def sweep(
             f"{len(ended.failed)} of {counted(len(points), 'run')} failed, the first with exit code {code}: {names}"
         )
         raise _KINDS.get(code, EnvironmentFailure)(shown(directory), sentence, hint="the same command tries them again")
-    if runs[0].best_loss is not None:
+    if runs[0].result is not None:
         console.notice(f"next: gpt sample --run {shlex.quote(str(runs[0].path))}")
     return 0
 
@@ -143,8 +147,7 @@ def _require_same(directory: Path, found: Sweep) -> None:
         if before.get(key) != found.record.get(key)
     ]
     if changed:
-        changed[0].hint = f"undo the change, or begin another sweep: --out {shlex.quote(f'{directory}-2')}"
-        raise together(changed)
+        raise advised(changed, f"undo the change, or begin another sweep: --out {shlex.quote(f'{directory}-2')}")
 
 
 def _or_nothing(record: Mapping[str, Any], key: str) -> str:
@@ -196,7 +199,7 @@ def shares(
 
 def _show_plan(points: Sequence[Point], console: Console, *, as_json: bool) -> None:
     """Print the runs that would be trained, and how far they are."""
-    states = [_look(point.path).state if point.path.exists() else "new" for point in points]
+    states = [look(point.path).state if point.path.exists() else "new" for point in points]
     if as_json:
         rows = [
             {"run": str(point.path), "state": state, "settings": dict(point.settings)}
@@ -212,23 +215,32 @@ def _settings(point: Point) -> str:
     return " ".join(f"{key}={visible(written(value))}" for key, value in point.settings.items())
 
 
-def _look(run: Path) -> Overview:
-    """What a point is; one that was never begun is empty."""
-    return overview(run) if run.exists() else Overview(run, "empty")
-
-
 def _show_results(
-    points: Sequence[Point], runs: Sequence[Overview], directory: Path, console: Console, *, as_json: bool
+    points: Sequence[Point], runs: Sequence[Overview], directory: Path, console: Console, *, as_json: bool, repeats: int
 ) -> None:
-    """Print all points, the best first."""
-    by_path = {point.path: point for point in points}
+    """Print all points, the best first, and where they are repeated the means over seeds."""
+    by_path, by_token = {point.path: point for point in points}, have_one_tokenizer(runs)
+    unit, found = "nats/token" if by_token else "bits/byte", list[Mean]()
+    if repeats > 1:
+        settings = [{key: written(value) for key, value in by_path[run.path].settings.items()} for run in runs]
+        found = means([(of_run, run.result) for of_run, run in zip(settings, runs, strict=True)], by_token=by_token)
     if as_json:
         shipped = {name: read_config(str(path)) for name, path in shipped_configs().items()}
         rows = [row(run, directory, shipped) | {"settings": dict(by_path[run.path].settings)} for run in runs]
-        console.json({"runs": rows})
+        means_of_all = {"means": [mean._asdict() | {"unit": unit} for mean in found]} if found else {}
+        console.json({"runs": rows, **means_of_all})
     else:
         cells = [(*figures(run, directory), run.problem or _settings(by_path[run.path])) for run in runs]
-        print_table(console, (*HEAD[:-1], "settings"), cells)
+        print_table(console, (*FIGURES, "settings"), cells, by_token=by_token)
+        explain_losses(runs, console)
+        if found:
+            head = (f"mean {unit}", "runs", "settings")
+            console.result("\n" + table([head, *map(_cells_of_mean, found)]))
+
+
+def _cells_of_mean(mean: Mean) -> tuple[str, ...]:
+    loss = "" if mean.mean is None else with_error(mean.mean, mean.error)
+    return loss, str(mean.num_runs), " ".join(f"{key}={visible(value)}" for key, value in mean.settings.items())
 
 
 def _write_report(runs: Sequence[Overview], directory: Path, console: Console) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpt_cli.checkpoints.lock import is_held
-from gpt_cli.checkpoints.overview import overview
+from gpt_cli.checkpoints.overview import Overview, is_run, overview
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.terminal import Console, hurry
 from gpt_cli.config.sweeps import Sweep
@@ -90,9 +90,18 @@ def written(value: Any) -> str:
 
 def _report(ended: Sequence[tuple[Point, int]], console: Console) -> None:
     for point, _ in ended:
-        found = overview(point.path)
-        loss = "" if found.best_loss is None else f", best validation loss {found.best_loss:.4f}"
+        found = look(point.path)
+        loss = ""
+        if (result := found.result) is not None:
+            loss = (
+                f", validation loss {result}" if result.closed else f", validation loss {result.loss:.4f} (best so far)"
+            )
         console.notice(f"{visible(point.path)}: {found.state}{loss}")
+
+
+def look(run: Path) -> Overview:
+    """What a point is; one that was never begun is empty."""
+    return overview(run) if is_run(run) else Overview(run, "empty")
 
 
 def _wait_until_left(point: Point, jobs: _Jobs) -> None:

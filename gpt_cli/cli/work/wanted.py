@@ -98,6 +98,8 @@ class MeasurementWanted:
     quantize: str | None
     threads: int | None
     json: bool
+    longest_window: int  # the longest context of all runs
+    one_tokenizer: bool  # whether all runs cut text into the same tokens
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,11 @@ class Curves {
     this.smooth = true;
     this.known = new Map();
     const any = (names) => page.runs.some((run) => names.some((name) => run.curves[name].value.length));
-    this.panels = Object.entries(PANELS).filter(([, names]) => any(names)).map(([quantity, names]) => new Panel(this, quantity, names));
+    const { byToken } = page.content;
+    const entries = Object.entries(PANELS).filter(([quantity, names]) => any(names) && (byToken || quantity !== "loss"));
+    this.panels = entries.map(([quantity, names]) => new Panel(this, quantity, names));
+    for (const { quantity, figure } of this.panels) figure.classList.toggle("large", quantity === (byToken ? "loss" : "bits_per_byte"));
+    byId("smooth").parentElement.hidden = byId("smoothing").hidden = !byToken;
     byId("panels").append(...this.panels.map((panel) => panel.figure));
     byId("nothing").hidden = this.panels.length > 0;
     byId("choices").hidden = this.panels.length === 0;

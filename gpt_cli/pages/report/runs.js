@@ -41,11 +41,13 @@ class Runs {
     const several = runs.length > 1;
     byId("figures").hidden = several;
     byId("runs").hidden = !several;
+    this.fillMeans();
     if (several) this.fillTable();
     else this.fillList(runs[0]);
     const [{ alike, differs }] = runs;
     const settings = Object.entries(differs).map(([name, value]) => `${name}=${value}`).join(" ");
-    byId("alike").textContent = several || !alike ? "" : settings ? words.differs(alike, settings) : words.alike(alike);
+    const ofOne = !alike ? "" : settings ? words.differs(alike, settings) : words.alike(alike);
+    byId("alike").textContent = several ? this.ofAll() : ofOne;
     const notes = runs.flatMap(({ name, notes }) => notes[shell.language].map((note) => several ? `${name}: ${note}` : note));
     byId("notes").replaceChildren(...notes.map((note) => element("li", "", note)));
   }
@@ -59,9 +61,36 @@ class Runs {
     return cell;
   }
 
+  // A figure as text; the validation loss is the one that runs are compared by.
   figure(run, name) {
-    const value = run.figures[name];
-    return value === null ? "" : FORMATS[name](value);
+    const { result, figures } = run;
+    const value = { validation_loss: result?.loss, bits_per_byte: result?.bits_per_byte }[name] ?? figures[name];
+    if (value === null || (!result && name === "validation_loss")) return "";
+    const text = FORMATS[name](value);
+    if (name !== "validation_loss") return text;
+    if (!result.closed) return this.page.words.soFar(text);
+    return result.error === null ? text : `${text} ± ${FORMATS[name](result.error)}`;
+  }
+
+  // The figures that some run has, those that are the same for all apart.
+  names() {
+    const { runs, words } = this.page;
+    const known = Object.keys(words.figures).filter((name) => runs.some((run) => this.figure(run, name)));
+    const isSame = (name) => runs.every((run) => this.figure(run, name) === this.figure(runs[0], name));
+    return { same: known.filter(isSame), differing: known.filter((name) => !isSame(name)) };
+  }
+
+  sameState() {
+    const { runs } = this.page;
+    return runs.every(({ state }) => state === "finished");
+  }
+
+  // What needs no column, since it is so for all runs.
+  ofAll() {
+    const { runs, words, content } = this.page;
+    const figures = this.names().same.map((name) => `${words.figures[name]} ${this.figure(runs[0], name)}`);
+    const same = [...(this.sameState() ? [words.states.finished] : []), ...figures];
+    return [...(same.length ? [words.same(same)] : []), ...(content.byToken ? [] : [words.tokenizersDiffer])].join(" ");
   }
 
   fillList(run) {
@@ -73,7 +102,7 @@ class Runs {
       box.append(element("dt", "", name), value);
       return box;
     };
-    const known = Object.keys(words.figures).filter((name) => run.figures[name] !== null);
+    const known = Object.keys(words.figures).filter((name) => this.figure(run, name));
     byId("figures").replaceChildren(
       pair(words.state, this.state(run)),
       ...known.map((name) => pair(words.figures[name], this.figure(run, name))),
@@ -82,21 +111,38 @@ class Runs {
 
   fillTable() {
     const { runs, words, content } = this.page;
-    const names = Object.keys(words.figures).filter((name) => runs.some((run) => run.figures[name] !== null));
+    const names = this.names().differing;
     const differing = content.settings.filter((row) => row.differs);
-    const heads = [words.run, words.state, ...names.map((name) => words.figures[name])];
+    const heads = [...(this.sameState() ? [] : [words.state]), ...names.map((name) => words.figures[name])];
     const rows = runs.map((run) => {
       const row = document.createElement("tr");
       const name = cellOf("th", this.choice(run));
       name.scope = "row";
-      row.append(name, cellOf("td", this.state(run)));
+      row.append(name, ...differing.map(({ values }) => element("td", "value", values[run.number] ?? "")));
+      if (!this.sameState()) row.append(cellOf("td", this.state(run)));
       row.append(...names.map((one) => element("td", "number", this.figure(run, one))));
-      row.append(...differing.map(({ values }) => element("td", "value", values[run.number] ?? "")));
       return row;
     });
     const head = document.createElement("tr");
-    head.append(...heads.map((text) => headOf(text)), ...differing.map(({ name }) => headOf(name, "setting")));
+    head.append(headOf(words.run), ...differing.map(({ name }) => headOf(name, "setting")), ...heads.map((text) => headOf(text)));
     byId("runs").replaceChildren(head, ...rows);
+  }
+
+  // The mean of runs that differ in their seed alone, a row for each of their other settings.
+  fillMeans() {
+    const { words, content } = this.page;
+    const { means } = content;
+    byId("means").hidden = !means.length;
+    if (!means.length) return;
+    const names = Object.keys(means[0].settings);
+    const head = element("tr");
+    head.append(...names.map((name) => headOf(name, "setting")), headOf(words.numRuns), headOf(words.mean(content.byToken)));
+    byId("means").replaceChildren(head, ...means.map(({ settings, num_runs, mean, error }) => {
+      const loss = mean === null ? "" : FORMATS.loss(mean) + (error === null ? "" : ` ± ${FORMATS.loss(error)}`);
+      const row = element("tr");
+      row.append(...[...names.map((name) => settings[name]), whole.format(num_runs), loss].map((text) => element("td", "value", text)));
+      return row;
+    }));
   }
 
   // The label with a box that shows or hides its lines.

@@ -20,11 +20,11 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.snapshots import snapshot_bytes
 from gpt_cli.reporting.content import report_page
-from gpt_cli.reporting.curves import smoothed
 from gpt_cli.reporting.record import RunRecord, Sample, read_record
 
 TOKENS = ["The", " value", " of", " 今天"]
 LOSSES = np.array([6.0, 4.5, 4.0, 3.0])
+SMOOTHED = np.array([6.0, 5.5, 5.0, 4.25])
 
 
 def other(record: RunRecord) -> RunRecord:
@@ -32,7 +32,7 @@ def other(record: RunRecord) -> RunRecord:
     config = record.overview.config
     assert config is not None
     overview = replace(record.overview, config=config.changed(model={"d_model": 64}), state="stopped")
-    metrics = {**record.metrics, "loss": 2 * LOSSES}
+    metrics = {**record.metrics, "loss": 2 * LOSSES, "smoothed_loss": 2 * SMOOTHED}
     samples = (*record.samples, Sample(30, "thirty"))
     return replace(record, name="other", overview=overview, metrics=metrics, samples=samples)
 
@@ -51,7 +51,7 @@ def record(copied: Path) -> RunRecord:
     for snapshot in snapshots_of(3, 2, 2, TOKENS):
         files.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
     found = read_record(copied)
-    return replace(found, metrics={**found.metrics, "loss": LOSSES})
+    return replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
 
 
 @pytest.fixture
@@ -71,8 +71,10 @@ def test_one_run_has_its_figures_as_a_list(browser: Browser, tmp_path: Path, rec
     shown = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
     outcome = json.loads(Path("runs/smoke/outcome.json").read_text())
     assert shown["state"] == "finished"
-    assert (shown["steps"], shown["loss"]) == ("20", "3.0000")
-    assert shown["validation loss at the end"] == f"{outcome['validation_loss']:.4f}"
+    assert (shown["steps"], shown["training loss"]) == ("20", "4.2500")
+    closing = f"{outcome['validation_loss']:.4f} ± {outcome['validation_loss_error']:.4f}"
+    assert shown["validation loss (best weights)"] == closing
+    assert shown["bits per byte"] == f"{outcome['bits_per_byte']:.4f}"
     assert not page.is_visible("#runs")
     assert page.locator(".curves .name").count() == 0
     assert page.inner_text("#alike") == "the settings are those of smoke"
@@ -83,11 +85,49 @@ def test_one_run_has_its_figures_as_a_list(browser: Browser, tmp_path: Path, rec
 def test_several_runs_have_a_row_each_with_the_settings_that_differ(opened: Opened) -> None:
     rows = opened.page.locator("#runs tr").all()
     cells = [row.locator("th, td").all_inner_texts() for row in rows]
-    assert cells[0][-1] == "model.d_model"
-    assert [row[-1] for row in cells[1:]] == ["32", "64"]
+    assert cells[0][:3] == ["run", "model.d_model", "state"]
+    assert [row[1] for row in cells[1:]] == ["32", "64"]
     assert [row[0].split() for row in cells[1:]] == [["a", "smoke"], ["b", "other"]]
-    assert cells[1][1] == "finished"
-    assert re.match(r"stopped\s*last line: \w+ \d+, 20\d\d", cells[2][1])
+    assert cells[1][2] == "finished"
+    assert re.match(r"stopped\s*last line: \w+ \d+, 20\d\d", cells[2][2])
+    # what all runs share needs no column
+    assert cells[0][3:] == ["training loss"]
+    same = opened.page.inner_text("#alike")
+    assert re.fullmatch(r"The same for all runs: validation loss .+ ± .+, steps 20, .+, parameters 59.1K\.", same)
+
+
+def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(
+    browser: Browser, tmp_path: Path, record: RunRecord
+) -> None:
+    foreign = replace(record, name="other", overview=replace(record.overview, tokenizer="another"))
+    opened = Opened(browser, page_of(tmp_path, record, foreign))
+    assert opened.page.locator(".panel.loss").count() == 0
+    assert opened.page.locator(".panel.large").get_attribute("class") == "panel bits_per_byte large"
+    assert opened.page.inner_text("#alike").endswith("losses per token cannot be compared; bits per byte can.")
+    assert not opened.page.is_visible("#smooth")
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_runs_of_several_seeds_have_a_mean(browser: Browser, tmp_path: Path, record: RunRecord) -> None:
+    config = record.overview.config
+    assert config is not None
+    again = replace(record, name="again", overview=replace(record.overview, config=config.changed(train={"seed": 7})))
+    opened = Opened(browser, page_of(tmp_path, record, again))
+    cells = opened.page.locator("#means th, #means td").all_inner_texts()
+    loss = f"{record.outcome['validation_loss']:.4f}"
+    assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_a_run_without_a_closing_evaluation_says_so(browser: Browser, tmp_path: Path, record: RunRecord) -> None:
+    overview = replace(record.overview, validation_loss=None, best_loss=5.5, bits_per_byte=3.25, state="stopped")
+    opened = Opened(browser, page_of(tmp_path, replace(record, overview=overview)))
+    assert "5.5000 (best so far)" in opened.page.locator("dd").all_inner_texts()
+    opened.page.click("text=中文")
+    assert "5.5000（目前最低）" in opened.page.locator("dd").all_inner_texts()
+    opened.context.close()
 
 
 def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(opened: Opened) -> None:
@@ -96,10 +136,9 @@ def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(opened: Opened) 
     box = panel.bounding_box()
     assert box
     panel.hover(position={"x": box["width"] - 26, "y": 100})
-    last = smoothed(LOSSES)[-1]
     assert tip(page).split("\n")[0] == "step 20"
-    assert f"loss 3.0000\nsmoothed {last:.4f}\nvalidation 5.4970" in tip(page)
-    assert f"loss 6.0000\nsmoothed {2 * last:.4f}" in tip(page)
+    assert "loss 3.0000\nsmoothed 4.2500\nvalidation 5.4970" in tip(page)
+    assert "loss 6.0000\nsmoothed 8.5000" in tip(page)
     panel.hover(position={"x": 54 + (box["width"] - 80) / 4, "y": 100})
     assert tip(page).split("\n")[0] == "step 5"
     assert "validation 5.5887 (10)" in tip(page)
