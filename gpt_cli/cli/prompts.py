@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from gpt_cli.text.tokenizer import Tokenizer
 
 
-def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
+def read_prompt(prompt: str | None, prompt_file: Path | None, *, may_be_empty: bool = False) -> str:
     """The text of --prompt, else of --prompt-file, else of stdin when it is piped.
 
-    One line break at the end of a file or of stdin is not part of the prompt.
+    One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
+    there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
     """
     if prompt is not None and prompt_file is not None:
         raise UsageError("--prompt-file", "a prompt comes from --prompt or from --prompt-file; leave one of them out")
     if prompt_file is not None:
-        return _decoded(read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file))
+        content, where = read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file)
+        return _decoded(content, where, may_be_empty=may_be_empty)
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and sys.stdin.isatty():
@@ -35,12 +37,12 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     content = sys.stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
         raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
-    return _decoded(content, "stdin")
+    return _decoded(content, "stdin", may_be_empty=may_be_empty)
 
 
 def read_prompts(prompt: str | None, prompt_file: Path | None) -> list[str]:
     """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
-    text = read_prompt(prompt, prompt_file)
+    text = read_prompt(prompt, prompt_file, may_be_empty=True)
     if prompt_file is None:
         return [text]
     lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -90,5 +92,8 @@ def encode_prompt(
     return ids[-room:]
 
 
-def _decoded(content: bytes, where: str) -> str:
-    return decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
+def _decoded(content: bytes, where: str, *, may_be_empty: bool) -> str:
+    text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
+    if not text and not may_be_empty:
+        raise DataError(where, "the prompt is empty", hint="--prompt 'The value of'")
+    return text
