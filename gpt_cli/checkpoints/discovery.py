@@ -8,10 +8,8 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
 from gpt_cli.checkpoints.finding import first_usable
-from gpt_cli.checkpoints.run_files import run_of_checkpoint
 from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.config import Config
-from gpt_cli.errors import visible
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import Tokenizer
 
@@ -26,12 +24,6 @@ class Loaded:
     step: int
     path: Path
     data_digest: str  # of the training and validation ids, as `text.tokens.data_digest` gives it
-
-    @property
-    def run(self) -> str:
-        """What a person knows it by: the run that it lies in, else its file."""
-        run = run_of_checkpoint(self.path)
-        return visible(self.path if run is None else run.path)
 
 
 def load(

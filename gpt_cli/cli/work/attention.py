@@ -10,6 +10,7 @@ from rich.console import Console as RichConsole
 from rich.text import Text
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.signals import removing_unfinished
@@ -79,7 +80,7 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
         console.notice(table(rows))
     if wanted.out is None:
-        console.notice(f"{loaded.run}, step {loaded.step:,}: {counted(len(ids), 'token')} of the prompt")
+        console.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {counted(len(ids), 'token')} of the prompt")
     _write(wanted, dump, console)
     if wanted.json:
         console.json(

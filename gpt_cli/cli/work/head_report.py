@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
@@ -92,7 +93,7 @@ def report_and_show(wanted: HeadsWanted, console: Console, read: ReadVerified) -
         found["query"] = {"position": query, "token": loaded.tokenizer.token_text(int(text.ids[query : query + 1][0]))}
         rows = [row | tokens for row, tokens in zip(rows, _writes(subject, query), strict=True)]
     found["heads"] = sort_rows(rows, wanted.sort)
-    _show(wanted, found, loaded.run, console)
+    _show(wanted, found, run_name(loaded.path), console)
 
 
 def _prompt(wanted: HeadsWanted, prompt: str, loaded: Loaded) -> Text:
