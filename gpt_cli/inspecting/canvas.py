@@ -26,8 +26,8 @@ def _without_variable(name: str) -> Iterator[str | None]:
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep matplotlib from saying that it may not write below the home directory: it does without."""
+def without_warnings() -> Iterator[None]:
+    """Keep matplotlib from saying how it looks for fonts, or that it may not write below the home directory."""
     logger = logging.getLogger("matplotlib")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -38,7 +38,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 _first = "matplotlib" not in sys.modules
-with _without_warnings(), _without_variable("MPLBACKEND") as _named:
+with without_warnings(), _without_variable("MPLBACKEND") as _named:
     import matplotlib
     from matplotlib import font_manager, rc_context
     from matplotlib.axes import Axes
@@ -65,6 +65,7 @@ __all__ = [
     "font_manager",
     "new_figure",
     "rc_context",
+    "without_warnings",
 ]
 
 
@@ -78,6 +79,6 @@ def new_figure(width: float, height: float, dpi: float, *, constrained: bool = F
 def as_file(figure: Figure, kind: str) -> bytes:
     """A figure as png or svg. The same figure gives the same bytes: no date, and no random names of parts."""
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "gpt"}):
+    with rc_context({"svg.hashsalt": "gpt"}), without_warnings():
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
