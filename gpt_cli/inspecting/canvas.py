@@ -47,6 +47,7 @@ with without_warnings(), _without_variable("MPLBACKEND") as _named:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.ft2font import FT2Font
     from matplotlib.lines import Line2D
+    from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
 
 if _first and _named:  # a caller of ours who draws too finds matplotlib as it would be without us
@@ -61,6 +62,7 @@ __all__ = [
     "MaxNLocator",
     "PowerNorm",
     "SubFigure",
+    "Text",
     "as_file",
     "font_manager",
     "new_figure",

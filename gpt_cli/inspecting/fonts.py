@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-from gpt_cli.inspecting.canvas import FT2Font, font_manager, without_warnings
+from gpt_cli.inspecting.canvas import Figure, FT2Font, Text, font_manager, without_warnings
+from gpt_cli.language import language, say
 
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
 # files with the simplified forms of characters: in a collection, one of several faces; jp and kr have others
@@ -26,6 +27,15 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
     if missing:
         notice(f"no installed font has Chinese characters, so the picture is in English {_HINT}")
         return fonts, "en"
+    return fonts, spoken
+
+
+def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
+    """Say all words that a figure has so far in the language of the user, as `fonts_for` allows and returns."""
+    fonts, spoken = fonts_for(language(), notice)
+    for text in figure.findobj(Text):
+        text.set_text(say(text.get_text(), spoken))
+        text.set_fontfamily(fonts)
     return fonts, spoken
 
 
