@@ -38,7 +38,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "normalised_after": ("normalised after the sum", "相加之后归一化"),
     "most_weight": ("{query} looks most at: {list}", "{query} 最关注：{list}"),
     "largest_parts": (
-        "longest parts of the sum for {query}: {list}",
+        "longest terms for {query}: {list}",
         "{query} 的加权和中，长度最大的几项：{list}",
     ),
     "ids_said": ("ids: {ids}", "token 编号：{ids}"),
