@@ -20,7 +20,7 @@ def test_pieces_stand_above_their_ids_and_together_are_the_text(smoke_run: Path,
     pieces, below = (line.split() for line in outcome.out.splitlines())
     assert [*map(int, below)] == ids
     assert "".join(pieces) == "The␣value␣<0xE4><0xBB><0x8A>"
-    assert outcome.err == f"runs/smoke: {len(ids)} tokens, 11 characters, {13 / len(ids):.2f} bytes per token\n"
+    assert outcome.err == f"runs/smoke: {len(ids)} tokens for 11 characters, {13 / len(ids):.2f} bytes per token\n"
     assert run("tokens", TEXT, "--quiet").err == ""
 
 

@@ -52,7 +52,7 @@ def show_tokens(
         console.json({"tokenizer": name, "tokens": tokens, **figures})
         return
     each = f", {num_bytes / len(ids):.2f} bytes per token" if ids else ""
-    console.notice(f"{name}: {counted(len(ids), 'token')}, {counted(len(whole), 'character')}{each}")
+    console.notice(f"{name}: {counted(len(ids), 'token')} for {counted(len(whole), 'character')}{each}")
     # a space between words would not be seen, and is a part of its token
     pieces = [label_of(cutter.token_text(i).replace(" ", "␣"), None) for i in ids]
     for line in _lines(pieces, ids, shutil.get_terminal_size().columns, colour=colourful(sys.stdout)):
