@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpt_cli.errors import visible
 from gpt_cli.files import temporaries
 
 RUNS = Path("runs")
@@ -155,6 +156,12 @@ def run_of_checkpoint(path: Path) -> RunFiles | None:
         if name.parent == run.checkpoints:
             return run
     return None
+
+
+def run_name(checkpoint: Path) -> str:
+    """What a person knows a checkpoint by: the run that it lies in, else its file."""
+    run = run_of_checkpoint(checkpoint)
+    return visible(checkpoint if run is None else run.path)
 
 
 def _by_step(directory: Path) -> dict[int, Path]:

@@ -27,6 +27,7 @@ from gpt_cli.cli import (
     runs,
     sample,
     sweep,
+    tokens,
     train,
 )
 from gpt_cli.cli.helping import HelpContext
@@ -139,6 +140,9 @@ app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
+app.command("tokens", epilog="Example: gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'")(
+    tokens.tokens
+)
 app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)

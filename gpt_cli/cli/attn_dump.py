@@ -40,18 +40,22 @@ def attn_dump(
     generate: Annotated[
         int | None,
         typer.Option(
-            parser=options.whole_number(1, 65_536), help="Let the model add N tokens, and show their attention too."
+            metavar="N",
+            parser=options.whole_number(1, 65_536),
+            help="Let the model add N tokens, and show their attention too.",
         ),
     ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
+            metavar="X",
             parser=options.TEMPERATURE,
             help="For --generate; 0 always takes the likeliest token. Default: 0.8.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(parser=options.whole_number(0, options.MAX_SEED), help="For --generate. Default: 0.")
+        int | None,
+        typer.Option(metavar="N", parser=options.whole_number(0, options.MAX_SEED), help="For --generate. Default: 0."),
     ] = None,
     stage: Annotated[
         list[str] | None,

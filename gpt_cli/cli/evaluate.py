@@ -46,20 +46,23 @@ def evaluate(
         bool, typer.Option("--memorised", help="Also sample, and measure how much the model copies its training text.")
     ] = False,
     num_samples: Annotated[
-        int, typer.Option(metavar="N", parser=options.whole_number(1, 10_000), help="Samples of --memorised.")
-    ] = 10,
+        int | None,
+        typer.Option(metavar="N", parser=options.whole_number(1, 10_000), help="Samples of --memorised. Default: 10."),
+    ] = None,
     max_new_tokens: Annotated[
-        int,
-        typer.Option(metavar="N", parser=options.NEW_TOKENS, help="Tokens in each sample of --memorised."),
-    ] = 200,
+        int | None,
+        typer.Option(
+            metavar="N", parser=options.NEW_TOKENS, help="Tokens in each sample of --memorised. Default: 200."
+        ),
+    ] = None,
     seed: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             parser=options.whole_number(0, options.MAX_SEED),
-            help=f"Seed of --memorised, from 0 to {options.MAX_SEED}.",
+            help=f"Seed of --memorised, from 0 to {options.MAX_SEED}. Default: 0.",
         ),
-    ] = 0,
+    ] = None,
     without: options.Without = None,
     device: options.Device = None,
     dtype: options.Dtype = None,

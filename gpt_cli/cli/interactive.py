@@ -12,21 +12,37 @@ import typer
 
 from gpt_cli.cli import options
 from gpt_cli.cli.terminal import Console
-from gpt_cli.errors import shown
+from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.language import say
 
-READERS: dict[str, Callable[[object], Any]] = {
-    "seed": options.whole_number(0, options.MAX_SEED),
-    "temperature": options.TEMPERATURE,
-    "top-k": options.TOP_K,
-    "top-p": options.SHARE,
-    "min-p": options.SHARE,
-    "repetition-penalty": options.REPETITION_PENALTY,
-    "max-new-tokens": options.NEW_TOKENS,
+# the flags of `gpt sample` that may change
+FLAGS: dict[str, Any] = {
+    "seed": options.Seed,
+    "temperature": options.Temperature,
+    "top-k": options.TopK,
+    "top-p": options.TopP,
+    "min-p": options.MinP,
+    "repetition-penalty": options.RepetitionPenalty,
+    "max-new-tokens": options.MaxNewTokens,
+    "stop": options.Stop,
+    "without": options.Without,
+    "checkpoint": options.WhichCheckpoint,
 }
 # what to type for no value
-OFF = {"seed": "random", "top-k": "off", "top-p": "off", "min-p": "off"}
-WELCOME = "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D leaves, /help lists what you can change."
+OFF = {
+    "seed": "random",
+    "top-k": "off",
+    "top-p": "off",
+    "min-p": "off",
+    "stop": "off",
+    "without": "off",
+    "checkpoint": "best",
+}
+EMPTY_STOP = "the text is empty; name the text before which a sample ends"
+LEAVING = ("quit", "exit", "bye")
+WELCOME = (
+    "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
+)
 
 
 @dataclass(frozen=True)
@@ -37,40 +53,99 @@ class SamplingChoices:
 
     def changed(self, line: str) -> SamplingChoices:
         """With the change that a line such as `/temperature 1.2` asks for; raises typer.BadParameter."""
-        name, _, value = line.removeprefix("/").replace("_", "-").partition(" ")
-        if name not in READERS:
-            raise typer.BadParameter(f"there is no {shown('/' + name)}; /help lists what you can change")
-        text = value.strip()
-        return replace(self, values={**self.values, name: None if text == OFF.get(name) else READERS[name](text)})
+        name, _, text = line.removeprefix("/").partition(" ")
+        name = _known(name)
+        if name == "stop":
+            # the text counts as it is typed, as spaces are part of it
+            more = text.replace("\\n", "\n")
+            if not text.strip():
+                raise typer.BadParameter(EMPTY_STOP)
+            found = (*dict.fromkeys((*self.values.get("stop", ()), more)),)
+            return self._with(name, () if text.strip() == OFF[name] else found)
+        read, text = _flag(name).parser or str, text.strip()
+        return self._with(name, None if text and text == OFF.get(name) else read(text))
+
+    def _with(self, name: str, value: object) -> SamplingChoices:
+        return replace(self, values={**self.values, name: value})
 
     def seed(self) -> int:
         seed: int | None = self.values.get("seed")
         return secrets.randbelow(2**31) if seed is None else seed
 
+    @property
+    def model(self) -> tuple[str | None, str | None]:
+        """What another model is loaded for: the checkpoint, and the heads that are switched off."""
+        return self.values.get("checkpoint"), self.values.get("without")
+
     def lines(self) -> list[str]:
         """The answer to /help: what can be typed to get what holds now."""
-        values = {name: self.values.get(name) for name in READERS}
-        return [f"/{name} {OFF.get(name) if value is None else value}" for name, value in values.items()]
+        return [line for name in FLAGS for line in self._lines_of(name)]
+
+    def explained(self, name: str) -> list[str]:
+        """The answer to /help temperature: what holds now, what it means and what is allowed.
+
+        Raises typer.BadParameter for a name that is none.
+        """
+        name = _known(name)
+        flag, off = _flag(name), OFF.get(name)
+        takes = [say(f"Allowed: {flag.parser.__doc__}")] if flag.parser else []
+        none = [say(f"Or: /{name} {off}")] if off else []
+        return [*self._lines_of(name), say(flag.help or ""), *takes, *none]
+
+    def _lines_of(self, name: str) -> list[str]:
+        value = self.values.get(name)
+        each = (value or [None]) if name == "stop" else [value]
+        return [f"/{name} {OFF.get(name) if one is None else visible(one)}" for one in each]
 
 
-def converse(console: Console, choices: SamplingChoices, answer: Callable[[str, SamplingChoices], object]) -> None:
-    """Answer lines until the input ends; `answer` prints the continuation of one."""
+Answer = Callable[[str, SamplingChoices], object]
+
+
+def converse(console: Console, choices: SamplingChoices, open_model: Callable[[SamplingChoices], Answer]) -> None:
+    """Answer lines until the input ends; what `open_model` gives prints the continuation of one."""
+    answer = open_model(choices)
     console.notice(WELCOME)
     for line in _lines():
-        if line.strip() == "/help":
-            console.result(say(WELCOME))
-            console.result(say("These are the values now; type a line like them to change one:"))
-            console.result("\n".join(choices.lines()))
-        elif line.startswith("/"):
-            try:
-                choices = choices.changed(line)
-            except typer.BadParameter as error:
-                console.warn(error.message)
-        else:
-            try:
+        word, _, more = line.strip().partition(" ")
+        if not more and word.removeprefix("/") in LEAVING:
+            return
+        try:
+            if word == "/help" and more:
+                console.result("\n".join(choices.explained(more.strip().removeprefix("/"))))
+            elif word == "/help":
+                console.result(say(WELCOME))
+                console.result(
+                    say("These are the values now; type a line like them to change one, /help NAME for more:")
+                )
+                console.result("\n".join(choices.lines()))
+            elif line.startswith("/"):
+                changed = choices.changed(line)
+                answer = answer if changed.model == choices.model else open_model(changed)
+                choices = changed
+            else:
+                if not line:
+                    console.notice("an empty line starts a new document")
                 answer(line, choices)
-            except KeyboardInterrupt:
-                console.result("")
+        except typer.BadParameter as error:
+            console.warn(error.message)
+        except GptError as error:
+            console.warn(error.sentence)
+            if isinstance(error, DataError) and error.hint:  # hints of others are about flags of a command line
+                console.hint(error.hint)
+        except KeyboardInterrupt:
+            console.result("")
+
+
+def _known(name: str) -> str:
+    """The name of a setting, with - or _ in it; raises typer.BadParameter for any other."""
+    if (known := name.replace("_", "-")) not in FLAGS:
+        raise typer.BadParameter(f"there is no {shown('/' + name)}; /help lists what you can change")
+    return known
+
+
+def _flag(name: str) -> Any:
+    """What typer knows about a flag of `gpt sample`: its `help` and its `parser`."""
+    return FLAGS[name].__metadata__[0]
 
 
 def _lines() -> Iterator[str]:

@@ -16,21 +16,25 @@ from gpt_cli.errors import shown
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[object], int]:
-    """A reader of whole numbers from low to high; None allows what 64 bits hold."""
+    """A reader of whole numbers from low to high, whose docstring says so; None allows what 64 bits hold."""
+
+    limit = f"from {low}" if high is None else f"from {low} to {high:,}"
 
     def read(value: object) -> int:
         text = str(value)  # typer hands over the default as it is
         most = 2**63 - 1 if high is None else high
         if not text.removeprefix("-").isdecimal() or len(text) > 20 or not low <= int(text) <= most:
-            limit = f"from {low}" if high is None else f"from {low} to {high:,}"
             raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
         return int(text)
 
+    read.__doc__ = f"a whole number {limit}"
     return read
 
 
 def number(low: float, high: float = float("inf"), *, above: bool = False) -> Callable[[object], float]:
-    """A reader of finite numbers from low (or above it) to high."""
+    """A reader of finite numbers from low (or above it) to high, whose docstring says so."""
+
+    limit = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if high < float("inf") else "")
 
     def read(value: object) -> float:
         try:
@@ -38,10 +42,10 @@ def number(low: float, high: float = float("inf"), *, above: bool = False) -> Ca
         except ValueError:
             found = float("nan")
         if not low <= found <= high or abs(found) == float("inf") or (above and found == low):
-            limit = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if high < float("inf") else "")
             raise typer.BadParameter(f"{shown(value)} is not allowed; use a number {limit}")
         return found
 
+    read.__doc__ = f"a number {limit}"
     return read
 
 
@@ -89,9 +93,6 @@ DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 MAX_SEED = 2**63 - 1
 DTYPES = ("auto", "float32", "bfloat16")
 TEMPERATURE = number(0)
-TOP_K = whole_number(0)
-SHARE = number(0, 1)
-REPETITION_PENALTY = number(0, above=True)
 NEW_TOKENS = whole_number(1, 1_000_000)
 ConfigFile = Annotated[
     str | None,
@@ -168,6 +169,58 @@ Quantize = Annotated[
         **one_of("int8"),
         help="int8: weights in 8 bits, products in bfloat16.",
     ),
+]
+MaxNewTokens = Annotated[
+    int, typer.Option("--max-new-tokens", metavar="N", parser=NEW_TOKENS, help="How many tokens to add.")
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        metavar="X",
+        parser=TEMPERATURE,
+        help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy. Default: 0.8.",
+    ),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        metavar="N",
+        parser=whole_number(0),
+        help="Choose among the N likeliest tokens only; 0 means all.",
+    ),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        metavar="X",
+        parser=number(0, 1),
+        help="Choose among the likeliest tokens whose probabilities add up to X.",
+    ),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        "--min-p",
+        metavar="X",
+        parser=number(0, 1),
+        help="Choose among tokens at least X times as probable as the likeliest.",
+    ),
+]
+RepetitionPenalty = Annotated[
+    float,
+    typer.Option(
+        "--repetition-penalty",
+        metavar="X",
+        parser=number(0, above=True),
+        help="Above 1 makes tokens of the text so far less likely.",
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", help="End before this text and leave it out. Repeatable."),
 ]
 Without = Annotated[
     list[str] | None,

@@ -18,32 +18,36 @@ if TYPE_CHECKING:
     from gpt_cli.text.tokenizer import Tokenizer
 
 
-def read_prompt(prompt: str | None, prompt_file: Path | None, header: Header) -> str:
+def read_prompt(
+    prompt: str | None, prompt_file: Path | None, header: Header | None, *, may_be_empty: bool = False
+) -> str:
     """The text of --prompt, else of --prompt-file, else of stdin when it is piped; a hint offers what the model reads.
 
-    One line break at the end of a file or of stdin is not part of the prompt.
+    One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
+    there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
     """
     if prompt is not None and prompt_file is not None:
         raise UsageError("--prompt-file", "--prompt-file and --prompt cannot be combined; leave one of them out")
     if prompt_file is not None:
-        return _decoded(read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file))
+        content, where = read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file)
+        return _decoded(content, where, header, may_be_empty=may_be_empty)
     if prompt is not None and prompt != "-":
         return prompt
     if prompt is None and sys.stdin.isatty():
         raise UsageError(
             "--prompt",
             "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
-            hint=f"--prompt {shlex.quote(readable_prompt(header))}",
+            hint=f"--prompt {shlex.quote(_offered(header))}",
         )
     content = sys.stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
         raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
-    return _decoded(content, "stdin")
+    return _decoded(content, "stdin", header, may_be_empty=may_be_empty)
 
 
 def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header) -> list[str]:
     """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
-    text = read_prompt(prompt, prompt_file, header)
+    text = read_prompt(prompt, prompt_file, header, may_be_empty=True)
     if prompt_file is None:
         return [text]
     lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -93,5 +97,13 @@ def encode_prompt(
     return ids[-room:]
 
 
-def _decoded(content: bytes, where: str) -> str:
-    return decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
+def _offered(header: Header | None) -> str:
+    """A prompt for a hint, which the model reads."""
+    return "The value of" if header is None else readable_prompt(header)
+
+
+def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty: bool) -> str:
+    text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
+    if not text and not may_be_empty:
+        raise DataError(where, "the prompt is empty", hint=f"--prompt {shlex.quote(_offered(header))}")
+    return text

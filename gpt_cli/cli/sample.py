@@ -20,54 +20,13 @@ def sample(
     ] = None,
     run: options.WhichRun = None,
     checkpoint: options.WhichCheckpoint = None,
-    max_new_tokens: Annotated[
-        int,
-        typer.Option(metavar="N", parser=options.NEW_TOKENS, help="How many tokens to add."),
-    ] = 200,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            parser=options.TEMPERATURE,
-            help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy. Default: 0.8.",
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            parser=options.TOP_K,
-            help="Choose among the N likeliest tokens only; 0 means all.",
-        ),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            parser=options.SHARE,
-            help="Choose among the likeliest tokens whose probabilities add up to X.",
-        ),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            parser=options.SHARE,
-            help="Choose among tokens at least X times as probable as the likeliest.",
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            parser=options.REPETITION_PENALTY,
-            help="Above 1 makes tokens of the text so far less likely.",
-        ),
-    ] = 1.0,
-    stop: Annotated[
-        list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="End before this text and leave it out. Repeatable."),
-    ] = None,
+    max_new_tokens: options.MaxNewTokens = 200,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
+    stop: options.Stop = None,
     num_samples: Annotated[
         int,
         typer.Option(

@@ -130,6 +130,10 @@ class Console:
         """A line on stderr that a user must know, quiet or not."""
         self._line(f"warning: {say(text)}")
 
+    def hint(self, text: str) -> None:
+        """A line on stderr after a warning: what to do about it."""
+        self._line(f"hint: {say(text)}")
+
     def result(self, text: str) -> None:
         """A line of the result."""
         print(text, flush=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gpt_cli.explaining.explanation import Explanation, Label, Note, Step
+from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.studies import SIZES
 from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.inspecting.fonts import find_fonts
+from gpt_cli.inspecting.fonts import fonts_for
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
@@ -18,29 +18,11 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
     Where no installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
-    fonts = ["DejaVu Sans"]
-    if language == "zh":
-        # of our own texts: a path may hold characters of any kind
-        fonts, missing = find_fonts(
-            {c for text in _texts(explanation, language) for c in text if "\u3000" <= c <= "\uffef"}
-        )
-        if missing:
-            language = "en"
-            notice(
-                "no installed font has Chinese characters, so the picture is in English "
-                "(Debian: apt install fonts-noto-cjk)"
-            )
+    fonts, language = fonts_for(language, notice)
     with rc_context({"font.family": fonts, "font.size": 8}):
         figure = (_scaling if study == "scaling" else _maps)(explanation.steps, language)
         figure.suptitle(say(explanation.title, language))
         return as_file(figure, kind)
-
-
-def _texts(explanation: Explanation, language: str) -> list[str]:
-    labels: list[Label] = [explanation.title]
-    for step in explanation.steps:
-        labels += [step.title or Note(step.name), *step.rows, *step.columns]
-    return [say(label, language) for label in labels]
 
 
 def _scaling(steps: Sequence[Step], language: str) -> Figure:

@@ -38,7 +38,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "normalised_after": ("normalised after the sum", "相加之后归一化"),
     "most_weight": ("{query} looks most at: {list}", "{query} 最关注：{list}"),
     "largest_parts": (
-        "largest parts of the sum for {query}, by length: {list}",
+        "longest terms for {query}: {list}",
         "{query} 的加权和中，长度最大的几项：{list}",
     ),
     "ids_said": ("ids: {ids}", "token 编号：{ids}"),
@@ -157,11 +157,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     # columns of studies; three pairs must fit into 80 cells
     "entropy": ("entropy", "熵"),
-    "entropy_divided": ("divided", "熵(已缩放)"),
+    "entropy_divided": ("(÷√K)", "熵(已缩放)"),
     "largest": ("largest", "最大权重"),
-    "largest_divided": ("divided", "最大权重(已缩放)"),
+    "largest_divided": ("(÷√K)", "最大权重(已缩放)"),
     "gradient": ("gradient", "梯度"),
-    "gradient_divided": ("divided", "梯度(已缩放)"),
+    "gradient_divided": ("(÷√K)", "梯度(已缩放)"),
     "before": ("undivided", "不缩放"),
     "scaled": ("divided", "已缩放"),
     "after": ("divided by 100", "除以 100"),

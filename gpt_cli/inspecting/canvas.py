@@ -26,8 +26,8 @@ def _without_variable(name: str) -> Iterator[str | None]:
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep matplotlib from saying that it may not write below the home directory: it does without."""
+def without_warnings() -> Iterator[None]:
+    """Keep matplotlib from saying how it looks for fonts, or that it may not write below the home directory."""
     logger = logging.getLogger("matplotlib")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -38,7 +38,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 _first = "matplotlib" not in sys.modules
-with _without_warnings(), _without_variable("MPLBACKEND") as _named:
+with without_warnings(), _without_variable("MPLBACKEND") as _named:
     import matplotlib
     from matplotlib import font_manager, rc_context
     from matplotlib.axes import Axes
@@ -47,6 +47,7 @@ with _without_warnings(), _without_variable("MPLBACKEND") as _named:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.ft2font import FT2Font
     from matplotlib.lines import Line2D
+    from matplotlib.text import Text
     from matplotlib.ticker import MaxNLocator
 
 if _first and _named:  # a caller of ours who draws too finds matplotlib as it would be without us
@@ -61,10 +62,12 @@ __all__ = [
     "MaxNLocator",
     "PowerNorm",
     "SubFigure",
+    "Text",
     "as_file",
     "font_manager",
     "new_figure",
     "rc_context",
+    "without_warnings",
 ]
 
 
@@ -78,6 +81,6 @@ def new_figure(width: float, height: float, dpi: float, *, constrained: bool = F
 def as_file(figure: Figure, kind: str) -> bytes:
     """A figure as png or svg. The same figure gives the same bytes: no date, and no random names of parts."""
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "gpt"}):
+    with rc_context({"svg.hashsalt": "gpt"}), without_warnings():
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()

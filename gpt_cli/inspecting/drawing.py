@@ -16,6 +16,7 @@ _SHADES = " ░▒▓█"  # readable without colour
 _MAX_LABEL = 14  # cells; a label of Chinese characters may be wider
 _MAX_DOWNWARDS = 6  # characters of a label below its column
 _MAX_MAPS = 4
+_SCALE_CELLS = 16
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
@@ -50,6 +51,14 @@ def draw_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour
     num_shown = min(len(tokens), max(2, width - label_width - 1))
     first = -(-(len(tokens) - num_shown) // 2) * 2  # the first of a pair
     return _draw_halves(pairs, weights, label_width, first), len(tokens) - first
+
+
+def colour_scale(meaning: str) -> Text:
+    """A line with the colours of the weights 0 to 1, and what they mean."""
+    text = Text("0 ", no_wrap=True)
+    for step in range(_SCALE_CELLS):
+        text.append(" ", style=f"on {_colour((step / (_SCALE_CELLS - 1)) ** 2)}")
+    return text.append(f" 1  {meaning}")
 
 
 def _draw_lines(

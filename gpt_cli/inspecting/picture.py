@@ -15,9 +15,10 @@ from gpt_cli.inspecting.canvas import (
     new_figure,
 )
 from gpt_cli.inspecting.dump import AttentionDump, Origin
-from gpt_cli.inspecting.fonts import find_fonts
+from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.map_size import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
+from gpt_cli.language import language, say
 
 _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
 _FOOTER = 0.3  # inches, for two lines
@@ -70,9 +71,10 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
         side.set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
-    axes.set_title("attention weights: rows look at columns", fontsize=8)
+    words, spoken = fonts_for(language(), notice)
+    axes.set_title(say("attention weights: rows look at columns", spoken), fontsize=8, fontfamily=words)
     if dump.origin:
-        write_origin(figure, dump.origin, fonts, missing)
+        write_origin(figure, dump.origin, [*fonts, *words], missing, spoken)
     return as_file(figure, kind)
 
 
@@ -92,8 +94,8 @@ def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
             axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
 
 
-def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str]) -> None:
-    """Two lines at the foot: the checkpoint with its step, and the prompt."""
+def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str], spoken: str) -> None:
+    """Two lines at the foot: the checkpoint with its step, in the language `spoken`, and the prompt."""
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
@@ -103,7 +105,7 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
     prompt = label_of(origin.prompt, None)
     while _width(prompt) > num_letters - 2:
         prompt = prompt[: -max(2, (_width(prompt) - num_letters) // 2)] + "…"
-    text = f"{path}{step}\n“{prompt}”"
+    text = f"{say(path + step, spoken)}\n“{prompt}”"
     text = "".join("□" if character in missing else character for character in text)
     properties = font_manager.FontProperties(family=fonts, size=6)
     figure.text(
@@ -144,12 +146,8 @@ def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[
     labels = [label_of(token) for token in dump.tokens]
     written = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
     fonts, missing = find_fonts(set(written))
-    if missing:
-        notice(
-            f"no installed font has the characters {' '.join(sorted(missing)[:10])}; the picture shows ids instead of "
-            "these tokens "
-            "(Debian: apt install fonts-noto-cjk)"
-        )
+    in_labels = not missing.isdisjoint("".join(labels))
+    remark_on_missing(missing, notice, "; the picture shows ids instead of these tokens" if in_labels else "")
     pairs = zip(labels, dump.token_ids, strict=True)
     return [str(token) if set(label) & missing else label for label, token in pairs], fonts, missing
 

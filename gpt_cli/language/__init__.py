@@ -37,9 +37,9 @@ def code_of(locale: str) -> str:
     return _NAMES.get(code, code)
 
 
-def say(text: str) -> str:
-    """A text of `gpt` in the language of the user; one that the catalogue lacks stays English."""
-    return chinese().say(text) if language() == "zh" else text
+def say(text: str, spoken: str | None = None) -> str:
+    """A text of `gpt` in the language of the user, or in `spoken`; one that the catalogue lacks stays English."""
+    return chinese().say(text) if (spoken or language()) == "zh" else text
 
 
 def labelled(text: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from gpt_cli.errors import visible
 from gpt_cli.inspecting.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
-from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing
+from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing, translate
+from gpt_cli.language import say
 from gpt_cli.reporting.figures import by_token, curve, thinned
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.scales import COLOURS, MOST_RUNS, TITLES, scale_of, short, unit_of
@@ -132,20 +133,21 @@ def _stroke(run: int) -> tuple[str, Literal["-", "--"]]:
 
 
 def _name_runs(figure: Figure, records: Sequence[RunRecord], notice: Callable[[str], object]) -> None:
-    """One run is the title; several are a legend at the foot."""
+    """One run is the title; several are a legend at the foot. All other words are there already."""
+    words, spoken = translate(figure, notice)
     names = [visible(record.name, _NAME) for record in records]
     fonts, missing = find_fonts(set("".join(names)))
     remark_on_missing(missing, notice)
     names = ["".join("□" if character in missing else character for character in name) for name in names]
-    properties = font_manager.FontProperties(family=fonts, size=9)
+    properties = font_manager.FontProperties(family=[*fonts, *words], size=9)
+    named = [f"{name} ({say(record.state, spoken)})" for name, record in zip(names, records, strict=True)]
     if len(names) == 1:
-        figure.suptitle(f"{names[0]} ({records[0].state})", fontproperties=properties, parse_math=False)
+        figure.suptitle(named[0], fontproperties=properties, parse_math=False)
         return
     lines = []
     for number in range(len(names)):
         colour, stroke = _stroke(number)
         lines.append(Line2D([], [], color=colour, linestyle=stroke, linewidth=1.5))
-    named = [f"{name} ({record.state})" for name, record in zip(names, records, strict=True)]
     columns = 2 if len(named) > 3 and max(map(len, named)) <= _HALF else 1
     legend = figure.legend(lines, named, loc="outside lower left", frameon=False, prop=properties, ncols=columns)
     for text in legend.get_texts():

@@ -287,6 +287,11 @@ def _utf8(text: str) -> bytes:
         raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None
 
 
+def named_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer that needs no text: `byte`, or a published vocabulary; raises as `make_tokenizer` does."""
+    return ByteTokenizer() if name == "byte" else _published(name)
+
+
 def _published(name: str) -> BytePairTokenizer:
     """A vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it

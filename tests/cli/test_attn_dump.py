@@ -19,6 +19,7 @@ from support.pages import content_of, unpacked
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.cli.work import attention
 from gpt_cli.inspecting import export
 from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 
@@ -102,8 +103,50 @@ def test_without_a_file_it_draws_in_plain_shades(smoke_run: Path, run: RunComman
     assert "\x1b" not in outcome.out
 
 
+def test_a_drawing_names_its_model_beside_stdout_and_a_file_or_json_is_alone(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    command = ["attn-dump", "--prompt", "The value of"]
+    drawn = run(*command)
+    (said,) = drawn.err.splitlines()
+    assert re.fullmatch("runs/smoke, step 20: [34] tokens of the prompt", said)
+    assert "step 20" not in drawn.out
+    assert "step 20" not in run(*command, "--out", tmp_path / "a.npz").err
+    assert run(*command, "--quiet").err == ""
+    lone = shutil.copy(smoke_run / "checkpoints" / "best.safetensors", tmp_path / "mine.safetensors")
+    assert run(*command, "--run", lone).err.startswith(f"{lone}, step 20: ")
+
+
+def test_in_colour_a_line_says_which_colour_is_much(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1"]
+    legend = "yellow: looks much, violet: little"
+    assert legend not in run(*command).out
+    monkeypatch.setattr(attention, "colourful", lambda _: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    last = run(*command).out.splitlines()[-1]
+    assert last.endswith(f" 1  {legend}")
+    assert last.index("48;2;68;1;84m") < last.index("48;2;253;231;37m"), "from violet to yellow"
+    assert run(*command).out.count(legend) == 1
+
+
+def test_an_empty_prompt_on_stdin_or_in_a_file_is_refused(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    for command in (["attn-dump"], ["explain"], ["heads", "--prompt", "-"]):
+        for stdin in (b"", b"\n"):
+            outcome = run(*command, stdin=stdin)
+            assert (outcome.code, outcome.out) == (3, "")
+            assert outcome.err.startswith("error: stdin: the prompt is empty\nhint: --prompt ")
+    found = run("attn-dump", "--prompt-file", tmp_path / "empty.txt")
+    assert (found.code, found.err.splitlines()[0]) == (3, f"error: {tmp_path / 'empty.txt'}: the prompt is empty")
+    assert run("attn-dump", "--prompt", "").code == 0, "as asked for"
+    assert run("sample", "--max-new-tokens", "2").code == 0, "starts a document"
+
+
 def test_a_reader_that_closes_stdout_ends_it_silently(smoke_run: Path) -> None:
-    command = f"{sys.executable} -m gpt_cli attn-dump --prompt 'The value of' 2>err.txt; echo $? >code.txt"
+    command = f"{sys.executable} -m gpt_cli attn-dump --quiet --prompt 'The value of' 2>err.txt; echo $? >code.txt"
     subprocess.run(["sh", "-c", f"({command}) | true"], check=True)
     assert (Path("code.txt").read_text(), Path("err.txt").read_text()) == ("141\n", "")
 

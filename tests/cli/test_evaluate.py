@@ -146,6 +146,13 @@ def test_coloured_text_is_the_text_with_whole_characters() -> None:
     assert cut.startswith("a\\x1b<|endoftext|>\033[48;5;124m\N{REPLACEMENT CHARACTER}\033[0m\n\n")
 
 
+@pytest.mark.parametrize("flag", ["--num-samples", "--max-new-tokens", "--seed"])
+def test_what_is_for_memorised_needs_it(smoke_run: Path, run: RunCommand, flag: str) -> None:
+    outcome = run("eval", flag, "3")
+    wrong = "it changes the samples of --memorised, so it needs --memorised"
+    assert (outcome.code, outcome.err) == (2, f"error: {flag}: {wrong}\nhint: --memorised\n")
+
+
 def test_samples_are_compared_with_the_training_text(smoke_run: Path, run: RunCommand) -> None:
     options = ["eval", "--memorised", "--num-samples", "3", "--max-new-tokens", "30"]
     (found,) = json.loads(run(*options, "--json").out)["runs"]

@@ -173,8 +173,8 @@ def test_the_terminal_shows_the_table_and_says_what_was_read(smoke_run: Path, ru
     found, outcome = reported(run, *flags), run("heads", *flags)
     assert outcome.out == f"{in_tables(found, 80)}\n"
     lines = outcome.err.splitlines()
-    assert lines[0] == f"{found['tokens']} tokens of the prompt, step 20"
-    assert lines[3].startswith(f"loss change: rise above {found['loss']:.4f} nats/token without it")
+    assert lines[0] == f"runs/smoke, step 20: {found['tokens']} tokens of the prompt"
+    assert lines[4] == f"loss change: how much the loss ({found['loss']:.4f}) rises without it, ± standard error"
 
 
 def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from rich.cells import cell_len
 from support.helpers import run_command
+
+from gpt_cli.cli.app import build
 
 
 @pytest.fixture
@@ -53,3 +58,15 @@ def test_headings_are_chinese(command: tuple[str, ...], monkeypatch: pytest.Monk
     assert "Options" not in said
     assert "Commands" not in said
     assert "[required]" not in said
+
+
+def test_every_flag_that_takes_a_value_says_so_in_help() -> None:
+    def flags(command: Any, name: str) -> Iterator[str]:
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.is_flag and not parameter.metavar:
+                yield f"{name} {parameter.opts[0]}"
+        for below in getattr(command, "commands", {}).values():
+            yield from flags(below, f"{name} {below.name}")
+
+    assert [*flags(build(), "gpt")] == []
+    assert "--generate N " in run_command("attn-dump", "--help").out

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import re
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import typer
+from support.helpers import RunCommand
 
-from gpt_cli.cli.interactive import SamplingChoices
+from gpt_cli.cli.interactive import Answer, SamplingChoices, converse
+from gpt_cli.cli.terminal import Console
 
 TIMEOUT = 60.0  # seconds
 
@@ -20,7 +23,7 @@ class Terminal:
     """`gpt sample` as a person sees it."""
 
     def __init__(self, *arguments: str) -> None:
-        self.seen = ""
+        self.seen, self.decoder = "", codecs.getincrementaldecoder("utf-8")()
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             command = [sys.executable, "-m", "gpt_cli", "sample", *arguments]
@@ -32,7 +35,7 @@ class Terminal:
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen
             if select.select([self.descriptor], [], [], 0.1)[0]:
-                self.seen += os.read(self.descriptor, 4096).decode()
+                self.seen += self.decoder.decode(os.read(self.descriptor, 4096))
         before, _, self.seen = self.seen.partition(text)
         return before
 
@@ -46,7 +49,7 @@ class Terminal:
 def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smoke_run: Path) -> None:
     terminal = Terminal("--max-new-tokens", "8", "--without", "0.0")
     terminal.until("heads switched off: 0.0")
-    terminal.until("Ctrl-D leaves, /help lists")
+    terminal.until("Ctrl-D or /quit leaves, /help lists")
     answers = []
     for choice in ("/seed 3", "/temperature 0", "/seed 4"):
         terminal.until("> ")
@@ -56,6 +59,7 @@ def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smo
         terminal.until("The value\r\n")
         answers.append(terminal.until("\r\n> "))
         terminal.type("\n")  # an empty line is a prompt as well
+        terminal.until("an empty line starts a new document\r\n")
         terminal.until("\r\n")
     assert answers[0] != answers[1] == answers[2]
     terminal.until("> ")
@@ -70,10 +74,69 @@ def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smo
     terminal.until('warning: there is no "/warmth"; /help lists what you can change')
     terminal.until("> ")
     terminal.type("/help\n")
+    terminal.until("/help\r\n")
     terminal.until("/seed 4\r\n/temperature 0.0\r\n/top-k off\r\n")
     terminal.until("> ")
     terminal.type("\x04")
     assert terminal.code() == 0
+
+
+def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run: RunCommand) -> None:
+    (here / "abc.txt").write_text("abc cab bac\n" * 400)
+    chars = ("--set", "tokenizer.kind=char", "--set", "train.warmup_steps=1", "--set", "train.save_every=1")
+    trained = run("train", "--config", "smoke", "--data", "abc.txt", *chars, "--max-steps", "2", "--out", "runs/abc")
+    assert trained.code == 0, trained.err
+    terminal = Terminal("--max-new-tokens", "4", "--seed", "1")
+    for typed, answer in (
+        ("/temperature 0", "/temperature 0\r\n"),
+        ("abŵ", 'warning: this model knows 5 characters, but not "ŵ" U+0175 at position 2\r\nhint: leave these'),
+        ("/help temperature", "/temperature 0.0\r\nBelow 1 is more careful, above 1 more daring"),
+        ("/help warmth", 'warning: there is no "/warmth"; /help lists'),
+        ("/help top-k", "Allowed: a whole number from 0\r\nOr: /top-k off\r\n"),
+        ("/without 0.1", "heads switched off: 0.1"),
+        ("/without 9.9", 'so "9.9" is out of range\r\n'),
+        ("/checkpoint 9", "warning: this run has no checkpoint of step 9, only of 1, 2"),
+        ("/checkpoint 1", "step-00000001.safetensors, step 1\r\n"),
+        ("/stop", "warning: the text is empty"),
+        ("ab", "ab\r\n"),
+        ("/help", "/without 0.1\r\n/checkpoint 1\r\n"),
+    ):
+        terminal.until("> ")
+        terminal.type(typed + "\n")
+        terminal.until(answer)
+    terminal.until("> ")
+    terminal.type("/quit\n")
+    assert terminal.code() == 0
+
+
+@pytest.mark.parametrize("word", ["/exit", "/bye", "quit", "exit", "bye"])
+def test_a_word_of_farewell_leaves(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter([word, "more"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    answered: list[str] = []
+    converse(Console(), SamplingChoices(), lambda _: lambda line, _: answered.append(line))
+    assert answered == []
+    assert next(lines) == "more"
+
+
+def test_only_another_checkpoint_or_other_heads_load_a_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter(["/top-k 3", "/without 0.0", "/stop x", "/checkpoint last", "/checkpoint best", "bye"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    opened: list[object] = []
+
+    def open_model(choices: SamplingChoices) -> Answer:
+        opened.append(choices.model)
+        return lambda line, _: None
+
+    converse(Console(), SamplingChoices(), open_model)
+    assert opened == [(None, None), (None, "0.0"), ("last", "0.0"), (None, "0.0")]
+
+
+def test_stops_are_added_one_by_one_and_go_together() -> None:
+    choices = SamplingChoices().changed("/stop .").changed("/stop \\n").changed("/stop .")
+    assert choices.values["stop"] == (".", "\n")
+    assert {"/stop .", "/stop \\n"} < set(choices.lines())
+    assert choices.changed("/stop off").values["stop"] == ()
 
 
 def test_choices_are_read_as_the_flags_are() -> None:

@@ -179,6 +179,14 @@ def test_long_prompts_are_cut_with_a_notice_and_sampling_goes_past_the_context(
     assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 50
 
 
+@pytest.mark.parametrize(("prompt", "said"), [("The value ", 1), ("The value", 0), (" ", 0), ("x:\n    ", 0)])
+def test_a_space_at_the_end_is_remarked_on_where_byte_pairs_were_learned(
+    smoke_run: Path, run: RunCommand, prompt: str, said: int
+) -> None:
+    outcome = run("sample", "--prompt", prompt, "--max-new-tokens", "2")
+    assert outcome.err.count("the prompt ends with a space") == said
+
+
 def test_an_empty_prompt_starts_a_document(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("sample", "--prompt", "", "--greedy", "--max-new-tokens", "5", "--json")
     assert outcome.code == 0
@@ -285,7 +293,7 @@ def test_many_prompts_are_continued_in_batches_of_bounded_memory(
 ) -> None:
     """100,000 prompts took 7 GB at once."""
     prompts = tmp_path / "prompts.txt"
-    prompts.write_text("".join(f"The value of {'x' * (number % 5)}\n" for number in range(12)))
+    prompts.write_text("".join(f"The value of x{'x' * (number % 5)}\n" for number in range(12)))
     command = ["sample", "--prompt-file", prompts, "--max-new-tokens", "4", "--num-samples", "2", "--seed", "1", *form]
     together = run(*command)
     counts = []

@@ -12,7 +12,7 @@ from gpt_cli.explaining import studies
 from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import journey
 from gpt_cli.explaining.words import _WORDS, LANGUAGES, say
-from gpt_cli.explaining.writing import to_html, to_markdown, to_terminal
+from gpt_cli.explaining.writing import _wrapped, to_html, to_markdown, to_terminal
 
 BESIDE = [
     Step("scores", "s", np.array([[1.0, -2.5]]), ["is"], ["今天", "is"], beside=True),
@@ -94,3 +94,23 @@ def test_every_report_is_written_in_both_languages(make, write, language: str) -
     assert not re.search(r"{\w+}|None|nan", text)
     # formulas and names of tokens aside, the English text has no Chinese
     assert (language == "zh") == bool(re.search("[\u4e00-\u9fff]", text))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "width", "lines"),
+    [
+        ("softmax picks one key", 12, ["softmax", "picks one", "key"]),
+        ("softmax 只选一个键，熵降到 0。", 12, ["softmax 只选", "一个键，熵降", "到 0。"]),
+        ("一二三，四", 6, ["一二", "三，四"]),
+        ("unbreakable", 4, ["unbreakable"]),
+    ],
+)
+def test_a_sentence_is_broken_between_words_or_chinese_characters(sentence: str, width: int, lines: list[str]) -> None:
+    assert _wrapped(sentence, width) == lines
+
+
+def test_no_sentence_of_a_study_is_wider_than_the_terminal() -> None:
+    for language in ("en", "zh"):
+        lines = to_terminal(studies.scaling(None), language, 80).splitlines()
+        assert max(cell_len(line) for line in lines if "softmax(" not in line) <= 80
+    assert "entropy   (÷√K)  largest   (÷√K)  gradient   (÷√K)" in to_terminal(studies.scaling(None), "en", 80)

@@ -10,7 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from gpt_cli.inspecting import fonts
+from gpt_cli.inspecting import fonts, picture
 from gpt_cli.inspecting.dump import AttentionDump, Origin
 from gpt_cli.inspecting.picture import draw, largest
 
@@ -104,6 +104,30 @@ def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyP
     draw(dump(["今", "a"]), said.append)
     wrong = "no installed font has the characters 今; the picture shows ids instead of these tokens"
     assert said == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]
+
+
+def test_a_picture_says_its_title_and_step_in_the_language_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_origin = replace(dump(["a", "b"]), origin=Origin("runs/a", 1200, "a b"))
+    assert "<!-- attention weights: rows look at columns -->" in draw(with_origin, kind="svg").decode()
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    if fonts.fonts_for("zh", lambda _: None)[1] == "en":
+        pytest.skip("no font with Chinese characters is installed")
+    svg = draw(with_origin, kind="svg").decode()
+    assert "<!-- 注意力权重：每一行的 token 看各列的 token -->" in svg
+    assert "<!-- runs/a，第 1,200 步 -->" in svg
+
+
+def test_drawing_logs_nothing_about_fonts(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(picture, "find_fonts", lambda _: (["DejaVu Sans", "Font That Nobody Has"], set()))
+    draw(dump(["a", "b"]))
+    assert caplog.records == []
+
+
+def test_of_emoji_alone_in_the_foot_no_id_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    said: list[str] = []
+    draw(replace(dump(["<0xF0>", "b"]), origin=Origin("runs/a", 1, "🌞")), said.append)
+    assert said == ["pictures cannot have coloured signs such as 🌞"]
 
 
 def test_single_characters_and_chinese_are_upright_below_a_column_and_words_are_turned() -> None:

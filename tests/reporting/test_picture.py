@@ -13,8 +13,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from support.records import record
 
+from gpt_cli.inspecting import fonts
 from gpt_cli.reporting import picture
 from gpt_cli.reporting.picture import draw_losses, draw_report
 from gpt_cli.reporting.scales import COLOURS, MOST_RUNS
@@ -118,3 +120,29 @@ def test_no_tick_of_the_steps_is_half_a_step() -> None:
     ticks = [int(text) for text in re.findall(r"<!-- ([\d,]+) -->", svg.partition("<!-- step -->")[0])]
     assert len(ticks) > 1
     assert {later - earlier for earlier, later in itertools.pairwise(ticks)} == {ticks[1] - ticks[0]}
+
+
+def test_every_word_of_the_picture_has_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    monkeypatch.setattr(fonts, "find_fonts", lambda _: (["DejaVu Sans"], set()))
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    said: set[str] = set()
+    for runs, axis in (([record("今")], "step"), ([record("天", ())], "step"), ([record("今")] * 2, "seconds")):
+        draw_report(runs, axis, "png")
+        texts = {text.get_text() for text in figures[-1].findobj(Text)}
+        english = {text for text in texts if re.search("[a-z]{3}", text) and not re.search("[\u4e00-\u9fff]", text)}
+        assert english == set(), "each has Chinese"
+        said |= texts
+    assert {"每秒 token 数", "训练时间（min）", "没有记录"} < said
+
+
+def test_without_a_chinese_font_it_stays_english_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    lines: list[str] = []
+    svg = draw_report([record("one")], "step", "svg", lines.append).decode()
+    assert "<!-- learning rate -->" in svg
+    assert lines == [
+        "no installed font has Chinese characters, so the picture is in English (Debian: apt install fonts-noto-cjk)"
+    ]

@@ -99,7 +99,7 @@ def anchors(page: Path) -> set[str]:
 
 def form(line: str) -> str:
     """A line without what another training would change: numbers, shades, and tokens listed by what was trained."""
-    line = re.sub(r"((?:looks most at|最关注|largest parts.*|加权和中，长度最大的几项)\s*[:：]).*", r"\1", line)
+    line = re.sub(r"((?:looks most at|最关注|longest terms.*|加权和中，长度最大的几项)\s*[:：]).*", r"\1", line)
     line = re.sub(r"[░▒▓█]+", " ", line)
     line = re.sub(r"-?\d[\d.,]*( min \d+)?", "#", line).replace("-∞", "#").replace("…", " ")
     return re.sub(r"#( #)+", "#", " ".join(line.split()))  # as many as fit

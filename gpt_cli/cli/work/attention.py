@@ -7,15 +7,17 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console as RichConsole
+from rich.text import Text
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
 from gpt_cli.errors import counted, shown, visible
-from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
+from gpt_cli.inspecting.drawing import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.export import num_rows, pieces, write_dump
 from gpt_cli.inspecting.formats import writing_bytes, written_bytes
@@ -24,6 +26,7 @@ from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.map_size import num_dots
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
+from gpt_cli.language import say
 from gpt_cli.machine.devices import choose_device
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.machine.room import require_room
@@ -77,6 +80,8 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         rows = [("generated", "probability", "rank")]
         rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
         console.notice(table(rows))
+    if wanted.out is None:
+        console.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {counted(len(ids), 'token')} of the prompt")
     _write(wanted, dump, console)
     if wanted.json:
         console.json(
@@ -168,8 +173,14 @@ def _draw(console: Console, dump: AttentionDump) -> None:
         drawing, num_shown = draw_map(dump.tokens, weights, width, colour=colour)
         if num_shown < len(dump.tokens):
             console.notice(f"the last {num_shown} of {len(dump.tokens)} tokens fit here; --out FILE.png shows all")
-        # captured, since rich would end the process by itself when the reader of stdout goes away
-        with terminal.capture() as capture:
-            terminal.print(title)
-            terminal.print(drawing)
-        console.result(capture.get().rstrip("\n"))
+        _print(console, terminal, title, drawing)
+    if colour:
+        _print(console, terminal, colour_scale(say("yellow: looks much, violet: little")))
+
+
+def _print(console: Console, terminal: RichConsole, *texts: str | Text) -> None:
+    """Print with colours; captured first, since rich would end the process when the reader of stdout goes away."""
+    with terminal.capture() as capture:
+        for text in texts:
+            terminal.print(text)
+    console.result(capture.get().rstrip("\n"))

@@ -9,6 +9,7 @@ from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.own_text import NAME_ONE, own_config, trusted_config
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.flags import refuse
 from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.heads.removing import parse_heads
@@ -23,9 +24,9 @@ def evaluate(
     stride: int | None,
     per_token: bool,
     memorised: bool,
-    num_samples: int,
-    max_new_tokens: int,
-    seed: int,
+    num_samples: int | None,
+    max_new_tokens: int | None,
+    seed: int | None,
     without: list[str] | None,
     device: str | None,
     dtype: str | None,
@@ -38,6 +39,9 @@ def evaluate(
     runs: list[Path | None] = [*run] if run else [None]
     if per_token and len(runs) > 1:
         raise UsageError("--per-token", f"it shows one run, and --run names {len(runs)}; name one")
+    if not memorised:
+        of_samples = {"--num-samples": num_samples, "--max-new-tokens": max_new_tokens, "--seed": seed}
+        refuse(of_samples, "it changes the samples of --memorised, so it needs --memorised", hint="--memorised")
     headers = [find_header(path, checkpoint) for path in runs]
     off: tuple[tuple[int, int], ...] = ()
     for header in headers:
@@ -61,9 +65,9 @@ def evaluate(
         stride=stride,
         per_token=per_token,
         memorised=memorised,
-        num_samples=num_samples,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
+        num_samples=num_samples or 10,
+        max_new_tokens=max_new_tokens or 200,
+        seed=seed or 0,
         without=off,
         device=device or "auto",
         dtype=dtype or "float32",

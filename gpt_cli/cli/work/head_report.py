@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
@@ -92,7 +93,7 @@ def report_and_show(wanted: HeadsWanted, console: Console, read: ReadVerified) -
         found["query"] = {"position": query, "token": loaded.tokenizer.token_text(int(text.ids[query : query + 1][0]))}
         rows = [row | tokens for row, tokens in zip(rows, _writes(subject, query), strict=True)]
     found["heads"] = sort_rows(rows, wanted.sort)
-    _show(wanted, found, console)
+    _show(wanted, found, run_name(loaded.path), console)
 
 
 def _prompt(wanted: HeadsWanted, prompt: str, loaded: Loaded) -> Text:
@@ -206,7 +207,7 @@ def _writes(subject: Subject, query: int) -> list[Row]:
     ]
 
 
-def _show(wanted: HeadsWanted, found: dict[str, Any], console: Console) -> None:
+def _show(wanted: HeadsWanted, found: dict[str, Any], run: str, console: Console) -> None:
     """A file, a table on stdout, or JSON on stdout."""
     if wanted.out is not None:
         with console.working(f"writing {visible(wanted.out)}"):
@@ -216,7 +217,7 @@ def _show(wanted: HeadsWanted, found: dict[str, Any], console: Console) -> None:
         console.json(found)
     elif wanted.out is None:
         source = "the prompt" if wanted.prompt is not None else joined(found["text"])
-        console.notice(f"{counted(found['tokens'], 'token')} of {source}, step {found['step']:,}")
+        console.notice(f"{run}, step {found['step']:,}: {counted(found['tokens'], 'token')} of {source}")
         for line in legend(found):
             console.notice(line)
         console.result(in_tables(found, shutil.get_terminal_size().columns))

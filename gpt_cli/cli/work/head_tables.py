@@ -39,9 +39,10 @@ def in_tables(found: dict[str, Any], width: int) -> str:
 def legend(found: dict[str, Any]) -> Iterator[str]:
     """What the headings mean, in lines."""
     yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
-    yield "first token, prev: token before, self, dup: equal token, ind: what followed one"
+    yield "first: the first token, prev: the token before, self: the token itself,"
+    yield "dup: earlier copies of this token, ind: the token after an earlier copy"
     if "loss" in found:
-        yield f"loss change: rise above {found['loss']:.4f} nats/token without it, ± standard error"
+        yield f"loss change: how much the loss ({found['loss']:.4f}) rises without it, ± standard error"
 
 
 def _of_heads(rows: list[Row]) -> str:

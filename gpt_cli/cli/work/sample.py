@@ -9,7 +9,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.interactive import SamplingChoices
+from gpt_cli.cli.interactive import EMPTY_STOP, SamplingChoices
 from gpt_cli.cli.prompts import prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import SamplesWanted
@@ -45,11 +45,13 @@ def sample(
 ) -> None:
     """Continue prompts and print the continuations."""
     if not all(stop or []):
-        raise UsageError("--stop", "the text is empty; name the text before which a sample ends")
+        raise UsageError("--stop", EMPTY_STOP)
     if greedy and temperature:
         raise UsageError("--temperature", "--temperature and --greedy cannot be combined; leave one of them out")
     header = find_header(run, checkpoint)
-    off = parse_heads(",".join(without), header.config.model) if without else ()
+    off = ",".join(without) if without else None
+    if off is not None:
+        parse_heads(off, header.config.model)
     unasked = prompt is None and prompt_file is None and not json
     interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
     prompts = [] if interactive else read_prompts(prompt, prompt_file, header)
@@ -62,18 +64,18 @@ def sample(
         "min-p": min_p,
         "repetition-penalty": repetition_penalty,
         "max-new-tokens": max_new_tokens,
+        "stop": tuple(stop or ()),
+        "without": off,
+        "checkpoint": checkpoint,
     }
     wanted = SamplesWanted(
         prompts=prompts,
         prompt_source="prompt" if interactive else prompt_source(prompt, prompt_file),
         run=run,
-        checkpoint=checkpoint,
         choices=SamplingChoices(choices),
         seed_is_ours=seed_is_ours,
-        stops=tuple(stop or ()),
         num_samples=num_samples,
         stream=stream,
-        without=off,
         device=device or "auto",
         dtype=dtype or "float32",
         quantize=quantize,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from gpt_cli.amounts import size
-from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.prompts import encode_text
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import EnvironmentFailure, UsageError, inert, shown
-from gpt_cli.inspecting.heads.removing import head_names, remove_heads
+from gpt_cli.inspecting.heads.removing import head_names, parse_heads, remove_heads
 from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
@@ -23,7 +26,7 @@ from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.streaming import TextStream
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokenizer import BytePairTokenizer, Tokenizer
 
 
 def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified) -> None:
@@ -33,28 +36,14 @@ def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified)
     if wanted.quantize and where.type != "cpu":
         wrong = f"{wanted.quantize} works on processors only, not on {where}"
         raise UsageError("--quantize", wrong, hint="--device cpu")
-    loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
-    remove_heads(loaded.model, wanted.without)
-    if wanted.without:
-        console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
     prompts, choices, seed = wanted.prompts, wanted.choices, wanted.choices.values["seed"]
-    if wanted.seed_is_ours:
-        console.notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
-    chosen = product_dtype(choose_dtype(wanted.dtype, where, loaded.config.model.d_model))
-    num_rows = max(1, len(prompts)) * wanted.num_samples
-    decoder = Decoder(loaded.model.to(where), chosen, int8=wanted.quantize is not None, num_rows=num_rows)
-    sampling = _Sampling(
-        console=console,
-        tokenizer=loaded.tokenizer,
-        decoder=decoder,
-        where=shown(loaded.path),
-        stops=wanted.stops,
-        num_samples=wanted.num_samples,
-        prompt_source=wanted.prompt_source,
-    )
     if not prompts:
-        converse(console, choices, lambda line, choices: sampling.show([line], choices))
-    elif num_rows == 1 and wanted.stream and not wanted.json:
+        converse(console, choices, lambda changed: _opened(wanted, changed, console, where, read)[1].answer)
+        return
+    loaded, sampling = _opened(wanted, choices, console, where, read)
+    num_rows = len(prompts) * wanted.num_samples
+    sampling.remark_on_spaces(prompts)
+    if num_rows == 1 and wanted.stream and not wanted.json:
         _echo_prompt(prompts[0], console.quiet)
         sampling.show(prompts, choices)
     else:
@@ -71,11 +60,37 @@ def sample_and_show(wanted: SamplesWanted, console: Console, read: ReadVerified)
             for number, sample in enumerate(samples if len(prompts) > 1 else []):
                 sample["prompt"] = prompts[number // wanted.num_samples]
             about = {"checkpoint": str(loaded.path), "step": loaded.step, "seed": seed, "samples": samples}
-            if wanted.without:
-                about["without"] = head_names(wanted.without)
+            if off := choices.values["without"]:
+                about["without"] = head_names(parse_heads(off, loaded.config.model))
             console.json(about if len(prompts) > 1 else {**about, "prompt": prompts[0]})
         else:
             console.result("\n---\n".join(texts))
+
+
+def _opened(
+    wanted: SamplesWanted, choices: SamplingChoices, console: Console, where: torch.device, read: ReadVerified
+) -> tuple[Loaded, _Sampling]:
+    """The model that is chosen, without the heads that are switched off, and what draws from it."""
+    checkpoint, without = choices.model
+    loaded = load(wanted.run, checkpoint, console.warn, read)
+    if without is not None:
+        off = parse_heads(without, loaded.config.model)
+        remove_heads(loaded.model, off)
+        console.notice(f"heads switched off: {', '.join(head_names(off))}")
+    if wanted.seed_is_ours:
+        console.notice(f"{loaded.path}, step {loaded.step}, --seed {choices.values['seed']}")
+    elif not wanted.prompts:
+        console.notice(f"{loaded.path}, step {loaded.step}")
+    chosen = product_dtype(choose_dtype(wanted.dtype, where, loaded.config.model.d_model))
+    num_rows = max(1, len(wanted.prompts)) * wanted.num_samples
+    return loaded, _Sampling(
+        console=console,
+        tokenizer=loaded.tokenizer,
+        decoder=Decoder(loaded.model.to(where), chosen, int8=wanted.quantize is not None, num_rows=num_rows),
+        where=shown(loaded.path),
+        num_samples=wanted.num_samples,
+        prompt_source=wanted.prompt_source,
+    )
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,6 @@ class _Sampling:
     tokenizer: Tokenizer
     decoder: Decoder
     where: str  # the checkpoint, in errors
-    stops: tuple[str, ...]
     num_samples: int
     prompt_source: str
 
@@ -114,8 +128,8 @@ class _Sampling:
         count: Callable[[int], object] = lambda _: None,
     ) -> list[_Row]:
         """Draw the samples of all prompts in one batch; `show` receives text as it comes, `count` each step."""
-        rows = [_Row(TextStream(self.tokenizer, self.stops)) for _ in range(len(prompts) * self.num_samples)]
         values = choices.values
+        rows = [_Row(TextStream(self.tokenizer, values["stop"])) for _ in range(len(prompts) * self.num_samples)]
         encoded = [self._encoded(text) for text in prompts]
         self._require_memory(max(map(len, encoded)) + values["max-new-tokens"], len(prompts))
         steps = generate(
@@ -140,6 +154,20 @@ class _Sampling:
         for row in rows:
             show(row.add(row.stream.finish()))
         return rows
+
+    def answer(self, line: str, choices: SamplingChoices) -> None:
+        """Print what continues a line that the user typed."""
+        self.remark_on_spaces([line])
+        self.show([line], choices)
+
+    def remark_on_spaces(self, prompts: list[str]) -> None:
+        """Say once that a space at the end of a prompt cuts a token in two, where the model learned byte pairs."""
+        pairs = isinstance(self.tokenizer, BytePairTokenizer)
+        if pairs and any(re.search(r"\S +\Z", prompt) for prompt in prompts):
+            self.console.notice(
+                "the prompt ends with a space, which this model learned as the beginning of the next word; "
+                "it continues better without it"
+            )
 
     def show(self, prompts: list[str], choices: SamplingChoices) -> None:
         """Print continuations: one while it comes, several when they are complete."""

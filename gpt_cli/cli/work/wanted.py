@@ -64,13 +64,10 @@ class SamplesWanted:
     prompts: list[str]
     prompt_source: str
     run: Path | None
-    checkpoint: str | None
     choices: SamplingChoices
     seed_is_ours: bool  # the user named none, so the command shows the one it chose
-    stops: tuple[str, ...]
     num_samples: int
     stream: bool
-    without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     device: str
     dtype: str
     quantize: str | None

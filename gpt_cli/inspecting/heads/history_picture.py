@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,14 +10,17 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.inspecting.canvas import Axes, as_file, font_manager, new_figure, rc_context
-from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing
+from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.inspecting.heads.history import SHARES, Losses
 from gpt_cli.inspecting.heads.report import name_of
 from gpt_cli.inspecting.labels import label_of
+from gpt_cli.language import language, say
 
 _NUM_NAMED = 3  # heads of a panel that have a colour and a name
 _LEAST = 0.1  # the share that a head must reach for that
-_COLOURS = ("#0072b2", "#d55e00", "#009e73")  # of Okabe and Ito, which colour-blind readers tell apart
+# of Okabe and Ito, which colour-blind readers tell apart; more heads than colours have other strokes
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_STROKES = ("-", "--", ":")
 _GREY = "#b8b8b8"
 _PANEL = 1.35  # inches
 
@@ -24,27 +28,32 @@ _PANEL = 1.35  # inches
 def draw_history(history: Mapping[str, Any], losses: Losses, notice: Callable[[str], object] = lambda _: None) -> bytes:
     """A png: the loss on top, below it a panel for each share that was measured, with a line for each head.
 
-    The heads that reach most have a colour and a name; all panels share the axis of steps. `losses` are all that
-    metrics record. `notice` receives a line when no installed font has a character of the title.
+    The heads that reach most have a name, and a colour that is theirs in all panels, which share the axis of steps.
+    `losses` are all that metrics record. `notice` receives a line when no installed font has a character of the title.
     """
     steps = [at["step"] for at in history["steps"]]
     scores = {name: _lines(history["steps"], name) for name in SHARES}
     measured = {name: lines for name, lines in scores.items() if np.isfinite([*lines.values()]).any()}
-    title = f"{label_of(history['run'], 60)}: attention to “{label_of(history['prompt'], 60)}”"
+    words, spoken = fonts_for(language(), notice)
+    title = say(f"{label_of(history['run'], 60)}: attention to “{label_of(history['prompt'], 60)}”", spoken)
     fonts, missing = find_fonts(set(title))
     remark_on_missing(missing, notice)
+    named = {name: _highest(lines) for name, lines in measured.items()}
+    strokes = [(colour, stroke) for stroke in _STROKES for colour in _COLOURS]
+    drawn = dict(zip(dict.fromkeys(head for heads in named.values() for head in heads), strokes, strict=False))
     title = "".join("□" if character in missing else character for character in title)
     heights = [1.4] + [1.0] * len(measured)
-    with rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
+    with rc_context({"font.size": 8, "font.family": words, "axes.spines.top": False, "axes.spines.right": False}):
         figure = new_figure(7.5, _PANEL * sum(heights) + 0.5, 130, constrained=True)
         panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)
         first, *others = panels[:, 0]
         properties = font_manager.FontProperties(family=fonts, size=9)
         figure.suptitle(title, fontproperties=properties, parse_math=False)
-        _draw_losses(first, history["steps"], losses)
+        _draw_losses(first, history["steps"], losses, spoken)
         for axes, (name, lines) in zip(others, measured.items(), strict=True):
-            _draw_scores(axes, steps, name, lines)
-        panels[-1, 0].set_xlabel("step")
+            _draw_scores(axes, steps, lines, {head: drawn[head] for head in named[name]})
+            axes.set_ylabel("\n".join(textwrap.wrap(say(name.replace("_", " "), spoken), 10)))
+        panels[-1, 0].set_xlabel(say("step", spoken))
         first.set_xlim(0, steps[-1])
         return as_file(figure, "png")
 
@@ -58,7 +67,7 @@ def _lines(steps: Sequence[Mapping[str, Any]], column: str) -> dict[str, np.ndar
     return {name: np.array(line) for name, line in found.items()}
 
 
-def _draw_losses(axes: Axes, steps: Sequence[Mapping[str, Any]], losses: Losses) -> None:
+def _draw_losses(axes: Axes, steps: Sequence[Mapping[str, Any]], losses: Losses, spoken: str) -> None:
     """The loss of batches and of validation; without metrics, that of the snapshots' batches."""
     training = losses["loss"] or [(at["step"], at["loss"]) for at in steps]
     last = steps[-1]["step"]
@@ -66,22 +75,30 @@ def _draw_losses(axes: Axes, steps: Sequence[Mapping[str, Any]], losses: Losses)
     for label, points, style, colour in drawn:
         points = [(step, loss) for step, loss in points if step <= last]
         if points:
-            axes.plot(*zip(*points, strict=True), style, label=label, color=colour, linewidth=1, markersize=2.5)
-    axes.set_ylabel("loss (nats/token)")
+            axes.plot(
+                *zip(*points, strict=True), style, label=say(label, spoken), color=colour, linewidth=1, markersize=2.5
+            )
+    axes.set_ylabel(say("loss (nats/token)", spoken))
     axes.legend(frameon=False, loc="upper right")
 
 
-def _draw_scores(axes: Axes, steps: Sequence[int], name: str, lines: Mapping[str, np.ndarray]) -> None:
-    """A grey line for each head; those that reach most are coloured and named at their ends."""
+def _highest(lines: Mapping[str, np.ndarray]) -> list[str]:
+    """The heads that reach most, which have a name."""
     reached = {head: np.nanmax(line, initial=0) for head, line in lines.items()}
-    named = [head for head in sorted(reached, key=lambda head: -reached[head]) if reached[head] >= _LEAST][:_NUM_NAMED]
+    return [head for head in sorted(reached, key=lambda head: -reached[head]) if reached[head] >= _LEAST][:_NUM_NAMED]
+
+
+def _draw_scores(
+    axes: Axes, steps: Sequence[int], lines: Mapping[str, np.ndarray], named: Mapping[str, tuple[str, str]]
+) -> None:
+    """A grey line for each head; those with a colour and a stroke are named at their ends."""
     for head, line in lines.items():
         if head not in named:
             axes.plot(steps, line, color=_GREY, linewidth=0.6, zorder=1)
-    for head, colour in zip(named, _COLOURS, strict=False):
-        axes.plot(steps, lines[head], color=colour, linewidth=1.4, zorder=2)
+    for head, (colour, stroke) in named.items():
+        axes.plot(steps, lines[head], linestyle=stroke, color=colour, linewidth=1.4, zorder=2)
     heights = spread([float(lines[head][-1]) for head in named], 0.13)
-    for head, colour, height in zip(named, _COLOURS, heights, strict=False):
+    for (head, (colour, _)), height in zip(named.items(), heights, strict=True):
         axes.annotate(
             head,
             (1, height),
@@ -94,7 +111,6 @@ def _draw_scores(axes: Axes, steps: Sequence[int], name: str, lines: Mapping[str
         )
     axes.set_ylim(-0.02, 1.02)  # so that a line at either end is whole
     axes.set_yticks([0, 0.5, 1])
-    axes.set_ylabel(name.replace("_", "\n"))
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:

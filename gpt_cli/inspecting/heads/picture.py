@@ -9,11 +9,12 @@ import numpy as np
 
 from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.inspecting.dump import Origin
-from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing
+from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report import LOSS_CHANGE, Row
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.picture import write_origin
+from gpt_cli.language import language, say
 
 _MAX_COLUMNS = 4  # maps beside each other
 _MAX_NUMBERS = 64  # cells of a map that have their numbers
@@ -50,15 +51,16 @@ def draw_report(report: dict[str, Any], notice: Callable[[str], object] = lambda
     origin = Origin(report["checkpoint"], report["step"], source)
     fonts, missing = find_fonts(set(label_of(origin.checkpoint + origin.prompt, None)))
     remark_on_missing(missing, notice)
-    with rc_context({"font.size": 7}):
+    words, spoken = fonts_for(language(), notice)
+    with rc_context({"font.size": 7, "font.family": words}):
         figure = new_figure(width, height, 110)
         figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + _HEAD) / height))
         maps = figure.subplots(num_rows, num_columns, squeeze=False).flat
         for axes, panel in zip(maps, panels, strict=False):
-            _draw(figure, axes, panel, layers, heads)
+            _draw(figure, axes, panel, layers, heads, spoken)
         for axes in maps[len(panels) :]:
             axes.set_axis_off()
-        write_origin(figure, origin, fonts, missing)
+        write_origin(figure, origin, [*fonts, *words], missing, spoken)
         return as_file(figure, "png")
 
 
@@ -93,11 +95,11 @@ def _largest(numbers: np.ndarray) -> float:
     return float(np.abs(numbers[~np.isnan(numbers)]).max(initial=0))
 
 
-def _draw(figure: Figure, axes: Axes, panel: Panel, layers: Sequence[int], heads: Sequence[int]) -> None:
+def _draw(figure: Figure, axes: Axes, panel: Panel, layers: Sequence[int], heads: Sequence[int], spoken: str) -> None:
     """One map: layers downwards, heads across, the colours beside it."""
     image = axes.imshow(panel.numbers, vmin=panel.low, vmax=panel.high, cmap=panel.colours, aspect="auto")
     axes.set_facecolor("#cccccc")
-    axes.set_title(panel.title, fontsize=8)
+    axes.set_title(say(panel.title, spoken), fontsize=8)
     axes.set_yticks(range(len(layers)), [f"L{layer}" for layer in layers])
     of_layers = panel.numbers.shape[1] == 1 and len(heads) > 1
     axes.set_xticks([] if of_layers else range(len(heads)), [] if of_layers else [f"H{head}" for head in heads])
@@ -106,7 +108,7 @@ def _draw(figure: Figure, axes: Axes, panel: Panel, layers: Sequence[int], heads
         side.set_visible(False)
     figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.05, 1))).ax.tick_params(labelsize=6)
     if np.isnan(panel.numbers).all():
-        axes.text(0.5, 0.5, "nothing to measure", ha="center", va="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, say("nothing to measure", spoken), ha="center", va="center", transform=axes.transAxes)
     if panel.numbers.size > _MAX_NUMBERS:
         return
     for (row, column), number in np.ndenumerate(panel.numbers):

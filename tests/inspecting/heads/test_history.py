@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
 from gpt_cli.inspecting import picture
+from gpt_cli.inspecting.heads import history_picture
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.history import history_csv, history_of, strongest
+from gpt_cli.inspecting.heads.history import SHARES, history_csv, history_of, strongest
 from gpt_cli.inspecting.heads.history_picture import draw_history, spread
 from gpt_cli.inspecting.snapshots import Snapshot
+from gpt_cli.language import chinese
 
 NO_LOSSES: dict[str, list[tuple[int, float]]] = {"loss": [], "validation_loss": []}
 LOSSES = {"loss": [(1, 3.0), (5, 2.0)], "validation_loss": [(5, 2.25)]}
@@ -58,6 +61,25 @@ def test_a_share_that_was_not_measured_has_no_panel() -> None:
     height, width, _ = pictures[0].shape
     assert height == pytest.approx(130 * (1.35 * (1.4 + 4) + 0.5), abs=1)
     assert width == 975
+
+
+def test_a_colour_belongs_to_a_head_in_all_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each share has another order of the six heads, of which the first three are named."""
+    snapshot = a_snapshot(1)
+    columns = {name: (snapshot.scores.columns["self"] + place / 10) % 0.6 + 0.1 for place, name in enumerate(COLUMNS)}
+    mixed = replace(snapshot, scores=HeadScores((0, 1), (0, 1, 2), columns))
+    drawn: list[dict[str, tuple[str, str]]] = []
+    monkeypatch.setattr(history_picture, "_draw_scores", lambda _axes, _steps, _lines, named: drawn.append(named))
+    draw_history(history_of("a", [mixed], LOSSES, [0, 1], [0, 1, 2]), LOSSES)
+    assert len(drawn) == 5
+    pairs = {pair for named in drawn for pair in named.items()}
+    assert len(pairs) == len(dict(pairs)) == 6, "one for each head"
+    assert len({stroke for _, stroke in pairs}) == 6, "of its own"
+
+
+def test_every_word_of_the_picture_has_chinese() -> None:
+    for word in [*(name.replace("_", " ") for name in SHARES), "loss (nats/token)", "step", "training", "validation"]:
+        assert chinese().find(word) is not None
 
 
 def test_a_picture_without_metrics_or_a_font_is_drawn_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from gpt_cli.inspecting.canvas import as_file
+from gpt_cli.inspecting.fonts import fonts_for
 from gpt_cli.inspecting.heads import picture
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.picture import Panel, draw_report
+from gpt_cli.language import chinese
 
 
 def report(num_layers: int, num_heads: int, **more: Any) -> dict[str, Any]:
@@ -101,3 +104,17 @@ def test_the_foot_names_a_text_of_any_characters(monkeypatch: pytest.MonkeyPatch
     assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"]
     assert draw_report(report(1, 1), lines.append)
     assert len(lines) == 1
+
+
+def test_every_word_of_the_picture_has_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = report(2, 2, layers=[{"layer": layer, "loss_change": 1.0} for layer in (0, 1)])
+    for row in found["heads"]:
+        row |= {"loss_change": 0.5, "loss_change_error": 0.5}
+    assert [title for title in panels(found, [0, 1], [0, 1]) if chinese().find(title) is None] == []
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    if fonts_for("zh", lambda _: None)[1] == "en":
+        pytest.skip("no font with Chinese characters is installed")
+    monkeypatch.setattr(picture, "as_file", lambda figure, _: as_file(figure, "svg"))
+    svg = draw_report(found).decode()
+    assert "<!-- 归纳 -->" in svg
+    assert "<!-- runs/a.safetensors，第 7 步 -->" in svg
