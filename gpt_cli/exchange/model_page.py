@@ -21,7 +21,9 @@ from gpt_cli.explaining.explanation import Note
 from gpt_cli.explaining.names import HEAD_STEPS
 from gpt_cli.explaining.words import say
 from gpt_cli.files import write_durably
+from gpt_cli.inspecting.attention_page import scored_content
 from gpt_cli.inspecting.colours import STEPS
+from gpt_cli.inspecting.heads.scores import induction_scores
 from gpt_cli.language import LANGUAGES
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.model import PARTS
@@ -53,9 +55,11 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelP
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for
     weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
     """
-    weights = dict(checkpoint.build_model().named_parameters())
+    model = checkpoint.build_model()
+    weights = dict(model.named_parameters())
     tokenizer = tokenizer_content(checkpoint.tokenizer)
     found, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
+    packed_weights = base64.b64encode(stored(found, weights)).decode()
     num_parameters = sum(tensor.numel() for tensor in weights.values())
     progress = checkpoint.progress
     content = {
@@ -72,9 +76,10 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelP
         },
         "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer),
         "colours": STEPS,
+        "scores": scored_content(induction_scores(model, end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
-    return ModelPage(content, base64.b64encode(stored(found, weights)).decode(), found.kind, num_parameters)
+    return ModelPage(content, packed_weights, found.kind, num_parameters)
 
 
 def model_content(model: ModelConfig) -> dict[str, Any]:

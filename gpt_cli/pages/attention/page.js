@@ -35,25 +35,18 @@ class AttentionPage extends Views {
     this.film?.speak();
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));
-    explainScores(this);
     super.speak();
   }
 
   show() {
-    showScores(this);
     this.film?.show();
     super.show();
-  }
-
-  showToken() {
-    super.showToken();
-    showWrites(this);
   }
 }
 
 start(async (content) => {
   const weights = await PackedWeights.read(content);
   const scores = content.scores && await Scores.read(content.scores, weights.numHeads);
-  const writes = content.writes && await Writes.read(content.writes, weights.numTokens);
+  const writes = content.writes && await PackedWrites.read(content.writes, weights.numTokens);
   new AttentionPage(weights, scores, writes);
 });

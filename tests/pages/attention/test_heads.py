@@ -194,7 +194,7 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened
         ("lowered", WRITES.lowered, WRITES.lowered_by),
     ):
         rows = bars(page, part)
-        assert [text for text, _ in rows] == [TEXTS[token] for token in ids[1, 2, 3].tolist()]
+        assert [text for text, _ in rows] == [TEXTS[token].replace(" ", "␣") for token in ids[1, 2, 3].tolist()]
         shown = [float(number.replace("−", "-")) for _, number in rows]
         np.testing.assert_allclose(shown, logits[1, 2, 3], atol=7e-4)
     widths = [
