@@ -49,8 +49,12 @@ def write_model_page(out: Path, page: ModelPage) -> None:
     write_durably(out, [build_page(PARTS, page.content, page.weights)])
 
 
-def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelPage:
+def model_page(
+    checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
+) -> ModelPage:
     """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
+
+    It opens with `prompt`, None: with a short text that the model can read.
 
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for
     weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
@@ -74,7 +78,8 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelP
             "parameters": num_parameters,
             "kind": found.kind,
         },
-        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer),
+        "title": title,
+        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
         "colours": STEPS,
         "scores": scored_content(induction_scores(model, end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},

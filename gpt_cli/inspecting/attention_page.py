@@ -23,9 +23,10 @@ _FEW = 2**18  # so many numbers of two bytes still make a file below a megabyte
 _MAX_PROMPT = 80  # characters
 
 
-def attention_page(dump: AttentionDump) -> bytes:
-    """The page as HTML in UTF-8, with the weights of all chosen heads in it."""
+def attention_page(dump: AttentionDump, title: str = "") -> bytes:
+    """The page as HTML in UTF-8, with the weights of all chosen heads in it, and perhaps a title."""
     content = dump_content(dump) | {
+        "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
         "writes": dump.writes and writes_content(dump.writes, dump.texts),
     }

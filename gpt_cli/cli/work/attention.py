@@ -39,38 +39,12 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
     """
     device = choose_device(wanted.device)
     loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
-    sizes = loaded.config.model
-    layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
-    heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
-    ids = encode_prompt(
-        loaded.tokenizer,
-        wanted.prompt,
-        sizes.context_length,
-        wanted.num_generated,
-        source=wanted.prompt_source,
-        truncate=wanted.truncate,
-    )
-    _require_room(wanted, loaded, layers, heads, len(ids))
-    model = loaded.model.to(device)
-    with console.working("generating"):
-        added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
-    with console.working("computing attention"):
-        dump = dump_attention(
-            model,
-            loaded.tokenizer,
-            ids + added,
-            layers=layers,
-            heads=heads,
-            stages=wanted.stages,
-            file_dtype=wanted.file_dtype,
-            num_generated=len(added),
-            origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
-        )
-        if wanted.ending == ".html":
-            dump = with_heads(dump, model, loaded.tokenizer, console.notice)
+    loaded.model.to(device)
+    dump = dumped(wanted, loaded, console)
+    written = dump.tokens[len(dump.tokens) - len(dump.chances) :]
     generated = [
         {"text": text, "probability": chance.probability, "rank": chance.rank}
-        for text, chance in zip(dump.tokens[len(ids) :], dump.chances, strict=True)
+        for text, chance in zip(written, dump.chances, strict=True)
     ]
     if generated:
         rows = [("generated", "probability", "rank")]
@@ -91,6 +65,39 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         )
 
 
+def dumped(wanted: DumpWanted, loaded: Loaded, console: Console, command: str = "attn-dump") -> AttentionDump:
+    """The attention of a model to the prompt and to what it writes after it; `command` is whose errors name it."""
+    sizes, model = loaded.config.model, loaded.model
+    layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
+    heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
+    ids = encode_prompt(
+        loaded.tokenizer,
+        wanted.prompt,
+        sizes.context_length,
+        wanted.num_generated,
+        source=wanted.prompt_source,
+        truncate=wanted.truncate,
+    )
+    _require_room(wanted, loaded, layers, heads, len(ids), command)
+    with console.working("generating"):
+        added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
+    with console.working("computing attention"):
+        dump = dump_attention(
+            model,
+            loaded.tokenizer,
+            ids + added,
+            layers=layers,
+            heads=heads,
+            stages=wanted.stages,
+            file_dtype=wanted.file_dtype,
+            num_generated=len(added),
+            origin=Origin(str(loaded.path), loaded.step, wanted.prompt),
+        )
+        if wanted.ending == ".html":
+            dump = with_heads(dump, model, loaded.tokenizer, console.notice)
+    return dump
+
+
 def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[int]:
     """What the model writes after ids, until it ends the text."""
     (tokens,) = continuations(
@@ -106,7 +113,7 @@ def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[in
 
 
 def _require_room(
-    wanted: DumpWanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int
+    wanted: DumpWanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int, command: str
 ) -> None:
     """Before the model runs, refuse what memory or disk cannot hold, and name flags that make it fit."""
     num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
@@ -130,12 +137,12 @@ def _require_room(
         if fixed and fitting < len(heads):  # of a single layer
             fitting = min(len(heads) - 1, max(0, (free or 0) - on_page) // (per_head + of_head))
         require_room(
-            "attn-dump",
+            command,
             f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
             fixed + per_head * count,
             free,
             what=what,
-            hint=flags_that_fit(layers, heads, fitting) or shorter,
+            hint=(command == "attn-dump" and flags_that_fit(layers, heads, fitting)) or shorter,
         )
 
 

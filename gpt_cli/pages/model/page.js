@@ -197,7 +197,8 @@ class ModelPage {
   speak() {
     const { words, opened } = this;
     const { origin } = this.content;
-    document.title = `${words.title}: ${origin.run} – gpt`;
+    document.querySelector("h1").textContent = this.content.title || words.title;
+    document.title = `${this.content.title || `${words.title}: ${origin.run}`} – gpt`;
     byId("sizes").textContent = words.sizes(opened.num_layers, opened.num_heads, opened.context_length);
     byId("origin").textContent = words.origin(origin);
     if (this.failure) showFailure(words, this.failure);

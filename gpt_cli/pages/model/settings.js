@@ -38,10 +38,11 @@ class Settings {
   // Says which fields are out of their range, and what counts instead.
   tell(words) {
     const wrong = Object.keys(FIELDS).filter((name) => byId(name).ariaInvalid === "true");
-    byId("settings-told").textContent = wrong.map((name) => {
+    byId("settings-told").replaceChildren(...wrong.map((name) => {
       const { min, max, placeholder } = byId(name);
-      return words.outOfRange(words[FIELDS[name].label], min, max, this.good[name].text || placeholder || FIELDS[name].empty);
-    }).join(" ");
+      const used = this.good[name].text || placeholder || FIELDS[name].empty;
+      return element("span", "", words.outOfRange(words[FIELDS[name].label], min, max, used));
+    }));
   }
 
   speak(words) {

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 from support.browsers import Opened
-from support.pages import snapshots_of
+from support.pages import keep, snapshots_of
 
-from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.film import make_film
-from gpt_cli.inspecting.snapshots import snapshot_bytes
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is"]
 SNAPSHOTS = snapshots_of(5, 2, 3, TOKENS)  # of the steps 1, 10, 20, 30 and 40
@@ -22,10 +20,7 @@ ROW, COLUMN = np.tril_indices(6)
 
 
 def film_of(folder: Path, unit: float = 1.0) -> Path:
-    run = RunFiles(folder / "run")
-    run.attention.mkdir(parents=True)
-    for snapshot in SNAPSHOTS:
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    run = keep(SNAPSHOTS, folder / "run")
     losses = [
         {"step": step, "loss": unit * (4 - step / 20), "validation_loss": unit * (4.1 - step / 20)}
         for step in range(1, 41)

@@ -70,7 +70,7 @@ def test_a_setting_out_of_its_range_keeps_the_last_one_and_says_so(page: Page) -
     assert candidates(page)[0] == (marked(int(found.argmax())), percent(float(found.max())))
     assert page.locator('[aria-invalid="true"]').count() == 2
     assert page.inner_text("#settings-told") == (
-        "temperature: use a number from 0 to 5; the page goes on with 0.5. "
+        "temperature: use a number from 0 to 5; the page goes on with 0.5.\n"
         "top-p: use a number from 0 to 1; the page goes on with all."
     )
     page.fill("#temperature", "0.6")
@@ -248,9 +248,15 @@ def test_a_character_that_the_model_lacks_is_named_and_nothing_is_written(browse
     write(page, "The")
     rows = candidates(page)
     write(page, "The 龘")
-    assert page.inner_text("#refused") == f"这个模型认识 {known} 个字符，但不认识位置 4 的 “龘” U+9F98。"
+    assert (
+        page.inner_text("#refused")
+        == f"这个模型认识 {known} 个字符，但不认识位置 4 的 “龘” U+9F98。灰色部分仍是上一段文本的结果。"
+    )
     page.click("#language")
-    assert page.inner_text("#refused") == f"This model knows {known} characters, but not “龘” U+9F98 at position 4."
+    told = f"This model knows {known} characters, but not “龘” U+9F98 at position 4."
+    assert page.inner_text("#refused") == f"{told} What is grey belongs to the text before."
+    for part in ("next", "reading", "switching", "views", "explaining"):
+        assert page.evaluate(f"getComputedStyle(document.getElementById('{part}')).opacity") == "0.45"
     assert page.is_disabled("#step")
     assert page.is_disabled("#play")
     page.focus("#prompt")
