@@ -52,18 +52,23 @@ class LiveScores extends Scores {
 
 const NUM_WRITTEN = 5;
 
-// What heads write, asked of the engine where one looks: one question at a time, the latest, and none while more is to come.
+// What heads write, asked of the engine: one question at a time, the latest, and none while more is to come, or while
+// nobody sees the answer, since a key should not wait for it.
 class LiveWrites {
   constructor(page) {
     this.page = page;
     this.wanted = this.known = { answer: null };
-    this.asking = false;
+    this.asking = this.inView = false;
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.inView = isIntersecting;
+      if (page.answer) showWrites(page.views);
+    }).observe(byId("writes"));
   }
 
   of(place, token) {
     this.wanted = { answer: this.page.answer, place, token };
     if (this.isKnown) return this.known.found;
-    if (!this.asking && !this.page.stale && !this.page.playing) this.page.busyWith(this.ask());
+    if (this.inView && !this.asking && !this.page.stale && !this.page.playing) this.page.busyWith(this.ask());
     return null;
   }
 

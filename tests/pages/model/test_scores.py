@@ -108,12 +108,18 @@ def test_heads_are_ordered_by_a_score_of_the_text_and_keep_the_focus(page: Page)
     assert page.evaluate("document.activeElement.ariaLabel") == focused
 
 
+def look_at_what_it_writes(page: Page) -> None:
+    page.locator("#writes").scroll_into_view_if_needed()
+    page.wait_for_selector("#writes:not(.behind)")
+    settle(page)
+
+
 def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(page: Page) -> None:
     model = rounded(CHECKPOINT, "float16")
     choose(page, "layer 1 head 2")
     for query in (3, len(IDS) - 1):
         page.locator("#text .token").nth(query).focus()
-        settle(page)
+        look_at_what_it_writes(page)
         assert f"(token {query})" in page.inner_text("#writes-name")
         writes = head_writes(model, IDS, queries=[query], layers=[1], heads=[2], top=5)
         for part, ids, logits in (
@@ -127,12 +133,23 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(page: Page) ->
             numbers = [float(text.replace("−", "-")) for text in rows.locator(".number").all_inner_texts()]
             np.testing.assert_allclose(numbers, logits[0, 0, 0], rtol=0, atol=6e-4)
     press(page, "#off")
+    look_at_what_it_writes(page)
     assert plain(page.inner_text("#writes-name")).startswith("What this head would write at “")
     choose(page, "layer 1 mean of 4 heads")
     assert not page.locator("#writes-name").is_visible()
 
 
+def test_a_key_does_not_wait_for_what_nobody_sees(page: Page) -> None:
+    look_at_what_it_writes(page)
+    page.evaluate("scrollTo(0, 0)")
+    write(page, "The value")
+    assert page.locator("#writes.behind").count() == 1
+    look_at_what_it_writes(page)
+    assert f"(token {len(LEARNED.encode('The value')) - 1})" in page.inner_text("#writes-name")
+
+
 def test_while_it_plays_heads_keep_their_places_and_what_they_write_waits(page: Page) -> None:
+    look_at_what_it_writes(page)
     page.select_option("#order", "previous_token")
     page.evaluate(
         """() => {
@@ -143,8 +160,10 @@ def test_while_it_plays_heads_keep_their_places_and_what_they_write_waits(page: 
     page.click("#play")
     page.wait_for_selector(".read.generated >> nth=5")
     assert page.evaluate("moved") == 0
+    assert page.locator("#writes.behind").count() == 1
     page.click("#play")
     settle(page)
+    look_at_what_it_writes(page)
     last = page.locator(".read").count() - 1
     assert f"(token {last})" in page.inner_text("#writes-name")
 
