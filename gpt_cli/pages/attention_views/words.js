@@ -111,7 +111,7 @@ Object.assign(WORDS.zh, {
     mean_distance: "平均往回看多少个 token",
     first_token: "注意力中落在第一个 token 上的份额，从 0 到 1",
     previous_token: "落在前一个 token 上的份额",
-    self: "落在查询 token 自己上的份额",
+    self: "落在查询 token 自己身上的份额",
     duplicate_token: "落在前面相同 token 上的份额；前面没有相同 token 的查询不计入",
     induction: "在重复一次的随机 token 上测得：落在同一 token 上次出现后紧接着的那个 token 上的份额",
   },

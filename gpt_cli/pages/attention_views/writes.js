@@ -12,8 +12,8 @@ function showWrites(page) {
   const found = chosen ? writes.of(place, token) : null;
   part.classList.toggle("empty", !chosen);
   part.classList.toggle("behind", chosen && found === null);
+  if (chosen) byId("writes-name").textContent = page.writesName(token);
   if (found === null) return;
-  byId("writes-name").textContent = page.writesName(token);
   const widest = Math.max(...found.flat().map(({ logit }) => Math.abs(logit)), 1e-9);
   for (const [at, name] of ["raised", "lowered"].entries())
     byId(name).replaceChildren(...found[at].map(({ text, logit }) => {

@@ -79,14 +79,16 @@ class LiveWrites {
     const { ids, without } = wanted.answer;
     const numHeads = page.opened.num_heads;
     const [layer, head] = [Math.floor(wanted.place / numHeads), wanted.place % numHeads];
+    const asked = { ids, without, layer, head, query: wanted.token, count: NUM_WRITTEN };
+    let found = [[], []]; // also where it fails, so that it does not ask again
     this.asking = true;
     try {
-      const found = await page.engine.call("writes", { ids, without, layer, head, query: wanted.token, count: NUM_WRITTEN });
-      this.known = { ...wanted, found };
+      found = await page.engine.call("writes", asked);
     } catch (error) {
       page.fail(error);
     }
     this.asking = false;
+    this.known = { ...wanted, found };
     showWrites(page.views);
   }
 }
