@@ -21,7 +21,9 @@ from gpt_cli.explaining.explanation import Note
 from gpt_cli.explaining.names import HEAD_STEPS
 from gpt_cli.explaining.words import say
 from gpt_cli.files import write_durably
+from gpt_cli.inspecting.attention_page import scored_content
 from gpt_cli.inspecting.colours import STEPS
+from gpt_cli.inspecting.heads.scores import induction_scores
 from gpt_cli.language import LANGUAGES
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.model import PARTS
@@ -47,15 +49,21 @@ def write_model_page(out: Path, page: ModelPage) -> None:
     write_durably(out, [build_page(PARTS, page.content, page.weights)])
 
 
-def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelPage:
+def model_page(
+    checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
+) -> ModelPage:
     """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
+
+    It opens with `prompt`, None: with a short text that the model can read.
 
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for
     weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
     """
-    weights = dict(checkpoint.build_model().named_parameters())
+    model = checkpoint.build_model()
+    weights = dict(model.named_parameters())
     tokenizer = tokenizer_content(checkpoint.tokenizer)
     found, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
+    packed_weights = base64.b64encode(stored(found, weights)).decode()
     num_parameters = sum(tensor.numel() for tensor in weights.values())
     progress = checkpoint.progress
     content = {
@@ -70,11 +78,13 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str) -> ModelP
             "parameters": num_parameters,
             "kind": found.kind,
         },
-        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer),
+        "title": title,
+        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
         "colours": STEPS,
+        "scores": scored_content(induction_scores(model, end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
-    return ModelPage(content, base64.b64encode(stored(found, weights)).decode(), found.kind, num_parameters)
+    return ModelPage(content, packed_weights, found.kind, num_parameters)
 
 
 def model_content(model: ModelConfig) -> dict[str, Any]:

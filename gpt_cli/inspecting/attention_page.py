@@ -10,7 +10,7 @@ import numpy as np
 
 from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.roles import ROLES, role_of
+from gpt_cli.inspecting.heads.roles import ROLES
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
@@ -23,9 +23,10 @@ _FEW = 2**18  # so many numbers of two bytes still make a file below a megabyte
 _MAX_PROMPT = 80  # characters
 
 
-def attention_page(dump: AttentionDump) -> bytes:
-    """The page as HTML in UTF-8, with the weights of all chosen heads in it."""
+def attention_page(dump: AttentionDump, title: str = "") -> bytes:
+    """The page as HTML in UTF-8, with the weights of all chosen heads in it, and perhaps a title."""
     content = dump_content(dump) | {
+        "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
         "writes": dump.writes and writes_content(dump.writes, dump.texts),
     }
@@ -61,20 +62,15 @@ def labels_content(tokens: Sequence[str]) -> list[dict[str, str]]:
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """The columns, their numbers [frames, layers, heads, columns] in float32, and the label of each head of each frame.
-
-    A label is the place of its column in `roles`, 255 where none applies.
-    """
-    columns, labels = [column for column, _, _ in ROLES], [label for _, label, _ in ROLES]
+    """The columns, their numbers [frames, layers, heads, columns], and from which score on each label applies."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
-    found = [role_of(dict(zip(COLUMNS, row, strict=True))) for row in numbers.reshape(-1, len(COLUMNS)).tolist()]
-    places = bytes(255 if label is None else labels.index(label) for label in found)
-    return {
-        "columns": COLUMNS,
-        "numbers": packed(numbers.astype("<f4").tobytes()),
-        "roles": columns,
-        "labels": packed(places),
-    }
+    return scored_content(numbers)
+
+
+def scored_content(numbers: np.ndarray) -> dict[str, object]:
+    """The same, of numbers in any shape."""
+    roles = [(column, least) for column, _, least in ROLES]
+    return {"columns": COLUMNS, "roles": roles, "numbers": packed(numbers.astype("<f4").tobytes())}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:

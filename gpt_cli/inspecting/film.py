@@ -47,14 +47,19 @@ class Frames:
     num_others: int
 
 
-def make_film(run: RunFiles, layers: str | None = None, heads: str | None = None) -> Film:
+def make_film(
+    run: RunFiles, layers: str | None = None, heads: str | None = None, *, name: str | None = None, title: str = ""
+) -> Film:
     """The film of these heads, such as `0,3-5`, on the prompt of the run's newest snapshot.
+
+    It calls the run `name`, None: by its path.
 
     Raises CheckpointError for a run without snapshots or with a damaged or foreign one, UsageError for heads that the
     model does not have.
     """
-    found = read_frames(run, MOST_BYTES, layers, heads)
+    found = read_frames(run, MOST_BYTES, layers, heads, name)
     content = found.content | {
+        "title": title,
         "scores": scores_content(found.scores),
         "writes": None,
         "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(losses_by_step(run))},
@@ -63,7 +68,9 @@ def make_film(run: RunFiles, layers: str | None = None, heads: str | None = None
     return Film(build_page(PARTS, content), found.steps, found.newest.tokens, *places, found.every, found.num_others)
 
 
-def read_frames(run: RunFiles, most_bytes: int, layers: str | None = None, heads: str | None = None) -> Frames:
+def read_frames(
+    run: RunFiles, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
+) -> Frames:
     """As many snapshots of the newest one's prompt as `most_bytes` hold before they are compressed, at least one.
 
     Raises errors as `make_film` does.
@@ -92,7 +99,7 @@ def read_frames(run: RunFiles, most_bytes: int, layers: str | None = None, heads
         "heads": places[1],
         "generated": [],
         "colours": STEPS,
-        "origin": {"checkpoint": str(run.path), "step": newest.step, "prompt": prompt_content(newest.prompt)},
+        "origin": {"checkpoint": name or str(run.path), "step": newest.step, "prompt": prompt_content(newest.prompt)},
         "levels": _LEVELS,
         "weights": packed(_differences(np.stack(weights)).tobytes()),
     }

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
+from gpt_cli.language import language
+
 _SHARED = ("words.js", "shell.js")
 
 
@@ -33,7 +35,8 @@ def build_page(parts: Parts, content: Mapping[str, object], data: str = "") -> b
     """The page as HTML in UTF-8, with the content in it as JSON, and with `data`, a long text in base64.
 
     It may load nothing and run nothing but its own script, whose hash its content security policy names; the content
-    is data, which the script shows as text. A worker obeys the policy of the page that starts it.
+    is data, which the script shows as text. A worker obeys the policy of the page that starts it. Written by somebody
+    who uses `gpt` in Chinese, it opens in Chinese; else in the language of the reader's browser.
     """
     folders = dict.fromkeys(path.partition("/")[0] for path in parts.scripts)
     style = _part("shell.css") + "".join(_part(f"{folder}/page.css") for folder in folders)
@@ -50,6 +53,7 @@ def build_page(parts: Parts, content: Mapping[str, object], data: str = "") -> b
     )
     page = _part("shell.html")
     for name, value in {
+        "language": "zh-CN" if language() == "zh" else "en",
         "policy": "; ".join(rules),
         "header": _part(f"{parts.folder}/header.html"),
         "main": re.sub(r"\{\{(.+?)\}\}", lambda place: _part(place[1]), _part(f"{parts.folder}/main.html")),

@@ -7,7 +7,7 @@ const root = document.documentElement;
 class Shell {
   // `changed` is called when the language or the theme has changed.
   constructor(changed) {
-    this.language = navigator.language.startsWith("zh") ? "zh" : "en";
+    this.language = [root.lang, navigator.language].some((language) => language.startsWith("zh")) ? "zh" : "en";
     root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     byId("theme").addEventListener("click", () => {
       root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";

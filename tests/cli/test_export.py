@@ -9,7 +9,7 @@ import pytest
 from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand, damage
 from support.light import WithoutTorch
-from support.pages import content_of
+from support.pages import content_of, keep, snapshots_of
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
@@ -74,6 +74,55 @@ def test_a_run_becomes_a_page_whose_size_is_told_before(smoke_run: Path, run: Ru
     assert out.stat().st_size < figures["bytes"] - 50_000
 
 
+def test_a_page_has_the_title_and_the_prompt_of_whoever_writes_it(
+    smoke_run: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    out = tmp_path / "smoke.html"
+    words = ["export", "--run", smoke_run, "--format", "html", "--out", out]
+    assert run(*words, "--title", "第三课", "--prompt", "Two words").code == 0
+    content = content_of(out.read_bytes())
+    assert (content["title"], content["prompt"]) == ("第三课", "Two words")
+    refused = run(*words, "--prompt", "\udcc4")
+    assert refused.code == 3
+    assert refused.err.startswith("error: --prompt: ")
+    assert content_of(out.read_bytes()) == content
+
+
+def test_a_hand_out_is_a_folder_of_pages_that_replaces_an_earlier_one(
+    copied: Path, run: RunCommand, tmp_path: Path
+) -> None:
+    keep(snapshots_of(2, 2, 2, ["One", " text"]), copied)
+    out = tmp_path / "class"
+    words = ["export", "--run", copied, "--format", "handout", "--out", out]
+    outcome = run(*words, "--title", "Lesson 3", "--prompt", "The value", "--json")
+    assert outcome.code == 0, outcome.err
+    figures = json.loads(outcome.out)
+    assert figures.keys() == FIGURES
+    assert (figures["format"], figures["class"]) == ("handout", None)
+    contents = {path.stem: content_of(path.read_bytes()) for path in out.iterdir()}
+    assert contents["index"]["handout"]["pages"] == ["model", "attention", "film"]
+    assert contents["index"]["handout"] | {"title": "Lesson 3", "prompt": "The value"} == contents["index"]["handout"]
+    assert {contents[name]["title"] for name in ("model", "attention", "film")} == {"Lesson 3"}
+    assert contents["model"]["prompt"] == contents["attention"]["origin"]["prompt"] == "The value"
+    assert "".join(contents["attention"]["tokens"]) == "The value"
+    assert contents["film"]["tokens"] == ["One", " text"]
+    assert figures["bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    # nobody learns where the run lies
+    assert not any(str(tmp_path.parent).encode() in path.read_bytes() for path in out.iterdir())
+    # a checkpoint by itself has no film
+    alone = tmp_path / "shared.safetensors"
+    assert run("export", "--run", copied, "--out", alone, "--format", "safetensors").code == 0
+    again = run("export", "--run", alone, "--format", "handout", "--out", out, "--prompt", "The value of it " * 9)
+    assert again.code == 0, again.err
+    assert sorted(path.name for path in out.iterdir()) == ["attention.html", "index.html", "model.html"]
+    context_length = content_of((out / "model.html").read_bytes())["config"]["context_length"]
+    tokens = content_of((out / "attention.html").read_bytes())["tokens"]
+    assert len(tokens) == context_length, "the last ones, where a prompt is too long"
+    assert ("The value of it " * 9).endswith("".join(tokens))
+    (out / "notes.txt").write_text("of a teacher")
+    assert run(*words).code == 2
+
+
 def test_a_model_too_large_for_a_page_is_refused_before_torch_is_loaded(
     here: Path, without_torch: WithoutTorch
 ) -> None:
@@ -109,6 +158,8 @@ def taken(tmp_path: Path) -> Path:
     (tmp_path / "notes" / "thesis.txt").write_text("a year of work")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("<h1>My site</h1>")
     (tmp_path / "file").write_text("a file")
     return tmp_path
 
@@ -125,9 +176,26 @@ def taken(tmp_path: Path) -> Path:
         ("file", "", 'error: --out: "{0}/file" is not a directory, as --format hf writes'),
         ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
-        ("new", "--format gguf", 'error: --format: "gguf" is not allowed; use hf | html | safetensors'),
+        ("new", "--format gguf", 'error: --format: "gguf" is not allowed; use hf | html | handout | safetensors'),
         ("model.htm", "--format html", 'error: --out: "model.htm" does not end in .html, as --format html writes'),
-        ("notes", "--quantize int8", "error: --quantize: --format hf writes weights as they are; only html has others"),
+        (
+            "notes",
+            "--quantize int8",
+            "error: --quantize: --format hf writes weights as they are; only html and handout",
+        ),
+        ("new", "--title T", "error: --title: --format hf writes no page; only html and handout do"),
+        (
+            "model.safetensors",
+            "--format safetensors --prompt T",
+            "error: --prompt: --format safetensors writes no page",
+        ),
+        ("notes", "--format handout", 'error: --out: "{0}/notes" contains "thesis.txt"; name a new directory'),
+        ("site", "--format handout", 'error: --out: "{0}/site" has files that gpt export did not write; name a new'),
+        (
+            "class.html",
+            "--format handout",
+            'error: --out: "{0}/class.html" is the name of a file, and --format handout',
+        ),
         ("new", "--quantize int4", 'error: --quantize: "int4" is not allowed; use float16 | int8'),
         ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),
     ],

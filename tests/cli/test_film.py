@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand
 from support.light import WithoutTorch
-from support.pages import content_of, snapshots_of
+from support.pages import content_of, keep, snapshots_of
 
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.inspecting.snapshots import snapshot_bytes
 
 
 @pytest.fixture
 def watched(copied: Path) -> Path:
     """A run with snapshots of 2 x 2 heads at the steps 1, 10 and 20."""
-    run = RunFiles(copied)
-    run.attention.mkdir()
-    for snapshot in snapshots_of(3, 2, 2, ["The", " value"]):
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    keep(snapshots_of(3, 2, 2, ["The", " value"]), copied)
     return copied
 
 

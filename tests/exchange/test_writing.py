@@ -101,7 +101,7 @@ def test_the_file_has_the_weights_and_nothing_of_this_machine(tmp_path: Path) ->
 
 def test_an_export_that_was_trained_on_elsewhere_is_not_replaced(transformers: Any, tmp_path: Path) -> None:
     write_for_transformers(tmp_path / "hf", sharp_checkpoint("model.num_blocks=1"))
-    require_directory(tmp_path / "hf")
+    require_directory(tmp_path / "hf", "hf")
     transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").save_pretrained(tmp_path / "hf")
     with pytest.raises(UsageError, match="has files that gpt export did not write"):
-        require_directory(tmp_path / "hf")
+        require_directory(tmp_path / "hf", "hf")

@@ -13,6 +13,7 @@ from gpt_cli.inspecting.dump import Chance
 from gpt_cli.inspecting.formats import num_written, written_bytes
 from gpt_cli.inspecting.heads.attribution import Writes
 from gpt_cli.inspecting.heads.columns import COLUMNS
+from gpt_cli.inspecting.heads.roles import ROLES
 
 
 @pytest.mark.parametrize(("levels", "largest_error"), [(255, 1 / 255), (65535, 1 / 65535)])
@@ -50,18 +51,14 @@ def test_the_same_dump_gives_the_same_page() -> None:
     assert content_of(attention_page(dump))["generated"] == [{"probability": 0.25, "rank": 3}]
 
 
-def test_the_page_holds_every_score_and_the_label_that_follows_from_it() -> None:
+def test_the_page_holds_every_score_and_from_which_one_on_a_label_applies() -> None:
     scores = scores_of(2, 3)
     content = content_of(attention_page(replace(dump_of(["x"] * 4, random_weights(2, 3, 4)), scores=scores)))["scores"]
     assert content["columns"] == list(COLUMNS)
     numbers = unpacked(content["numbers"], "<f4").reshape(1, 2, 3, len(COLUMNS))
     for place, column in enumerate(COLUMNS):
         np.testing.assert_allclose(numbers[0, ..., place], scores.columns[column], rtol=1e-7)
-    labels = unpacked(content["labels"], "u1").tolist()
-    assert [content["roles"][place] if place < 255 else None for place in labels] == [
-        None, "previous_token", None,
-        None, None, "induction",
-    ]  # fmt: skip
+    assert content["roles"] == [[column, least] for column, _, least in ROLES]
 
 
 def test_the_page_holds_what_heads_write() -> None:

@@ -76,6 +76,13 @@ def test_content_is_data_that_no_parser_takes_for_markup() -> None:
     assert inside[1].isascii()
 
 
+def test_a_page_written_in_chinese_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "en")
+    assert b'<html lang="en"' in build_page(PARTS, {})
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    assert b'<html lang="zh-CN"' in build_page(PARTS, {})
+
+
 def test_packed_numbers_come_back() -> None:
     assert zlib.decompress(base64.b64decode(packed(bytes(range(256))))) == bytes(range(256))
 
@@ -86,7 +93,14 @@ def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["words.js", "attention/words.js", "attention_views/words.js", "model/words.js", "report/words.js"],
+    [
+        "words.js",
+        "attention/words.js",
+        "attention_views/words.js",
+        "handout/words.js",
+        "model/words.js",
+        "report/words.js",
+    ],
 )
 def test_both_languages_have_the_same_words(path: str) -> None:
     text = (Path(gpt_cli.__file__).parent / "pages" / path).read_text()

@@ -6,14 +6,17 @@ import base64
 import json
 import re
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.dump import AttentionDump, Chance, Origin
 from gpt_cli.inspecting.heads.attribution import Writes
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.snapshots import Snapshot
+from gpt_cli.inspecting.snapshots import Snapshot, snapshot_bytes
 
 
 def dump_of(
@@ -97,3 +100,12 @@ def snapshots_of(num_frames: int, layers: int, heads: int, tokens: list[str]) ->
             Snapshot(step, 4 - 2 * share, " ".join(tokens), tuple(range(count)), tuple(tokens), weights, scores)
         )
     return found
+
+
+def keep(snapshots: Sequence[Snapshot], path: Path) -> RunFiles:
+    """The run at a path, with these snapshots, as `gpt train --watch` leaves it."""
+    run = RunFiles(path)
+    run.attention.mkdir(parents=True)
+    for snapshot in snapshots:
+        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
+    return run

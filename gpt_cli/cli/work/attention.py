@@ -43,7 +43,38 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
     """
     device = choose_device(wanted.device)
     loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
-    sizes = loaded.config.model
+    loaded.model.to(device)
+    dump = dumped(wanted, loaded, console)
+    written = dump.tokens[len(dump.tokens) - len(dump.chances) :]
+    generated = [
+        {"text": text, "probability": chance.probability, "rank": chance.rank}
+        for text, chance in zip(written, dump.chances, strict=True)
+    ]
+    if generated:
+        rows = [("generated", "probability", "rank")]
+        rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
+        console.notice(table(rows))
+    if wanted.out is None:
+        read = counted(len(dump.tokens) - len(dump.chances), "token")
+        console.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {read} of the prompt")
+    _write(wanted, dump, console)
+    if wanted.json:
+        console.json(
+            {
+                "checkpoint": str(loaded.path),
+                "out": wanted.out and str(wanted.out),
+                "layers": dump.layers,
+                "heads": dump.heads,
+                "tokens": dump.tokens,
+                "stages": wanted.stages,
+                **({"generated": generated} if wanted.num_generated else {}),
+            }
+        )
+
+
+def dumped(wanted: DumpWanted, loaded: Loaded, console: Console, command: str = "attn-dump") -> AttentionDump:
+    """The attention of a model to the prompt and to what it writes after it; `command` is whose errors name it."""
+    sizes, model = loaded.config.model, loaded.model
     layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
     heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
     ids = encode_prompt(
@@ -54,8 +85,7 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         source=wanted.prompt_source,
         truncate=wanted.truncate,
     )
-    _require_room(wanted, loaded, layers, heads, len(ids))
-    model = loaded.model.to(device)
+    _require_room(wanted, loaded, layers, heads, len(ids), command)
     with console.working("generating"):
         added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
     with console.working("computing attention"):
@@ -72,29 +102,7 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         )
         if wanted.ending == ".html":
             dump = with_heads(dump, model, loaded.tokenizer, console.notice)
-    generated = [
-        {"text": text, "probability": chance.probability, "rank": chance.rank}
-        for text, chance in zip(dump.tokens[len(ids) :], dump.chances, strict=True)
-    ]
-    if generated:
-        rows = [("generated", "probability", "rank")]
-        rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
-        console.notice(table(rows))
-    if wanted.out is None:
-        console.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {counted(len(ids), 'token')} of the prompt")
-    _write(wanted, dump, console)
-    if wanted.json:
-        console.json(
-            {
-                "checkpoint": str(loaded.path),
-                "out": wanted.out and str(wanted.out),
-                "layers": dump.layers,
-                "heads": dump.heads,
-                "tokens": dump.tokens,
-                "stages": wanted.stages,
-                **({"generated": generated} if wanted.num_generated else {}),
-            }
-        )
+    return dump
 
 
 def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[int]:
@@ -112,7 +120,7 @@ def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[in
 
 
 def _require_room(
-    wanted: DumpWanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int
+    wanted: DumpWanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int, command: str
 ) -> None:
     """Before the model runs, refuse what memory or disk cannot hold, and name flags that make it fit."""
     num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
@@ -136,12 +144,12 @@ def _require_room(
         if fixed and fitting < len(heads):  # of a single layer
             fitting = min(len(heads) - 1, max(0, (free or 0) - on_page) // (per_head + of_head))
         require_room(
-            "attn-dump",
+            command,
             f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
             fixed + per_head * count,
             free,
             what=what,
-            hint=flags_that_fit(layers, heads, fitting) or shorter,
+            hint=(command == "attn-dump" and flags_that_fit(layers, heads, fitting)) or shorter,
         )
 
 

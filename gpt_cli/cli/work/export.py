@@ -11,6 +11,7 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.prompts import encode_text, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted
 from gpt_cli.errors import CheckpointError, UsageError
@@ -27,16 +28,22 @@ def export(
     out: Path,
     form: str,
     quantize: Kind | None,
+    title: str | None,
+    prompt: str | None,
     run: Path | None,
     checkpoint: str | None,
     json: bool,
     quiet: bool,
 ) -> None:
     """Write a model for others, and say what it is there."""
-    if quantize is not None and form != "html":
-        raise UsageError("--quantize", f"--format {form} writes weights as they are; only html has others")
-    if form == "hf":
-        require_directory(out)
+    pages = form in ("html", "handout")
+    if quantize is not None and not pages:
+        raise UsageError("--quantize", f"--format {form} writes weights as they are; only html and handout have others")
+    for flag, given in (("--title", title), ("--prompt", prompt)):
+        if given is not None and not pages:
+            raise UsageError(flag, f"--format {form} writes no page; only html and handout do", hint="--format html")
+    if form in ("hf", "handout"):
+        require_directory(out, form)
         require_directory_place(out)
     else:
         require_file(out, form)
@@ -45,11 +52,26 @@ def export(
     if form == "hf":
         vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
         fit(header.config.model, vocab_size)  # refuses
-    elif form == "html":
-        found, num_bytes = chosen_layout(header.shapes, tokenizer_content(_tokenizer_of(header)), quantize)
+    elif pages:
+        tokenizer = _tokenizer_of(header)
+        if prompt is not None:
+            prompt = read_prompt(prompt, None, header)
+            encode_text(tokenizer, prompt, "--prompt")  # refuses
+        found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), quantize)
         console.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
-    name = _name_of(header.path)
-    wanted = ExportWanted(out=out, form=form, quantize=quantize, name=name, run=run, checkpoint=checkpoint, json=json)
+    trained = _run_of(header.path)
+    wanted = ExportWanted(
+        out=out,
+        form=form,
+        quantize=quantize,
+        name=trained.path.name if trained else header.path.stem,
+        title=title or "",
+        prompt=prompt,
+        film=trained if form == "handout" and trained and trained.snapshots() else None,
+        run=run,
+        checkpoint=checkpoint,
+        json=json,
+    )
     ahead = ReadingAhead(header.path)
     with importing_torch():
         from gpt_cli.cli.work.exporting import export_and_show  # only now torch
@@ -63,7 +85,7 @@ def _tokenizer_of(header: Header) -> Tokenizer:
         raise CheckpointError(header.where, "its tokenizer is not valid") from None
 
 
-def _name_of(checkpoint: Path) -> str:
-    """The name of a checkpoint's run, or that of a file which belongs to none."""
-    folder = checkpoint.resolve().parent
-    return folder.parent.name if RunFiles(folder.parent).exists() else checkpoint.stem
+def _run_of(checkpoint: Path) -> RunFiles | None:
+    """The run of a checkpoint; None for a file that belongs to none."""
+    found = RunFiles(checkpoint.resolve().parent.parent)
+    return found if found.exists() else None

@@ -5,5 +5,5 @@ from __future__ import annotations
 from gpt_cli.pages import attention_views
 from gpt_cli.pages.building import Parts
 
-_OWN = ("words", "packed", "scores", "scored", "writes", "film", "page")
+_OWN = ("words", "packed", "packed_writes", "film", "page")
 PARTS = Parts("attention", (*attention_views.SCRIPTS, *(f"attention/{name}.js" for name in _OWN)))

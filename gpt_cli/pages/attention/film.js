@@ -1,6 +1,6 @@
 // The film of a training: a frame for each snapshot, moved by a slider or played; hidden on the page of one model.
 
-const CURVE = { height: 52, gap: 30, left: 46, right: 10 }; // pixels: of a panel, above it, and beside both
+const CURVE = { height: 52, gap: 30, left: 60, right: 10 }; // pixels: of a panel, above it, and beside both
 
 class Film {
   constructor(page, frames) {
@@ -102,7 +102,7 @@ class Film {
       const down = (value) => (top + CURVE.height * (high > low ? (high - value) / (high - low) : 0.5)).toFixed(1);
       parts.push(make("text", "name", { x: CURVE.left, y: top - 7 }, name), make("text", "now", { x: svg.clientWidth - CURVE.right - 5, y: top - 7 }));
       for (const [value, y] of [[high, top + 9], [low, top + CURVE.height]])
-        if (values.length) parts.push(make("text", "end", { x: CURVE.left - 6, y }, value.toPrecision(3)));
+        if (values.length) parts.push(make("text", "end", { x: CURVE.left - 6, y }, endText(value)));
       parts.push(make("path", "ground", { d: `M${CURVE.left} ${top + CURVE.height}H${svg.clientWidth - CURVE.right}` }));
       for (const [kind, points] of lines)
         if (points.length) parts.push(make("path", kind, { d: points.map(([step, value], place) => `${place ? "L" : "M"}${this.across(step)} ${down(value)}`).join("") }));
@@ -126,3 +126,6 @@ class Film {
     return far.indexOf(Math.min(...far));
   }
 }
+
+// The end of an axis in three digits, never longer than the room beside it.
+function endText(value) { return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(2) : value.toPrecision(3); }

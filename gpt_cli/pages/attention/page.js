@@ -1,9 +1,10 @@
 // The attention page: the views, and what only a file of weights has.
 
 class AttentionPage extends Views {
-  constructor(weights, scores, writes) {
+  constructor(weights, scores, writes, named) {
     const first = weights.frames ? scores.highest(weights.frame, "induction") : 0; // of a film, whose curve this is
     super(new Shell(() => this.speakAndShow()), weights, weights.colours, first);
+    this.named = named; // by whom wrote the page; perhaps nothing
     this.scores = scores; // null where the file has none
     this.heads = scores ? new ScoredHeads(this) : new Heads(this);
     this.writes = writes; // likewise
@@ -28,32 +29,26 @@ class AttentionPage extends Views {
   speak() {
     const { words, weights } = this;
     const { origin } = weights;
-    const title = this.film ? words.filmTitle : words.title;
+    const kind = this.film ? words.filmTitle : words.title;
+    const title = this.named ? `${this.named} · ${kind}` : kind;
     document.querySelector("h1").textContent = title;
     document.title = `${title}${origin ? `: ${origin.prompt}` : ""} – gpt`;
     byId("origin").textContent = origin ? words.origin(`\u2068${origin.prompt}\u2069`, origin.checkpoint, origin.step) : "";
     this.film?.speak();
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));
-    explainScores(this);
     super.speak();
   }
 
   show() {
-    showScores(this);
     this.film?.show();
     super.show();
-  }
-
-  showToken() {
-    super.showToken();
-    showWrites(this);
   }
 }
 
 start(async (content) => {
   const weights = await PackedWeights.read(content);
   const scores = content.scores && await Scores.read(content.scores, weights.numHeads);
-  const writes = content.writes && await Writes.read(content.writes, weights.numTokens);
-  new AttentionPage(weights, scores, writes);
+  const writes = content.writes && await PackedWrites.read(content.writes, weights.numTokens);
+  new AttentionPage(weights, scores, writes, content.title);
 });

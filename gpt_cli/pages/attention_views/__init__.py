@@ -1,6 +1,6 @@
-"""The views of attention that pages share: the grid of heads, and one head with its text, its lines and its map."""
+"""The views of attention that pages share: the heads with their scores, and one head on its text."""
 
 from __future__ import annotations
 
-_NAMES = ("words", "weights", "maps", "lines", "heads", "tokens", "views")
+_NAMES = ("words", "weights", "maps", "lines", "heads", "scores", "scored", "tokens", "writes", "views")
 SCRIPTS = tuple(f"attention_views/{name}.js" for name in _NAMES)

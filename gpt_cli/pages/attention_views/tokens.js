@@ -37,8 +37,11 @@ class Tokens {
     return spans;
   }
 
-  // With its position, since words return; isolated, so that a token's direction of writing leaves the numbers alone.
-  quoted(token) { return `“\u2068${this.page.weights.labels[token].text}\u2069” (${token})`; }
+  // With its position, since words return.
+  quoted(token) { return this.page.words.token(this.isolated(token), token); }
+
+  // Isolated, so that a token's direction of writing leaves the numbers alone.
+  isolated(token) { return `\u2068${marked(this.page.weights.labels[token].text)}\u2069`; }
 
   // Where the two rows have their tokens; before anything is drawn.
   measure() {
@@ -82,7 +85,7 @@ class Tokens {
     if (token === null) return [];
     const others = weights.tokens.map((_, other) => other);
     const list = (pairs) => pairs.filter(([, weight]) => weight > 0).sort((a, b) => b[1] - a[1]).slice(0, 5)
-      .map(([other, weight]) => `${this.quoted(other)} ${weight.toFixed(4)}`).join(" · ") || words.nothing;
+      .map(([other, weight]) => `“${this.isolated(other)}” (${other}) ${weight.toFixed(4)}`).join(" · ") || words.nothing;
     return [
       words.looksAt(this.quoted(token)) + list(others.map((key) => [key, shown(token, key)])),
       words.lookedAtBy(this.quoted(token)) + list(others.map((query) => [query, shown(query, token)])),
@@ -104,3 +107,6 @@ function walkTokens(event, spans, page) {
   event.preventDefault();
   spans[Math.max(0, Math.min(last, event.target.token + step))].focus();
 }
+
+// A label with a sign for the space that it begins with, since words with and without one are different tokens.
+function marked(label) { return label.replace(/^ /, "␣"); }

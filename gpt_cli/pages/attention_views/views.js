@@ -1,7 +1,8 @@
 // What is chosen in the views of attention, and what follows from it. A page that has these views derives from them.
 
 class Views {
-  // `first` is the place of the head that is shown first. The page that derives from this class makes its `heads`.
+  // `first` is the place of the head that is shown first. The page that derives from this class makes its `heads`, its
+  // `scores` and its `writes`; the last two may be null.
   constructor(shell, weights, colours, first) {
     Object.assign(this, { shell, weights, colours });
     // the view: places of a layer and a head, null for the mean; `hovered` comes before `chosen`; `pointed` is [query, key]
@@ -23,6 +24,9 @@ class Views {
 
   // Sentences that a page adds to those about a token.
   told(_token) { return []; }
+
+  // What stands above the tokens that the chosen head raises and lowers.
+  writesName(token) { return this.words.writes(this.tokens.quoted(token)); }
 
   // --- what the user does
 
@@ -91,6 +95,7 @@ class Views {
   // All words that the language changes, and the scale.
   speak() {
     byId("scale-ends").textContent = this.words.scale;
+    explainScores(this);
     this.heads.speak();
     const scale = byId("scale").getContext("2d");
     for (let x = 0; x < 256; x++) {
@@ -105,6 +110,7 @@ class Views {
     byId("threshold-shown").textContent = threshold.toFixed(4);
     byId("threshold").setAttribute("aria-valuetext", threshold.toFixed(4));
     byId("head-name").textContent = this.name(this.layer, this.head);
+    showScores(this);
     this.heads.mark();
     // all measures before all drawing: the browser lays out the page anew for a measure after a change
     const { sides } = this.heads, room = byId("map-frame").clientWidth;
@@ -123,5 +129,6 @@ class Views {
     const [query, key] = this.pointed ?? [];
     byId("cell").textContent = this.pointed === null ? ""
       : this.words.cell(this.tokens.quoted(query), this.tokens.quoted(key), this.weight(query, key).toFixed(4));
+    showWrites(this);
   }
 }

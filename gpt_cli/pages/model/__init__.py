@@ -24,6 +24,7 @@ ENGINE = tuple(
         "sampling",
         "streams",
         "explain",
+        "heads",
         "worker",
     )
 )

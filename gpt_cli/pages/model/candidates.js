@@ -76,9 +76,9 @@ function together(chances, others) {
   return [...found.values()];
 }
 
-// A label after a space that one can see, since words with and without it are different tokens; many spaces as a number.
+// A label after a space that one can see; many spaces as a number.
 function markedLabel(token, limit) {
-  const label = labelOf(token).replace(/^ /, "␣").replace(/␣{5,}/g, (spaces) => `␣×${spaces.length}`);
+  const label = marked(labelOf(token)).replace(/␣{5,}/g, (spaces) => `␣×${spaces.length}`);
   const characters = [...label];
   return characters.length <= limit ? characters.join("") : `${characters.slice(0, limit - 1).join("")}…`;
 }

@@ -17,7 +17,7 @@ function changedLoss(words, after, { without, others }) {
 // Those that change most, as far as one can see it.
 function changedChances(words, { now, others }) {
   const changes = mostChanged(now.chances, others.chances)
-    .map(({ text, other, probability }) => [labelOf(text), percent(other), percent(probability)])
+    .map(({ text, other, probability }) => [marked(labelOf(text)), percent(other), percent(probability)])
     .filter(([, before, after]) => before !== after);
   if (!changes.length) return words.unchanged;
   return words.changes(changes.map(([label, before, after]) => `“\u2068${label}\u2069” ${before} → ${after}`).join(" · "));

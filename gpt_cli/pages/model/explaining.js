@@ -61,6 +61,8 @@ class Explaining {
     frame.setAttribute("aria-label", group.map(({ name }) => this.title(name)).join(", "));
     frame.append(group[0].beside ? this.tableBeside(group) : this.table(group[0]));
     section.append(frame);
+    const off = this.wanted.without.filter(([layer]) => layer === this.wanted.layer).map(([, head]) => `h${head}`);
+    if (group[0].name === "concatenated" && off.length) section.append(element("p", "off", this.page.words.explainOff(off.join(", "))));
     return section;
   }
 

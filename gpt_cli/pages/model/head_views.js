@@ -2,9 +2,10 @@
 
 class HeadViews extends Views {
   // `changed` is called when heads have been switched, `chose` when another token or head is chosen.
-  constructor(shell, weights, colours, { changed, chose }) {
+  constructor(shell, weights, { colours, scores, writes }, { changed, chose }) {
     super(shell, weights, colours, 0);
-    this.heads = new Heads(this);
+    Object.assign(this, { scores, writes });
+    this.heads = new ScoredHeads(this);
     this.off = new Set(); // places of heads
     this.start = 0; // of what the model sees of the text
     this.chose = chose;
@@ -21,6 +22,8 @@ class HeadViews extends Views {
   }
 
   told(token) { return [this.reading.sentence(token)]; }
+
+  writesName(token) { return this.off.has(this.place) ? this.words.writesOff(this.tokens.quoted(token)) : super.writesName(token); }
 
   // [[layer, head], ...] of those that are off, as the engine wants them.
   get without() {
@@ -43,12 +46,14 @@ class HeadViews extends Views {
   }
 
   // What the model has computed of a text, or of its end from `start` on. The chosen token stays the chosen one, and
-  // has the focus if it had it; a choice of the last one stays one of the last.
-  receive({ start, first, attention, surprisals }, texts, numGenerated) {
+  // has the focus if it had it; a choice of the last one stays one of the last. While it plays, heads keep their places.
+  receive({ start, first, attention, patterns, surprisals }, texts, numGenerated, playing) {
     const { weights } = this;
     const ended = this.chosen === weights.numTokens - 1;
     const strip = document.activeElement.closest("#text, #surprisals");
     weights.take({ first, attention }, texts.slice(start), numGenerated);
+    this.scores.take(patterns);
+    if (!playing) this.heads.arrange();
     this.hovered = this.pointed = null;
     byId("details").ariaLive = inField(document.activeElement) ? "off" : "polite"; // not with every letter
     if (this.chosen !== null) {

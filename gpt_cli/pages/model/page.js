@@ -4,10 +4,13 @@ const SHORTEST_STEP = 80; // milliseconds of a token while it plays, so that one
 const QUIET = 500; // milliseconds of reading, after which the page says how far it is
 
 class ModelPage {
-  constructor(engine, opened, content, shell) {
-    Object.assign(this, { engine, opened, content, shell });
+  constructor(engine, opened, content, scores, shell) {
+    Object.assign(this, { engine, opened, content, scores, shell });
     this.writing = new Writing(this, content.prompt);
-    this.settings = new Settings(() => this.changed());
+    this.settings = new Settings(() => {
+      this.settings.tell(this.words);
+      this.changed();
+    });
     this.candidates = new Candidates((candidate) => this.act(() => this.add(candidate)));
     this.explaining = new Explaining(this);
     this.views = null; // from the first answer on
@@ -81,7 +84,7 @@ class ModelPage {
     if (!now || (compared && !others)) return;
     if (!views) this.makeViews();
     this.answer = { ids: ids.slice(now.start), without, others, now };
-    this.views.receive(now, texts, added.length);
+    this.views.receive(now, texts, added.length, playing);
     this.show();
   }
 
@@ -96,7 +99,8 @@ class ModelPage {
     weights.take({ first: 0, attention: new Float32Array(weights.numHeads) }, [""], 0);
     byId("opening").hidden = true;
     byId("model").hidden = false;
-    this.views = new HeadViews(this.shell, weights, this.content.colours,
+    const shown = { colours: this.content.colours, scores: this.scores, writes: new LiveWrites(this) };
+    this.views = new HeadViews(this.shell, weights, shown,
       { changed: () => this.changed(), chose: () => this.explaining.show() });
     this.views.speak();
   }
@@ -193,7 +197,8 @@ class ModelPage {
   speak() {
     const { words, opened } = this;
     const { origin } = this.content;
-    document.title = `${words.title}: ${origin.run} – gpt`;
+    document.querySelector("h1").textContent = this.content.title || words.title;
+    document.title = `${this.content.title || `${words.title}: ${origin.run}`} – gpt`;
     byId("sizes").textContent = words.sizes(opened.num_layers, opened.num_heads, opened.context_length);
     byId("origin").textContent = words.origin(origin);
     if (this.failure) showFailure(words, this.failure);
@@ -242,7 +247,10 @@ start(async (content) => {
   byId("opening-said").textContent = shell.words.opening(content.origin);
   try {
     const engine = new EngineCaller();
-    page = new ModelPage(engine, await engine.open(content), content, shell);
+    const opened = await engine.open(content);
+    const induction = new Float32Array(await unpack(content.scores.numbers));
+    const scores = new LiveScores(content.scores, induction, induction.length);
+    page = new ModelPage(engine, opened, content, scores, shell);
     page.speak();
     await page.changed();
   } catch (error) {

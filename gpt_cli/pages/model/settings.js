@@ -1,28 +1,54 @@
 // How the next token is drawn, as `gpt sample` understands these settings.
 
+// A field that is empty stands for the value that changes nothing. `label` is the word beside the field.
+const FIELDS = {
+  temperature: { label: "temperature", empty: 1 },
+  "top-k": { label: "topK", empty: 0 },
+  "top-p": { label: "topP", empty: 1 },
+  seed: { label: "seed", empty: 0 },
+};
+
 class Settings {
   constructor(changed) {
-    byId("settings").addEventListener("input", changed);
+    this.good = {}; // the last number of each field that was in its range, and its text
+    this.read();
+    byId("settings").addEventListener("input", () => {
+      this.read();
+      changed();
+    });
   }
 
-  // A field that is empty or out of its range stands for the value that changes nothing.
+  // Numbers between the steps that a field suggests are good too.
+  read() {
+    for (const [name, { empty }] of Object.entries(FIELDS)) {
+      const { value, validity: { badInput, rangeUnderflow, rangeOverflow } } = byId(name);
+      const wrong = badInput || rangeUnderflow || rangeOverflow;
+      byId(name).setAttribute("aria-invalid", wrong);
+      if (!wrong) this.good[name] = { number: value === "" ? empty : Number(value), text: value };
+    }
+  }
+
   get values() {
-    return { temperature: numberIn("temperature", 1), topK: Math.floor(numberIn("top-k", 0)), topP: numberIn("top-p", 1) };
+    const { temperature, "top-k": topK, "top-p": topP } = this.good;
+    return { temperature: temperature.number, topK: Math.floor(topK.number), topP: topP.number };
   }
 
-  get seed() { return Math.floor(numberIn("seed", 0)); }
+  get seed() { return Math.floor(this.good.seed.number); }
+
+  // Says which fields are out of their range, and what counts instead.
+  tell(words) {
+    const wrong = Object.keys(FIELDS).filter((name) => byId(name).ariaInvalid === "true");
+    byId("settings-told").replaceChildren(...wrong.map((name) => {
+      const { min, max, placeholder } = byId(name);
+      const used = this.good[name].text || placeholder || FIELDS[name].empty;
+      return element("span", "", words.outOfRange(words[FIELDS[name].label], min, max, used));
+    }));
+  }
 
   speak(words) {
     byId("top-k").placeholder = byId("top-p").placeholder = words.all;
     byId("settings-meanings").replaceChildren(...["temperature", "topK", "topP", "seed"].flatMap((name) =>
       [element("dt", "", words[name]), element("dd", "", words.settingMeanings[name])]));
+    this.tell(words);
   }
-}
-
-// A number between those that its field suggests is good too.
-function numberIn(name, otherwise) {
-  const { value, validity: { badInput, rangeUnderflow, rangeOverflow } } = byId(name);
-  const wrong = badInput || rangeUnderflow || rangeOverflow;
-  byId(name).setAttribute("aria-invalid", wrong);
-  return wrong || value === "" ? otherwise : Number(value);
 }

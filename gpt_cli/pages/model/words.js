@@ -10,7 +10,8 @@ Object.assign(WORDS.en, {
     unknownCharacters: (known, characters, more) => `This model knows ${known.toLocaleString("en")} characters, but not ${characters.map(([character, position]) => `${character} at position ${position}`).join(", ")}${more ? ` and ${more} more` : ""}.`,
     notFinite: () => "its logits are not finite, since its weights are too large.",
   },
-  prompt: "Write something; the model continues it",
+  unread: " What is grey belongs to the text before.",
+  prompt: "Write something, then press play",
   step: "add one token",
   play: "play",
   pause: "pause",
@@ -22,6 +23,7 @@ Object.assign(WORDS.en, {
   topP: "top-p",
   seed: "seed",
   all: "all",
+  outOfRange: (name, low, high, used) => `${name}: use a number ${high ? `from ${low} to ${high}` : `from ${low} on`}; the page goes on with ${used}.`,
   settingsHelp: "What these settings do",
   settingMeanings: {
     temperature: "below 1 likely tokens become likelier, above 1 all come closer; at 0 the likeliest is always drawn",
@@ -46,6 +48,7 @@ Object.assign(WORDS.en, {
   switchOn: (head) => `switch on ${head}`,
   allOn: "switch all on",
   isOff: ", switched off",
+  writesOff: (token) => `What this head would write at ${token} if it were on`,
   noneOff: "All heads are on. Choose one below, switch it off, and see what changes.",
   off: (heads) => `Off: ${heads}.`,
   effect: (heads, before, after, change) => `Off: ${heads}. The loss of the text goes from ${before} to ${after} nats per token (${change}).`,
@@ -53,6 +56,7 @@ Object.assign(WORDS.en, {
   changes: (list) => `What changes most for the next token: ${list}`,
   explain: (head, token) => `${head} at ${token}, step by step`,
   explainingHelp: "All numbers of one head for the chosen token, from its input to what it adds. Rounded to 4 decimals; … stands for omitted columns.",
+  explainOff: (heads) => `Switched off: ${heads}, so there are zeros here.`,
   explainOne: "Choose a single head to see its steps.",
   shortcuts: "Keys: Ctrl+Enter adds a token, Space plays and pauses outside of a field, x switches the chosen head off and on.",
 });
@@ -67,7 +71,8 @@ Object.assign(WORDS.zh, {
     unknownCharacters: (known, characters, more) => `这个模型认识 ${known.toLocaleString("en")} 个字符，但不认识${characters.map(([character, position]) => `位置 ${position} 的 ${character}`).join("、")}${more ? `，以及另外 ${more} 个` : ""}。`,
     notFinite: () => "权重过大，算出的 logits 不是有限数。",
   },
-  prompt: "写点什么，模型会接着写",
+  unread: "灰色部分仍是上一段文本的结果。",
+  prompt: "写点什么，再按“自动续写”",
   step: "续写一个 token",
   play: "自动续写",
   pause: "暂停",
@@ -79,6 +84,7 @@ Object.assign(WORDS.zh, {
   topP: "top-p",
   seed: "种子",
   all: "全部",
+  outOfRange: (name, low, high, used) => `${name}：请填${high ? ` ${low} 到 ${high} 之间` : `不小于 ${low} `}的数；目前仍用 ${used}。`,
   settingsHelp: "这些设置的作用",
   settingMeanings: {
     temperature: "小于 1 时，高概率的 token 更容易被抽中；大于 1 时，各 token 的概率更接近；为 0 时总是选概率最大的",
@@ -94,8 +100,8 @@ Object.assign(WORDS.zh, {
   surprisalHelp: "底色越浓，说明模型读完前文后越没料到这个 token。意外度为 −ln p，p 是模型给这个 token 的概率；所有 token 的平均值就是文本的损失。",
   expected: "意料之中",
   surprising: "出乎意料",
-  surprisalOf: (token, probability, nats) => `${token} 的概率为 ${probability}，意外度 ${nats} nat。`,
-  first: (token) => `${token} 是模型看到的第一个 token，无从预料。`,
+  surprisalOf: (token, probability, nats) => `${token}的概率为 ${probability}，意外度 ${nats} nat。`,
+  first: (token) => `${token}是模型看到的第一个 token，无从预料。`,
   lossOf: (loss) => `这段文本的损失：每个 token ${loss} nat。`,
   cut: (seen, all) => `模型只看得到 ${all} 个 token 中的最后 ${seen} 个。`,
   attention: "模型在看哪里",
@@ -103,6 +109,7 @@ Object.assign(WORDS.zh, {
   switchOn: (head) => `打开：${head}`,
   allOn: "全部打开",
   isOff: "，已关闭",
+  writesOff: (token) => `该头若打开，会在${token}处写入的内容`,
   noneOff: "所有注意力头都已打开。在下面选择一个并关闭它，看看有什么变化。",
   off: (heads) => `已关闭：${heads}。`,
   effect: (heads, before, after, change) => `已关闭：${heads}。文本的损失从每个 token ${before} nat 变为 ${after} nat（${change}）。`,
@@ -110,6 +117,10 @@ Object.assign(WORDS.zh, {
   changes: (list) => `下一个 token 的概率变化最大的是：${list}`,
   explain: (head, token) => `逐步计算：${head}，${token}`,
   explainingHelp: "所选 token 在一个注意力头中的全部数值，从输入到它加回的内容。四舍五入到 4 位小数；… 表示省略的列。",
+  explainOff: (heads) => `已关闭 ${heads}，所以对应的位置是 0。`,
   explainOne: "请选择单个注意力头，查看它的计算步骤。",
   shortcuts: "快捷键：Ctrl+Enter 续写一个 token；焦点不在输入框时，空格键开始或暂停续写；x 关闭或打开所选的注意力头。",
 });
+// on this page, induction does not follow what one types or switches off
+const MEASURED = { "en": "; measured with all heads on, when this page was written", "zh": "；写出本页时测得，所有头都打开" };
+for (const [language, when] of Object.entries(MEASURED)) WORDS[language].meanings.induction += when;

@@ -58,7 +58,10 @@ class Writing {
     return this.refusal === null;
   }
 
-  speak() { byId("refused").textContent = this.refusal ? sentenceOf(this.page.words, this.refusal) : ""; }
+  speak() {
+    const { words } = this.page;
+    byId("refused").textContent = this.refusal ? sentenceOf(words, this.refusal) + words.unread : "";
+  }
 
   async add(token) {
     this.added.push(token);

@@ -10,28 +10,30 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 from support.browsers import Opened
-from support.pages import snapshots_of
+from support.pages import keep, snapshots_of
 
-from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.film import make_film
-from gpt_cli.inspecting.snapshots import snapshot_bytes
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is"]
 SNAPSHOTS = snapshots_of(5, 2, 3, TOKENS)  # of the steps 1, 10, 20, 30 and 40
 ROW, COLUMN = np.tril_indices(6)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    run = RunFiles(tmp_path / "run")
-    run.attention.mkdir(parents=True)
-    for snapshot in SNAPSHOTS:
-        run.snapshot_file(snapshot.step).write_bytes(snapshot_bytes(snapshot))
-    losses = [{"step": step, "loss": 4 - step / 20, "validation_loss": 4.1 - step / 20} for step in range(1, 41)]
+def film_of(folder: Path, unit: float = 1.0) -> Path:
+    run = keep(SNAPSHOTS, folder / "run")
+    losses = [
+        {"step": step, "loss": unit * (4 - step / 20), "validation_loss": unit * (4.1 - step / 20)}
+        for step in range(1, 41)
+    ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in losses))
-    path = tmp_path / "film.html"
+    path = folder / "film.html"
     path.write_bytes(make_film(run).page)
     return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return film_of(tmp_path)
 
 
 def step(page: Page) -> int:
@@ -180,4 +182,14 @@ def test_it_speaks_chinese_and_fits_a_narrow_screen(browser: Browser, file: Path
     assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
     page.click("#language")
     assert page.inner_text("#play") == "play"
+    opened.context.close()
+
+
+@pytest.mark.parametrize(("unit", "lowest"), [(1.0, "2.00"), (0.00441, "0.00882"), (1.23e-5, "2.46e-5")])
+def test_the_ends_of_an_axis_have_room(browser: Browser, tmp_path: Path, unit: float, lowest: str) -> None:
+    opened = Opened(browser, film_of(tmp_path, unit))
+    ends = opened.page.locator("#curve .end")
+    assert lowest in ends.all_text_contents()
+    left = opened.page.evaluate("document.getElementById('curve').getBoundingClientRect().left")
+    assert min(end.bounding_box()["x"] for end in ends.all()) >= left  # type: ignore[index]
     opened.context.close()

@@ -118,6 +118,10 @@ def test_the_page_says_what_each_score_means(browser: Browser, file: Path, langu
     assert page.locator("#meanings dt").all_inner_texts() == page.locator("#scores dt").all_inner_texts()
     meanings = page.locator("#meanings dd").all_inner_texts()
     assert len(set(meanings)) == len(COLUMNS)
+    if language == "zh-CN":  # the words of `gpt heads`
+        names = ["熵", "平均距离", "第一个 token", "前一个 token", "自己", "相同的 token", "归纳"]
+        assert page.locator("#scores dt").all_inner_texts() == names
+        assert page.inner_text("#scores-help summary") == "这些得分的含义"
     assert all(meanings)
     opened.context.close()
 
@@ -194,7 +198,7 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened
         ("lowered", WRITES.lowered, WRITES.lowered_by),
     ):
         rows = bars(page, part)
-        assert [text for text, _ in rows] == [TEXTS[token] for token in ids[1, 2, 3].tolist()]
+        assert [text for text, _ in rows] == [TEXTS[token].replace(" ", "␣") for token in ids[1, 2, 3].tolist()]
         shown = [float(number.replace("−", "-")) for _, number in rows]
         np.testing.assert_allclose(shown, logits[1, 2, 3], atol=7e-4)
     widths = [

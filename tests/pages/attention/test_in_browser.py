@@ -135,7 +135,7 @@ def test_the_map_has_the_colours_of_viridis_and_tells_what_lies_under_the_pointe
     assert (image[margin + 13, margin + 3 * cell + 13] == 255).all(), "the future stays empty"
     page.locator("#map").scroll_into_view_if_needed()
     page.locator("#map").hover(position={"x": margin + 1.5 * cell, "y": margin + 5.5 * cell})
-    assert plain(page.inner_text("#cell")) == f"“ is” (5) looks at “ value” (1): {WEIGHTS[0, 0, 5, 1]:.4f}"
+    assert plain(page.inner_text("#cell")) == f"“␣is” (token 5) looks at “␣value” (token 1): {WEIGHTS[0, 0, 5, 1]:.4f}"
     page.keyboard.press("Escape")
     assert page.inner_text("#cell") == ""
 
@@ -166,7 +166,7 @@ def test_all_of_it_works_from_the_keyboard(opened: Opened) -> None:
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(chosen) == " is"
-    assert plain(page.inner_text("#details")).startswith("“ is” (5) looks at: ")
+    assert plain(page.inner_text("#details")).startswith("“␣is” (token 5) looks at: ")
     page.keyboard.press("Home")
     assert page.evaluate(chosen) == "The"
     page.keyboard.press("Escape")
@@ -178,7 +178,7 @@ def test_after_escape_a_token_is_chosen_again_by_enter(opened: Opened) -> None:
     page.locator(".token").nth(5).focus()
     page.keyboard.press("Escape")
     page.keyboard.press("Enter")
-    assert plain(page.inner_text("#details")).startswith("“ is” (5) looks at: ")
+    assert plain(page.inner_text("#details")).startswith("“␣is” (token 5) looks at: ")
 
 
 def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_finger_on_the_map_tells_the_weight(browser: Browser, file: Path) -> N
     side = page.evaluate("parseFloat(document.getElementById('map').style.width)")
     cell = 26
     page.locator("#map").tap(position={"x": side - 7.5 * cell, "y": side - 0.5 * cell})
-    assert plain(page.inner_text("#cell")) == f"“ None” (7) looks at “The” (0): {WEIGHTS[0, 0, 7, 0]:.4f}"
+    assert plain(page.inner_text("#cell")) == f"“␣None” (token 7) looks at “The” (token 0): {WEIGHTS[0, 0, 7, 0]:.4f}"
     assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
     context.close()
 

@@ -60,11 +60,11 @@ def test_the_views_follow_the_text(page: Page) -> None:
         assert page.locator("#text .token").count() == len(LEARNED.encode(text))
         assert page.inner_text("#head-name") == "layer 1 head 2"
         last = len(LEARNED.encode(text)) - 1
-        assert f"({last}) looks at: " in plain(page.inner_text("#details")), "the last token stays the chosen one"
+        assert f"(token {last}) looks at: " in plain(page.inner_text("#details")), "the last token stays the chosen one"
     write(page, TEXT)
     page.locator("#text .token").nth(2).focus()
     press(page, "#step")
-    assert "(2) looks at: " in plain(page.inner_text("#details"))
+    assert "(token 2) looks at: " in plain(page.inner_text("#details"))
 
 
 def test_a_head_that_is_switched_off_changes_the_loss_and_the_chances(page: Page) -> None:

@@ -61,13 +61,23 @@ def test_bars_are_the_chances_of_the_next_token(page: Page, parameters: Sampling
     assert [found_rows[rank][0] for rank in several] == [marked(int(order[rank])) for rank in several]
 
 
-def test_a_setting_out_of_its_range_is_marked_and_changes_nothing(page: Page) -> None:
-    page.fill("#temperature", "-1")
+def test_a_setting_out_of_its_range_keeps_the_last_one_and_says_so(page: Page) -> None:
+    page.fill("#temperature", "0.5")
+    page.fill("#temperature", "9")
     page.fill("#top-p", "1.5")
     settle(page)
-    found = chances(LEARNED.encode(TEXT), SamplingParameters(temperature=1))
+    found = chances(LEARNED.encode(TEXT), SamplingParameters(temperature=0.5))
     assert candidates(page)[0] == (marked(int(found.argmax())), percent(float(found.max())))
     assert page.locator('[aria-invalid="true"]').count() == 2
+    assert page.inner_text("#settings-told") == (
+        "temperature: use a number from 0 to 5; the page goes on with 0.5.\n"
+        "top-p: use a number from 0 to 1; the page goes on with all."
+    )
+    page.fill("#temperature", "0.6")
+    page.fill("#top-p", "")
+    settle(page)
+    assert not page.is_visible("#settings-told")
+    assert page.locator('[aria-invalid="true"]').count() == 0
 
 
 def test_the_last_of_many_changes_is_what_the_page_shows(page: Page) -> None:
@@ -88,7 +98,7 @@ def test_every_token_tells_how_much_the_model_expected_it(page: Page) -> None:
     for place, surprisal in enumerate(surprisals, 1):
         tokens.nth(place).focus()
         said = plain(page.inner_text("#surprisal"))
-        assert f"({place}) had a probability of {percent(math.exp(-surprisal))}" in said
+        assert f"(token {place}) had a probability of {percent(math.exp(-surprisal))}" in said
         assert f"a surprisal of {surprisal:.3f} nats" in said
         assert f"Loss of this text: {np.mean(surprisals):.4f} nats per token." in said
         assert tokens.nth(place).get_attribute("aria-pressed") == "true"
@@ -191,7 +201,7 @@ def test_the_chosen_token_and_the_focus_stay_where_the_text_is_cut(page: Page) -
     page.keyboard.press("Control+Enter")
     settle(page)
     assert "The model sees the last 12 of 25 tokens." in page.inner_text("#surprisal")
-    assert "“U” (7) had" in plain(page.inner_text("#surprisal"))
+    assert "“U” (token 7) had" in plain(page.inner_text("#surprisal"))
     assert page.evaluate("document.activeElement.textContent") == "U"
     page.keyboard.press("Escape")
     assert page.locator(".read.chosen").count() == 0
@@ -238,9 +248,15 @@ def test_a_character_that_the_model_lacks_is_named_and_nothing_is_written(browse
     write(page, "The")
     rows = candidates(page)
     write(page, "The 龘")
-    assert page.inner_text("#refused") == f"这个模型认识 {known} 个字符，但不认识位置 4 的 “龘” U+9F98。"
+    assert (
+        page.inner_text("#refused")
+        == f"这个模型认识 {known} 个字符，但不认识位置 4 的 “龘” U+9F98。灰色部分仍是上一段文本的结果。"
+    )
     page.click("#language")
-    assert page.inner_text("#refused") == f"This model knows {known} characters, but not “龘” U+9F98 at position 4."
+    told = f"This model knows {known} characters, but not “龘” U+9F98 at position 4."
+    assert page.inner_text("#refused") == f"{told} What is grey belongs to the text before."
+    for part in ("next", "reading", "switching", "views", "explaining"):
+        assert page.evaluate(f"getComputedStyle(document.getElementById('{part}')).opacity") == "0.45"
     assert page.is_disabled("#step")
     assert page.is_disabled("#play")
     page.focus("#prompt")

@@ -1,11 +1,22 @@
 // What a block is made of beside attention: norms, activations, the feed-forward part. x is [T, D].
 
-// The norm that a config names, as a function of x [T, D]; its weights are those called `name`.
+// The norm that a config names, as a function of x [T, D]; its weights are those called `name`. Its `ofPart` is what it
+// makes of a part of one vector with the scale of the whole [D]: parts add up to what it makes of the whole, less the bias.
 function normOf(config, tensors, name) {
   const weight = tensors.of(`${name}.weight`);
-  if (config.norm === "rmsnorm") return (x) => rmsNorm(x, weight);
   const bias = tensors.has(`${name}.bias`) ? tensors.of(`${name}.bias`) : null;
-  return (x) => layerNorm(x, config.d_model, weight, bias);
+  const isRms = config.norm === "rmsnorm";
+  const norm = isRms ? (x) => rmsNorm(x, weight) : (x) => layerNorm(x, config.d_model, weight, bias);
+  const centred = (x) => {
+    const mean = isRms ? 0 : x.reduce((total, number) => total + number, 0) / x.length;
+    return x.map((number) => number - mean);
+  };
+  norm.ofPart = (part, whole) => {
+    const spread = centred(whole).reduce((total, number) => total + number ** 2, 0) / whole.length;
+    const factor = 1 / Math.sqrt(spread + (isRms ? 1e-6 : 1e-5));
+    return centred(part).map((number, place) => number * factor * weight[place]);
+  };
+  return norm;
 }
 
 // (x - mean) / sqrt(variance + epsilon) * weight + bias for each token.

@@ -12,10 +12,15 @@ class Block {
   // What the heads read, made from the residual stream: [T, D] -> [T, D].
   attentionInput(x) { return this.preNorm ? this.norm_1(x) : x; }
 
+  // The residual stream of new tokens with what the heads add to it: [T, D] -> [T, D].
+  attend(x, numTokens, start, cache, without) {
+    const mixed = mix(this.attention, this.attentionInput(x), numTokens, start, cache, without);
+    return sum(x, linear(this.attention.projectionLayer, mixed, numTokens));
+  }
+
   // The residual stream of new tokens [T, D] -> [T, D].
   forward(x, numTokens, start, cache, without) {
-    const mixed = mix(this.attention, this.attentionInput(x), numTokens, start, cache, without);
-    const attended = sum(x, linear(this.attention.projectionLayer, mixed, numTokens));
+    const attended = this.attend(x, numTokens, start, cache, without);
     if (this.preNorm) return sum(attended, this.feedForward.forward(this.norm_2(attended), numTokens));
     const normalised = this.norm_1(attended);
     return this.norm_2(sum(normalised, this.feedForward.forward(normalised, numTokens)));

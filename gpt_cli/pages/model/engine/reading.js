@@ -10,6 +10,8 @@ class Memory {
     const { context_length: contextLength } = model.config;
     this.caches = model.blocks.map(({ attention }) => new Cache(attention, contextLength));
     this.streams = model.blocks.map(() => new Rows(model.config.d_model, contextLength)); // into each block
+    this.weights = this.caches.flatMap(({ weights }) => weights); // of each head of each layer in turn
+    this.patterns = this.weights.map(() => new Rows(NUM_PATTERNS, contextLength));
     this.ids = [];
     this.surprisals = new Rows(1, contextLength); // in nats; the first token has none
     this.logits = null; // of the token after the last
@@ -29,6 +31,7 @@ class Memory {
       end = Math.min(ids.length, start + _AT_ONCE);
       this.ids = []; // where an error ends this, all is read anew
       const logits = model.logits(model.forward(ids.slice(0, end), start, this), end - start);
+      this.describe(ids, start, end);
       for (let place = start; place < end; place++) {
         this.logits = logits.slice((place - start) * model.vocabSize, (place - start + 1) * model.vocabSize);
         if (place + 1 < ids.length) this.surprise(ids, place + 1, this.logits);
@@ -42,15 +45,26 @@ class Memory {
   // Keeps how surprising the token at a place is, given the logits after the token before it.
   surprise(ids, place, logits) { this.surprisals.put([logSumExp(logits) - logits[ids[place]]], place); }
 
+  // Keeps where the tokens from `start` to `end` look, in numbers.
+  describe(ids, start, end) {
+    for (const [number, { numbers }] of this.weights.entries())
+      for (let place = start; place < end; place++)
+        this.patterns[number].put(patternsOf(numbers.subarray(triangle(place), triangle(place + 1)), ids, place), place);
+  }
+
+  // The means of these numbers for each head: [L, H, NUM_PATTERNS].
+  meanPatterns() {
+    return Float32Array.from(this.patterns.flatMap(({ numbers }) => meanPatterns(numbers, this.ids.length)));
+  }
+
   // Whether these are the first tokens of those that were read.
   has(ids) { return commonPrefix(this.ids, ids) === ids.length; }
 
   // The weights of every head [L, H, ...]: the rows of each lower triangle, of the tokens from `first` on.
   attention(first) {
     const [start, end] = [triangle(first), triangle(this.ids.length)];
-    const heads = this.caches.flatMap((cache) => cache.weights);
-    const found = new Float32Array(heads.length * (end - start));
-    heads.forEach((weights, place) => found.set(weights.numbers.subarray(start, end), place * (end - start)));
+    const found = new Float32Array(this.weights.length * (end - start));
+    this.weights.forEach((weights, place) => found.set(weights.numbers.subarray(start, end), place * (end - start)));
     return found;
   }
 }

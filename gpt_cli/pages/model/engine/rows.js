@@ -14,6 +14,8 @@ class Rows {
     this.numbers.set(rows, count * this.width);
   }
 
+  row(place) { return this.numbers.subarray(place * this.width, (place + 1) * this.width); }
+
   grow(length) {
     const larger = new Float32Array(Math.max(length, Math.min(2 * this.numbers.length, this.most * this.width)));
     larger.set(this.numbers);

@@ -36,7 +36,7 @@ class Engine {
   // Reads ids, with some heads switched off; tokens that an earlier text has too are not computed again. Of a text
   // longer than the context, the tokens from `start` on count: surprisals [T] has NaN for those before. Of the attention
   // of all heads, it gives the rows of tokens from `first` on, after those of `had`, of which the caller knows them; null
-  // wants none. `chances` wants the likeliest tokens. `goesOn` hears how many of how many tokens are read, and decides.
+  // wants none. `patterns` has the scores of all heads on it. `chances` wants the likeliest tokens. `goesOn` hears how many of how many tokens are read, and decides.
   async run({ ids, without = [], had = [], chances = null }, goesOn = () => true) {
     const started = performance.now();
     const start = windowStart(ids.length, this.model.config.context_length);
@@ -53,6 +53,7 @@ class Engine {
       surprisals,
       first,
       attention: memory.attention(first),
+      patterns: memory.meanPatterns(),
       chances: chances && this.chances(chances),
       milliseconds: performance.now() - started,
     };
@@ -73,13 +74,25 @@ class Engine {
 
   // One head step by step, at one token of ids.
   explain({ ids, without = [], layer, head, query }) {
-    let memory = this.memories.get(JSON.stringify(without));
-    if (!memory?.has(ids)) {
-      memory = new Memory(this.model, without);
-      for (const _ of memory.read(ids));
-    }
     const names = this.texts(this.checked(ids)).map((text, place) => `${place} ${labelOf(text).trim() || labelOf(text)}`);
-    return { steps: explainHead(this.model, ids, names, { memory, layer, head, query }) };
+    return { steps: explainHead(this.model, ids, names, { memory: this.having(ids, without), layer, head, query }) };
+  }
+
+  // The `count` tokens whose logits a head raises and lowers most at one token of ids, the strongest first: {text, logit}.
+  writes({ ids, without = [], layer, head, query, count }) {
+    const logits = headWrites(this.model, this.having(this.checked(ids), without), { layer, head, query });
+    const order = ranked(logits);
+    const found = (some) => Array.from(some, (id) => ({ text: labelOf(this.tokenizer.tokenText(id)), logit: logits[id] }));
+    return [found(order.subarray(0, count)), found(order.subarray(-count).reverse())];
+  }
+
+  // A memory of a text read without these heads: the one that is kept, or a new one.
+  having(ids, without) {
+    const known = this.memories.get(JSON.stringify(without));
+    if (known?.has(ids)) return known;
+    const memory = new Memory(this.model, without);
+    for (const _ of memory.read(ids));
+    return memory;
   }
 
   // The logits after each token: Float32Array [T, V].

@@ -7,12 +7,13 @@ class ScoredHeads extends Heads {
     this.role = ""; // "" is any, "none" is no label
     this.least = null; // of the column
     this.order = null; // the tiles of the list; null shows the grid
+    this.arranged = "grid"; // what the page shows of it
     this.list = element("ol");
     this.list.id = "sorted";
     this.list.hidden = true;
     byId("maps").append(this.list);
-    // in a film labels come and go, so they keep their room
-    byId("heads").classList.toggle("labelled", page.weights.frames !== undefined && page.scores.rolesFound().length > 0);
+    // where labels come and go, they keep their room
+    byId("heads").classList.toggle("labelled", page.scores.vary && page.scores.rolesFound().length > 0);
     // an order of one head is of use in a film, whose curve is of its column
     byId("choosing").hidden = page.weights.numHeads === 1 && !page.weights.frames;
     byId("choosing").addEventListener("input", () => this.choose());
@@ -58,15 +59,24 @@ class ScoredHeads extends Heads {
     this.order = plain ? null : this.ofHeads.filter((tile) => this.passes(tile));
     const height = (tile) => Number.isNaN(this.score(tile)) ? -Infinity : this.score(tile);
     if (column !== null) this.order.sort((a, b) => height(b) - height(a) || a.place - b.place);
-    byId("heads").hidden = !plain;
-    this.list.hidden = plain;
-    if (plain) for (const tile of this.ofHeads) tile.cell.append(tile);
+    this.place(plain ? "grid" : this.order.map(({ place }) => place).join());
+  }
+
+  // Puts the tiles where they belong now. One that has the focus keeps it, if it is shown.
+  place(arranged) {
+    if (arranged === this.arranged) return;
+    this.arranged = arranged;
+    const focused = document.activeElement;
+    byId("heads").hidden = this.order !== null;
+    this.list.hidden = this.order === null;
+    if (this.order === null) for (const tile of this.ofHeads) tile.cell.append(tile);
     this.list.classList.toggle("many", this.ofHeads.length > 24);
     this.list.replaceChildren(...(this.order ?? []).map((tile) => {
       const item = document.createElement("li");
       item.append(tile);
       return item;
     }));
+    if (byId("maps").contains(focused)) focused.focus({ preventScroll: true });
   }
 
   neighbour(tile, down, right) {
@@ -96,12 +106,13 @@ class ScoredHeads extends Heads {
   caption() {
     const { narrow } = this;
     const { weights, scores, frame, words } = this.page;
+    const put = (part, text) => { if (part.textContent !== text) part.textContent = text; }; // else it is laid out again
     for (const tile of this.ofHeads) {
       const role = scores.role(frame, tile.place);
       const value = this.column === null ? "" : `\n${scoreText(this.score(tile))}`;
-      tile.caption.textContent = this.order === null ? "" : `L${weights.layers[tile.layer]} H${weights.heads[tile.head]}${value}`;
-      tile.kind.textContent = role === null ? "" : (narrow ? words.short : words.columns)[role];
+      put(tile.caption, this.order === null ? "" : `L${weights.layers[tile.layer]} H${weights.heads[tile.head]}${value}`);
+      put(tile.kind, role === null ? "" : (narrow ? words.short : words.columns)[role]);
     }
-    byId("num-shown").textContent = this.order === null ? "" : words.shownHeads(this.order.length, this.ofHeads.length);
+    put(byId("num-shown"), this.order === null ? "" : words.shownHeads(this.order.length, this.ofHeads.length));
   }
 }

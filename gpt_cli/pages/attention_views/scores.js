@@ -1,17 +1,13 @@
 // The scores of all heads, and the labels that follow from them; of each frame, where there are several.
 
 class Scores {
-  constructor(content, numbers, labels, numHeads) {
-    this.columns = content.columns;
-    this.roles = content.roles; // a label has the name of the column from which it follows
-    this.numbers = numbers;
-    this.labels = labels;
-    this.numHeads = numHeads; // of all layers
+  // `roles` are [column, least]: the first column that reaches its least score names the label. `numHeads` is of all layers.
+  constructor({ columns, roles }, numbers, numHeads) {
+    Object.assign(this, { columns, roles, numbers, numHeads });
   }
 
   static async read(content, numHeads) {
-    const [numbers, labels] = await Promise.all([unpack(content.numbers), unpack(content.labels)]);
-    return new Scores(content, new Float32Array(numbers), new Uint8Array(labels), numHeads);
+    return new Scores(content, new Float32Array(await unpack(content.numbers)), numHeads);
   }
 
   // `place` counts the heads through all layers. NaN where there was nothing to measure.
@@ -25,10 +21,22 @@ class Scores {
     return Math.max(0, found.indexOf(Math.max(...found.filter((score) => !Number.isNaN(score)))));
   }
 
-  role(frame, place) { return this.roles[this.labels[frame * this.numHeads + place]] ?? null; }
+  role(frame, place) {
+    return this.roles.find(([column, least]) => this.of(frame, place, column) >= least)?.[0] ?? null;
+  }
+
+  get numFrames() { return this.numbers.length / this.numHeads / this.columns.length; }
+
+  // Whether those of a head change while one looks.
+  get vary() { return this.numFrames > 1; }
 
   // The labels that any head of any frame has.
-  rolesFound() { return this.roles.filter((_, number) => this.labels.includes(number)); }
+  rolesFound() {
+    const found = new Set();
+    for (let frame = 0; frame < this.numFrames; frame++)
+      for (let place = 0; place < this.numHeads; place++) found.add(this.role(frame, place));
+    return this.roles.map(([column]) => column).filter((column) => found.has(column));
+  }
 }
 
 function scoreText(score) { return Number.isNaN(score) ? "–" : score.toFixed(3); }

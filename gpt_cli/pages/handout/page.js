@@ -1,0 +1,19 @@
+// The first page of a hand-out: the text, and a link to each page beside it.
+
+start(({ handout: { title, prompt, origin, pages } }) => {
+  const show = () => {
+    const { words } = shell;
+    document.querySelector("h1").textContent = title || words.title;
+    document.title = `${title || words.title} – gpt`;
+    byId("origin").textContent = words.origin(origin);
+    byId("prompt").textContent = words.prompt(`\u2068${prompt}\u2069`);
+    byId("pages").replaceChildren(...pages.map((name) => {
+      const [item, link] = [element("li"), element("a", "", words.names[name])];
+      link.href = `${name}.html`;
+      item.append(link, element("p", "", words.meanings[name]));
+      return item;
+    }));
+  };
+  const shell = new Shell(show);
+  show();
+});
