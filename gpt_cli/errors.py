@@ -55,9 +55,15 @@ class GptError(Exception):
         """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
         problems = [self, *self.others]
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-        errors = [f"error: {say(problem.where)}: {say(problem.sentence)}" for problem in problems]
+        errors = [f"error: {_place(problem.where)}{say(problem.sentence)}" for problem in problems]
         lines = errors + [f"hint: {say(hint)}" for hint in hints]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
+
+
+def _place(where: str) -> str:
+    """Where a problem is, and a colon: the full-width one after words that are Chinese."""
+    said = say(where)
+    return f"{said}: " if said == where else f"{said}："
 
 
 class UsageError(GptError):

@@ -118,7 +118,7 @@ Object.assign(WORDS.zh, {
   attentionTo: (prompt, step) => `“${prompt}”，第 ${step} 步`,
   moment: (step, loss) => `第 ${step} 步 · 损失 ${loss}`,
   frames: "训练步",
-  noAttention: (command) => `没有保存注意力快照。gpt train --watch 文本 会在训练时保存；现在就看可用 ${command}。`,
+  noAttention: (command) => `没有保存注意力快照。gpt train --watch TEXT 会在训练时保存；现在就看可用 ${command}。`,
   tooLarge: "所有注意力头的图放不进本页面。",
   more: (command) => `完整页面（可逐个 token 查看）：${command}`,
   layer: (number) => `第 ${number} 层`,
