@@ -77,10 +77,10 @@ format: .venv/developing  ## format the code and fix what the linter can
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-settings: .venv/installed  ## write the table of docs/settings.md from the program
-	sed -i '/^<!-- `make settings`/q' docs/settings.md
-	echo >> docs/settings.md
-	$(GPT) config settings >> docs/settings.md
+settings: .venv/installed  ## write the tables of docs/settings.md and of its Chinese twin from the program
+	for page in en:docs/settings.md zh:docs/settings.zh-CN.md; do \
+		sed -i '/^<!-- `make settings`/q' $${page#*:} && echo >> $${page#*:} && \
+		GPT_LANGUAGE=$${page%%:*} $(GPT) config settings >> $${page#*:} || exit 1; done
 
 .PHONY: help demo test test-long check smoke bench data settings format
 .DEFAULT_GOAL := help

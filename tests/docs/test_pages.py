@@ -58,9 +58,26 @@ def test_both_languages_have_the_same_code_and_pictures(page: Path) -> None:
         assert typed(page) == typed(english)
 
 
-def test_the_table_of_settings_is_that_of_the_program() -> None:
-    _, _, table = (DOCS / "settings.md").read_text().partition("<!-- `make settings` writes what follows -->\n\n")
+@pytest.mark.parametrize(("page", "language"), [("settings.md", "en"), ("settings.zh-CN.md", "zh")])
+def test_the_table_of_settings_is_that_of_the_program(
+    page: str, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", language)
+    _, _, table = (DOCS / page).read_text().partition("<!-- `make settings` writes what follows -->\n\n")
     assert table == f"{settings_table()}\n", "make settings"
+
+
+def test_the_config_of_the_chinese_page_is_valid(here: Path, run: RunCommand) -> None:
+    (config,) = blocks(DOCS / "settings.zh-CN.md", "yaml")
+    Path("my.yaml").write_text(config)
+    assert run("config", "check", "my.yaml").code == 0
+
+
+def test_make_settings_asks_for_the_language_of_each_page() -> None:
+    command = ["make", "--dry-run", "--directory", str(ROOT), "settings"]
+    printed = subprocess.run(command, capture_output=True, text=True).stdout
+    assert "en:docs/settings.md zh:docs/settings.zh-CN.md" in printed
+    assert "GPT_LANGUAGE=${page%%:*}" in printed
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
