@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -129,9 +130,28 @@ def test_bare_make_lists_the_targets() -> None:
     assert {"demo", "test", "check", "bench", "data"} <= targets
 
 
-def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
+def demo(**environment: str) -> str:
+    """What `make demo` would do where nothing is installed."""
     command = ["make", "--dry-run", "--always-make", "--directory", str(ROOT), "demo"]
-    printed = subprocess.run(command, capture_output=True, text=True).stdout
+    locale = ("GPT_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+    surroundings = {name: value for name, value in os.environ.items() if name not in locale} | environment
+    return subprocess.run(command, capture_output=True, encoding="utf-8", env=surroundings).stdout
+
+
+def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
+    printed = demo()
     (installing,) = [line for line in printed.splitlines() if "install --editable ." in line]
     assert "--quiet" not in installing
+    assert "PyTorch is by far the largest download" in printed
     assert "source .venv/bin/activate" in printed
+    assert '  gpt train --config tiny --data my.txt --out runs/mine"' in printed
+
+
+@pytest.mark.parametrize("environment", [{"GPT_LANGUAGE": "zh", "LC_ALL": "C"}, {"LANG": "zh_CN.UTF-8"}])
+def test_make_demo_speaks_chinese_where_gpt_would(environment: dict[str, str]) -> None:
+    printed = demo(**environment)
+    assert "安装 gpt" in printed
+    assert "再用自己的文本训练" in printed
+    assert "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/mine" in printed
+    assert not re.search("download|Look at", printed)
+    assert "Look at" in demo(**environment | {"GPT_LANGUAGE": "en"})
