@@ -33,8 +33,9 @@ def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
         assert outcome.code == 0, f"{command}\n{outcome.err}"
 
 
-def test_the_examples_of_exit_codes_end_with_them(shell: Shell) -> None:
-    rows = re.findall(r"^\| (\d+) \|.*\| `(gpt [^|]*)` \|$", (DOCS / "exit-codes.md").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("page", ["exit-codes.md", "exit-codes.zh-CN.md"])
+def test_the_examples_of_exit_codes_end_with_them(page: str, shell: Shell) -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| `(gpt [^|]*)` \|$", (DOCS / page).read_text(), re.MULTILINE)
     assert [int(code) for code, _ in rows] == [0, 2, 3, 4, 5, 6]
     for code, command in rows:
         outcome = shell.run(command)
