@@ -6,7 +6,7 @@ import errno
 import re
 from collections.abc import Sequence
 
-from gpt_cli.language import say
+from gpt_cli.language import labelled, say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
@@ -55,15 +55,9 @@ class GptError(Exception):
         """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
         problems = [self, *self.others]
         hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
-        errors = [f"error: {_place(problem.where)}{say(problem.sentence)}" for problem in problems]
+        errors = [f"error: {labelled(problem.where)}{say(problem.sentence)}" for problem in problems]
         lines = errors + [f"hint: {say(hint)}" for hint in hints]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
-
-
-def _place(where: str) -> str:
-    """Where a problem is, and a colon: the full-width one after words that are Chinese."""
-    said = say(where)
-    return f"{said}: " if said == where else f"{said}："
 
 
 class UsageError(GptError):

@@ -33,6 +33,12 @@ def say(text: str) -> str:
     return chinese().say(text) if language() == "zh" else text
 
 
+def labelled(text: str) -> str:
+    """A text that names what follows it, with the colon of the language in which it is said."""
+    said = say(text)
+    return f"{text}: " if said == text else f"{said}："
+
+
 @lru_cache(maxsize=1)
 def chinese() -> Catalogue:
     """The Chinese texts: all files of `zh/`, each named for the layer whose texts it has."""
