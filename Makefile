@@ -5,13 +5,25 @@ GPT := .venv/bin/gpt
 # files stay whole, so that each of their shared fixtures is made once
 PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP := .venv/bin/python -m pip --disable-pip-version-check
+# what `make demo` says, in the language that gpt would find too
+ifneq ($(filter zh%,$(firstword $(GPT_LANGUAGE) $(LC_ALL) $(LC_MESSAGES) $(LANG))),)
+INSTALLING := 正在创建 .venv，安装 gpt 和它用到的库；其中 PyTorch 最大，下载需要几分钟
+GO_ON := 请看 demo-attention.png。接下来，让当前终端能找到 gpt，再用自己的文本训练（中文按字切分）：
+TEXT := my.txt --set tokenizer.kind=char
+PROMPT := 今天
+else
+INSTALLING := creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes
+GO_ON := Look at demo-attention.png. To go on, put gpt on the path of this shell, then train on your own text:
+TEXT := my.txt
+PROMPT := The value of
+endif
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
 
 # pip shows the progress of its downloads; nothing else it says matters unless it fails
 .venv/installed: pyproject.toml
-	@echo "creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes"
+	@echo "$(INSTALLING)"
 	$(PYTHON) -m venv .venv
 	$(PIP) install --editable .
 	@touch $@
@@ -28,10 +40,10 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --layers 1
 	$(GPT) attn-dump --run runs/demo --prompt 'The value of the expression is' --out demo-attention.png
 	@echo
-	@echo "Look at demo-attention.png. To go on, put gpt on the path of this shell, then train on your own text:"
+	@echo "$(GO_ON)"
 	@echo "  source .venv/bin/activate"
-	@echo "  gpt train --config tiny --data my.txt --out runs/mine"
-	@echo "  gpt sample --run runs/mine --prompt 'The value of'"
+	@echo "  gpt train --config tiny --data $(TEXT) --out runs/mine"
+	@echo "  gpt sample --run runs/mine --prompt '$(PROMPT)'"
 
 test: .venv/developing  ## run the tests (minutes)
 	$(PYTEST)
@@ -84,10 +96,10 @@ format: .venv/developing  ## format the code and fix what the linter can
 zh: .venv/developing  ## print the lines that the Chinese catalogue lacks
 	@PYTHONPATH=tests .venv/bin/python -m support.messages
 
-settings: .venv/installed  ## write the table of docs/settings.md from the program
-	sed -i '/^<!-- `make settings`/q' docs/settings.md
-	echo >> docs/settings.md
-	$(GPT) config settings >> docs/settings.md
+settings: .venv/installed  ## write the tables of docs/settings.md and of its Chinese twin from the program
+	for page in en:docs/settings.md zh:docs/settings.zh-CN.md; do \
+		sed -i '/^<!-- `make settings`/q' $${page#*:} && echo >> $${page#*:} && \
+		GPT_LANGUAGE=$${page%%:*} $(GPT) config settings >> $${page#*:} || exit 1; done
 
 .PHONY: help demo test test-quick test-long check smoke bench data settings format zh
 .DEFAULT_GOAL := help

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from gpt_cli.config.fields import LoggerName
 from gpt_cli.config.schema import Config
+from gpt_cli.language import language, say
 
 # kinds that a JSON schema cannot name
 _NOUNS_BY_KEY = {
@@ -64,10 +65,21 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 
 def settings_table() -> str:
-    """The Markdown table of all settings, which docs/settings.md contains."""
-    lines = ["| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
+    """The Markdown table of all settings in the language of the user, which docs/settings.md and its twin contain."""
+    lines = [say("| setting | default | allowed | meaning |"), "| --- | --- | --- | --- |"]
     for key, details in known_keys().items():
         default = json.dumps(details["default"]).strip('"')
-        allowed = " or ".join(allowed_values(key, details))
-        lines.append(f"| `{key}` | {default} | {allowed} | {details['description']} |")
+        allowed = [
+            say(kind) if " " in kind or kind in _NOUNS.values() else kind for kind in allowed_values(key, details)
+        ]
+        lines.append(f"| `{key}` | {default} | {_either(allowed)} | {say(details['description'])} |")
     return "\n".join(lines)
+
+
+def _either(alternatives: list[str]) -> str:
+    *others, last = alternatives
+    if language() == "en" or not others:
+        return " or ".join(alternatives)
+    listed = "、".join(others)
+    # a space stands between 或 and letters
+    return f"{listed}{' ' * listed[-1].isascii()}或{' ' * last[0].isascii()}{last}"

@@ -138,13 +138,13 @@ _WORDS: dict[str, tuple[str, str]] = {
     "dropout_title": ("what dropout does to a row of weights", "dropout 如何改变一行权重"),
     "dropout_draws": (
         "a row of weights, and five draws of dropout with p = {p}",
-        "一行权重，以及 p = {p} 时 dropout 的五次抽样",
+        "一行权重，以及 p = {p} 时 dropout 的五次采样",
     ),
     "dropout_mean": ("mean of {count}", "{count} 次的平均"),
     "dropout_said": (
         "Dropout multiplies the remaining weights by 1 / (1 - p), so the mean of many draws is the row itself. A "
         "single draw no longer sums to 1.",
-        "保留的权重乘以 1 / (1 - p)，因此多次抽样的平均值就是原来那一行；单次抽样的和不再是 1。",
+        "保留的权重乘以 1 / (1 - p)，因此多次采样的平均值就是原来那一行；单次采样的和不再是 1。",
     ),
     "padding_title": ("two sentences in one batch, where id 0 is padding", "同一批次中的两个句子，编号 0 是填充"),
     "sentence": ("sentence {ids}, head {head}", "句子 {ids}，头 {head}"),

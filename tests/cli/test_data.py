@@ -25,6 +25,16 @@ def test_data_list_names_every_corpus(run: RunCommand) -> None:
     assert len(run("data", "list").out.splitlines()) == len(catalogue.ENTRIES) + 1
 
 
+def test_data_list_is_chinese_where_the_user_is(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    english = run("data", "list", "--json").out
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    head, *rows = run("data", "list").out.splitlines()
+    assert head.split() == ["名字", "文本", "许可", "状态"]
+    assert [row.split()[0] for row in rows] == list(catalogue.ENTRIES)
+    assert rows[list(catalogue.ENTRIES).index("lunyu")].split()[1:] == ["《论语》", "MIT；文本属于公有领域", "尚未下载"]
+    assert run("data", "list", "--json").out == english
+
+
 def test_data_stats_counts(here: Path, run: RunCommand) -> None:
     Path("a.txt").write_text("今天\nab\n")
     assert json.loads(run("data", "stats", "a.txt", "--json").out) == {

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from gpt_cli.config.describing import allowed_values, is_none_of, known_keys, settings_table
 
 
@@ -33,3 +37,17 @@ def test_the_table_has_a_row_for_every_setting() -> None:
     assert [row.split("`")[1] for row in rows] == list(known_keys())
     assert {row.count("|") for row in rows} == {5}
     assert "| `model.norm` | layernorm | layernorm or rmsnorm | kind of normalisation |" in rows
+
+
+def test_the_table_is_chinese_where_the_user_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, defaults and values stay what one types."""
+    english = settings_table().splitlines()[2:]
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    chinese = settings_table().splitlines()[2:]
+    assert "| `model.norm` | layernorm | layernorm 或 rmsnorm | 归一化的种类 |" in chinese
+    assert "| `data.source` | python-docs | 一个来源或来源的列表 |" in "\n".join(chinese)
+    for row, said in zip(english, chinese, strict=True):
+        assert row.split("|")[1:3] == said.split("|")[1:3]
+        assert re.search("[\u4e00-\u9fff]", said.split("|")[4])
+        one, other = (re.findall("[a-z]+_[a-z]+|null|true|false|auto", line.split("|")[3]) for line in (row, said))
+        assert one == other

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from support.documents import DOCS, Shell, blocks, smaller
 
-TEXT = "今天天气很好。 The weather is fine today.\nThe value of the function is 3.\n\n" * 100
+TEXT = (
+    "曾子曰：“学而时习之，不亦说乎？吾日三省吾身：为人谋而不忠乎？与朋友交而不信乎？君子”\n今天天气很好。 The weather is fine today.\nThe value of the function is 3.\n\n"
+    * 100
+)
 # what pages take for granted
 BEFORE = (
     "gpt train --config tiny",
     "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/mine",
+    "gpt train --config tiny --data lunyu --set tokenizer.kind=char --max-steps 200 --out runs/lunyu",
 )
 
 

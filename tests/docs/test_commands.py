@@ -9,6 +9,7 @@ import pytest
 from support.documents import CHINESE, DOCS, ENGLISH, ROOT, WITH_OUTPUTS, Shell, commands, smaller
 from support.helpers import RunCommand
 
+FLAG = r"(?<![\w-])--[a-z][a-z-]+"
 PAGES = [page for page in (*ENGLISH, *CHINESE) if page.name not in WITH_OUTPUTS and commands(page)]
 
 
@@ -32,8 +33,9 @@ def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
         assert outcome.code == 0, f"{command}\n{outcome.err}"
 
 
-def test_the_examples_of_exit_codes_end_with_them(shell: Shell) -> None:
-    rows = re.findall(r"^\| (\d+) \|.*\| `(gpt [^|]*)` \|$", (DOCS / "exit-codes.md").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("page", ["exit-codes.md", "exit-codes.zh-CN.md"])
+def test_the_examples_of_exit_codes_end_with_them(page: str, shell: Shell) -> None:
+    rows = re.findall(r"^\| (\d+) \|.*\| `(gpt [^|]*)` \|$", (DOCS / page).read_text(), re.MULTILINE)
     assert [int(code) for code, _ in rows] == [0, 2, 3, 4, 5, 6]
     for code, command in rows:
         outcome = shell.run(command)
@@ -45,8 +47,22 @@ def test_every_command_and_flag_is_in_the_pages(run: RunCommand) -> None:
     text = "\n".join(page.read_text() for page in ENGLISH)
     for command in all_commands(run):
         assert f"gpt {' '.join(command)}" in text
-        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", run(*command, "--help").out):
+        for flag in re.findall(FLAG, run(*command, "--help").out):
             assert flag in text or flag == "--help", f"{command} {flag}"
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_a_chinese_page_names_the_flags_of_its_english_twin_and_no_unknown_one(page: Path) -> None:
+    english = page.with_name(page.name.replace(".zh-CN", ""))
+
+    def explained(page: Path) -> set[str]:
+        """The flags at the beginning of a row of a table."""
+        rows = [line.split(" | ")[0] for line in page.read_text().splitlines() if line.startswith("| `--")]
+        return {flag for row in rows for flag in re.findall(FLAG, row)}
+
+    assert explained(page) == explained(english)
+    everywhere = "\n".join(other.read_text() for other in ENGLISH)
+    assert set(re.findall(FLAG, page.read_text())) <= set(re.findall(FLAG, everywhere))
 
 
 def all_commands(run: RunCommand, *group: str) -> list[list[str]]:
@@ -70,6 +86,7 @@ def test_the_list_of_commands_includes_groups(run: RunCommand) -> None:
 def test_a_command_is_made_smaller_as_it_was_typed() -> None:
     assert smaller("gpt sample --prompt 'The value of' > out.txt") == "gpt sample --prompt 'The value of'"
     assert smaller("gpt info small") == "gpt info smoke"
+    assert smaller("gpt data stats lunyu") == "gpt data stats my.txt"
     shape = "--set model.num_heads=4 --set model.num_blocks=4"
     assert (
         smaller("gpt train --config tiny")

@@ -3,6 +3,7 @@ the Python at hand has a say, else in its form."""
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 
@@ -71,3 +72,38 @@ def test_both_pages_show_the_same_numbers() -> None:
 def test_both_pages_have_the_same_chapters() -> None:
     chapters = [re.findall(r"^## (\d)\.", (DOCS / page).read_text(), re.MULTILINE) for page in PAGES]
     assert chapters[0] == chapters[1] == list("12345678")
+
+
+@pytest.mark.parametrize(("page", "words"), [("lesson.md", "Exercises|Solutions"), ("lesson.zh-CN.md", "练习|答案")])
+def test_each_exercise_has_a_solution_whose_numbers_follow_from_the_page(page: str, words: str) -> None:
+    exercises, solutions = words.split("|")
+    text = (DOCS / page).read_text()
+    chapters = re.split(r"^## \d\. .*$", text, flags=re.MULTILINE)[1:8]
+    for chapter in chapters:
+        _, asked, solved = re.split(rf"\*\*{exercises}\*\*|<summary>{solutions}</summary>", chapter)
+        numbers = [re.findall(r"^(\d)\. ", part, re.MULTILINE) for part in (asked, solved)]
+        assert numbers[0] == numbers[1] != []
+    num_computed = 0
+    for left, right in re.findall(r"((?:[\d.,]+ [-+x/] )+[\d.,]+) = ([\d.,]*\d)", text):
+        value = eval(left.replace(",", "").replace("x", "*"))
+        decimals = len(right.partition(".")[2])
+        assert float(right.replace(",", "")) == pytest.approx(value, abs=10**-decimals), left
+        num_computed += 1
+    assert num_computed >= 15
+    row = [0.9995, 0.9544, 0.9422, 0.4753, 0.4576, 0.6310]
+    total = sum(map(math.exp, row))
+    for value in (math.exp(2.2894 - 7.1119), math.log(64), total, math.exp(row[0]) / total, 1.4950**0.5, 0.6654**0.5):
+        assert re.search(rf"{value:.4f}|{value:.3f}|{value:.2f}", text)
+
+
+def test_both_pages_have_the_same_exercises() -> None:
+    numbers = [
+        re.findall(
+            r"\d[\d.,]*\d", "".join(re.findall(r"<details>(.*?)</details>", (DOCS / page).read_text(), re.DOTALL))
+        )
+        for page in PAGES
+    ]
+    assert numbers[0] == numbers[1]
+    minutes = [re.findall(r"^\| [^|]+((?: \| \d+)+) \|$", (DOCS / page).read_text(), re.MULTILINE) for page in PAGES]
+    assert minutes[0] == minutes[1]
+    assert sum(map(int, minutes[0][1].split(" | ")[1:])) == 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.documents import CHINESE, DOCS, ENGLISH, ROOT, Shell, anchors, blocks
+from support.documents import CHINESE, DOCS, ENGLISH, ROOT, Shell, anchors, blocks, commands, is_in_order
 from support.helpers import RunCommand
 
 from gpt_cli.config.describing import settings_table
@@ -49,19 +50,44 @@ def test_both_languages_have_the_same_code_and_pictures(page: Path) -> None:
     assert [link for link in links(page) if link.endswith(".png")] == [
         link for link in links(english) if link.endswith(".png")
     ]
-    if page.name == "README.zh-CN.md":
-
-        def typed(page: Path) -> list[str]:
-            # of one's own text, each page shows a tokenizer for its language, and a prompt in it
-            own = re.compile(r'--set tokenizer\.kind=char (?=--out runs/mine)|(?<=runs/mine --prompt ) ?".*"')
-            return [own.sub("", block) for block in blocks(page, "console")]
-
-        assert typed(page) == typed(english)
 
 
-def test_the_table_of_settings_is_that_of_the_program() -> None:
-    _, _, table = (DOCS / "settings.md").read_text().partition("<!-- `make settings` writes what follows -->\n\n")
+def test_both_first_pages_type_the_same_except_on_texts_of_their_languages() -> None:
+    english, chinese = ROOT / "README.md", ROOT / "README.zh-CN.md"
+    kinds = [sorted({command.split()[1] for command in commands(page)}) for page in (english, chinese)]
+    assert kinds[0] == kinds[1]
+    # the Chinese page samples from a model of the Analects, and looks at a head of it
+    (own,) = {word for command in commands(chinese) for word in command.split() if "lunyu" in word and "/" in word}
+    assert own == "runs/lunyu"
+    # of one's own text, each page shows a tokenizer for its language, and a prompt in it
+    theirs = re.compile(r'--set tokenizer\.kind=char (?=--out runs/mine)|(?<=runs/mine --prompt ) ?".*"')
+    typed, known = (
+        [theirs.sub("", block) for block in blocks(page, "console") if own not in block] for page in (chinese, english)
+    )
+    assert len(typed) == 3
+    assert is_in_order(typed, known)
+
+
+@pytest.mark.parametrize(("page", "language"), [("settings.md", "en"), ("settings.zh-CN.md", "zh")])
+def test_the_table_of_settings_is_that_of_the_program(
+    page: str, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", language)
+    _, _, table = (DOCS / page).read_text().partition("<!-- `make settings` writes what follows -->\n\n")
     assert table == f"{settings_table()}\n", "make settings"
+
+
+def test_the_config_of_the_chinese_page_is_valid(here: Path, run: RunCommand) -> None:
+    (config,) = blocks(DOCS / "settings.zh-CN.md", "yaml")
+    Path("my.yaml").write_text(config)
+    assert run("config", "check", "my.yaml").code == 0
+
+
+def test_make_settings_asks_for_the_language_of_each_page() -> None:
+    command = ["make", "--dry-run", "--directory", str(ROOT), "settings"]
+    printed = subprocess.run(command, capture_output=True, text=True).stdout
+    assert "en:docs/settings.md zh:docs/settings.zh-CN.md" in printed
+    assert "GPT_LANGUAGE=${page%%:*}" in printed
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
@@ -113,9 +139,28 @@ def test_bare_make_lists_the_targets() -> None:
     assert {"demo", "test", "check", "bench", "data"} <= targets
 
 
-def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
+def demo(**environment: str) -> str:
+    """What `make demo` would do where nothing is installed."""
     command = ["make", "--dry-run", "--always-make", "--directory", str(ROOT), "demo"]
-    printed = subprocess.run(command, capture_output=True, text=True).stdout
+    locale = ("GPT_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+    surroundings = {name: value for name, value in os.environ.items() if name not in locale} | environment
+    return subprocess.run(command, capture_output=True, encoding="utf-8", env=surroundings).stdout
+
+
+def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
+    printed = demo()
     (installing,) = [line for line in printed.splitlines() if "install --editable ." in line]
     assert "--quiet" not in installing
+    assert "PyTorch is by far the largest download" in printed
     assert "source .venv/bin/activate" in printed
+    assert '  gpt train --config tiny --data my.txt --out runs/mine"' in printed
+
+
+@pytest.mark.parametrize("environment", [{"GPT_LANGUAGE": "zh", "LC_ALL": "C"}, {"LANG": "zh_CN.UTF-8"}])
+def test_make_demo_speaks_chinese_where_gpt_would(environment: dict[str, str]) -> None:
+    printed = demo(**environment)
+    assert "安装 gpt" in printed
+    assert "再用自己的文本训练" in printed
+    assert "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/mine" in printed
+    assert not re.search("download|Look at", printed)
+    assert "Look at" in demo(**environment | {"GPT_LANGUAGE": "en"})

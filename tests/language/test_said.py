@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.documents import CHINESE
+from support.messages import PACKAGE
 
 from gpt_cli.errors import DataError
 from gpt_cli.language import chinese
@@ -133,3 +135,16 @@ def test_no_chinese_text_has_an_english_colon() -> None:
 @pytest.mark.parametrize("part", _PARTS.values())
 def test_every_part_of_a_model_has_a_name(part: str) -> None:
     assert chinese().find(f"{part} 1,024")
+
+
+@pytest.mark.parametrize("other", ["惊奇度", "意外程度", "抽样", "名称", "即 stdin"])
+def test_each_thing_has_one_word(other: str) -> None:
+    """What the glossary at the top of cli.toml calls otherwise is nowhere: messages, pages, documents."""
+    texts = {"messages": "\n".join(chinese().pairs.values())}
+    texts |= {page.name: page.read_text("utf-8") for page in (*CHINESE, *(PACKAGE / "pages").rglob("*.js"))}
+    assert not [name for name, text in texts.items() if other in text]
+
+
+def test_marks_between_chinese_words_are_full_width() -> None:
+    narrow = re.compile("[\u4e00-\u9fff][,;?!]( |[\u4e00-\u9fff]|$)")
+    assert not [said for said in chinese().pairs.values() if narrow.search(said)]

@@ -55,8 +55,8 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
         console.notice(table(rows))
     if wanted.out is None:
-        read = counted(len(dump.tokens) - len(dump.chances), "token")
-        console.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {read} of the prompt")
+        num_read = counted(len(dump.tokens) - len(dump.chances), "token")
+        console.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {num_read} of the prompt")
     _write(wanted, dump, console)
     if wanted.json:
         console.json(

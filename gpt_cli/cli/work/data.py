@@ -10,6 +10,7 @@ from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.files import make_directory, write_durably
+from gpt_cli.language import say
 from gpt_cli.tables import table
 from gpt_cli.text import catalogue
 from gpt_cli.text.catalogue import Entry
@@ -20,8 +21,8 @@ def list_entries(*, json: bool, quiet: bool) -> None:
     console = Console(quiet)
     entries = list(catalogue.ENTRIES.values())
     if not json:
-        rows = [(entry.name, entry.description, entry.licence, _state(entry)) for entry in entries]
-        console.result(table([("name", "text", "licence", "state"), *rows]))
+        rows = [(entry.name, say(entry.description), say(entry.licence), say(_state(entry))) for entry in entries]
+        console.result(table([(say("name"), say("text"), say("licence"), say("state")), *rows]))
         return
     keys = ("name", "description", "licence", "url", "sha256")
     console.json({"corpora": [{key: getattr(e, key) for key in keys} | {"state": _state(e)} for e in entries]})

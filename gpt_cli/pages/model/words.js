@@ -88,8 +88,8 @@ Object.assign(WORDS.zh, {
   settingsHelp: "这些设置的作用",
   settingMeanings: {
     temperature: "小于 1 时，高概率的 token 更容易被抽中；大于 1 时，各 token 的概率更接近；为 0 时总是选概率最大的",
-    topK: "只从概率最大的这么多个 token 中抽取",
-    topP: "只从概率最大、累计概率达到此值（0 到 1）的 token 中抽取",
+    topK: "只从概率最大的这么多个 token 中采样",
+    topP: "只从概率最大、累计概率达到此值（0 到 1）的 token 中采样",
     seed: "种子相同，抽出的 token 也相同",
   },
   next: "接下来可能是什么",
