@@ -10,7 +10,6 @@ import re
 
 import numpy as np
 
-from gpt_cli.text.patterns import PATTERNS
 from gpt_cli.text.tokenizer import BytePairTokenizer, code_points
 
 # a class in brackets, a class by its letter or its name
@@ -20,8 +19,10 @@ _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
 
 def javascript_pattern(pattern: str) -> str:
-    """The source of a regular expression with the flag u that cuts a text as one of PATTERNS does."""
-    assert pattern in PATTERNS, "a tokenizer with another pattern is refused where it is read"
+    """The source of a regular expression with the flag u that cuts a text as this one of `text.patterns` does.
+
+    A tokenizer with another pattern is refused where it is read.
+    """
     members = dict[str, str]()
 
     def one_of(single: str) -> str:

@@ -16,6 +16,7 @@ from gpt_cli.training.reports import Finished
 
 _NUMBERS = ("tokens", "seconds", "validation_loss", "validation_tokens", "bits_per_byte", "parameters")
 _MAY_BE_NULL = ("loss", "validation_loss_error", "tokens_per_second")
+_LATER = ("smoothed_loss",)  # which earlier versions did not record
 _WORDS = ("device", "dtype")
 
 
@@ -35,7 +36,7 @@ def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config |
         return None
     if not _is_whole(outcome) or outcome["step"] != progress.step:
         return None  # a kill came before the closing evaluation, or a signal
-    figures = {key: outcome[key] for key in outcome if key in (*_NUMBERS, *_MAY_BE_NULL, *_WORDS)}
+    figures = {key: outcome[key] for key in outcome if key in (*_NUMBERS, *_MAY_BE_NULL, *_LATER, *_WORDS)}
     summary = {"run": str(run.path), "steps": progress.step, **figures, "stopped_by": outcome["stopped_by"]}
     return Finished(summary, None, outcome["best_step"], _sentence(run, progress, asked))
 
@@ -48,6 +49,7 @@ def _is_whole(outcome: Mapping[str, Any]) -> bool:
         and step_of(outcome.get("best_step")) is not None
         and all(figure(outcome.get(key)) is not None for key in _NUMBERS)
         and all(key in outcome and (outcome[key] is None or figure(outcome[key]) is not None) for key in _MAY_BE_NULL)
+        and all(outcome.get(key) is None or figure(outcome[key]) is not None for key in _LATER)
         and all(isinstance(outcome.get(key), str) for key in _WORDS)
     )
 

@@ -193,7 +193,9 @@ def test_another_working_folder_has_no_text_or_another_one(
     missing = run("eval", "--run", path)
     assert missing.code == 3
     assert missing.err.startswith('error: "a.txt": ')
-    assert missing.err.endswith(f"hint: {path} was trained on it; measure another text with --data SOURCE\n")
+    assert missing.err.endswith(
+        f"hint: {path} was trained on it; name it where it is now, or another text, with --data SOURCE\n"
+    )
     Path("a.txt").write_text("Not what the run has read.\n" * 60)
     assert "a.txt has changed since this run was trained on it" in run("eval", "--run", path).err
 

@@ -17,10 +17,9 @@ from support.exchange import sharp_checkpoint
 from support.faults import SCALE, scaled
 from support.helpers import run_command, small_config
 from support.suspects import STRINGS
-from typer.main import get_command
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.cli.app import app
+from gpt_cli.cli.app import build
 from gpt_cli.config.reading import write_config
 from gpt_cli.exchange.writing import write_for_transformers
 from gpt_cli.text.catalogue import ENTRIES
@@ -53,6 +52,7 @@ FETCHING = [
 # by what FILE is; what they write lies in the folder `out`
 COMMANDS = {
     "models": [
+        ["tokens", "--run", "FILE", "x"],
         ["info", "FILE"],
         ["sample", "--run", "FILE", *PROMPT, "--max-new-tokens", "1"],
         ["attn-dump", "--run", "FILE", *PROMPT, "--out", "out/a.json"],
@@ -81,7 +81,7 @@ COMMANDS = {
         ["report", "FILE", "--out", "out/r.html", *PROMPT],
         ["report", "FILE", "--out", "out/r.png"],
         ["heads", "--run", "FILE", "--over-training"],
-        ["attn-dump", "--run", "FILE", "--out", "out/film.html"],
+        ["attn-dump", "--run", "FILE", "--over-training", "--out", "out/film.html"],
         ["train", "--out", "FILE", "--resume", "--data", "text.txt", "--max-steps", "9"],
         ["runs", "rm", "FILE", "--yes"],
     ],
@@ -298,4 +298,4 @@ def test_every_command_is_heard(audit: Audit) -> None:
             yield []
 
     heard = [list(job.words) for job, _ in audit.heard] + [["bench"]] * (SCALE < 1)
-    assert [name for name in names(get_command(app)) if not any(words[: len(name)] == name for words in heard)] == []
+    assert [name for name in names(build()) if not any(words[: len(name)] == name for words in heard)] == []
