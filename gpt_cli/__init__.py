@@ -74,7 +74,7 @@ def train(
     name of the config), `settings` are texts like those of `--set`. `init_from` is a run, a checkpoint or a directory
     of transformers, with whose weights, sizes and tokenizer a new run begins. `notice` and `warn` receive lines for the
     user. The reports are the classes of `gpt_cli.training.reports`; the first is Prepared, and files are written after
-    it.
+    it; of a run with nothing left to train, Finished is the only one.
     The run directory is locked as long as the generator lives. Ctrl-C raises KeyboardInterrupt and saves nothing;
     `resume=True` continues from the last checkpoint. Raises GptError, whose kinds are in `gpt_cli.errors`.
     """
