@@ -17,7 +17,7 @@ Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int
 
 @contextlib.contextmanager
 def working(what: str, counting: Counting) -> Iterator[None]:
-    """Show how long a work has lasted whose amount nobody knows."""
+    """Show the elapsed time of a task of unknown length."""
     with counting(what, None, "") as count:
         count(0)
         yield
@@ -54,7 +54,7 @@ class Host:
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show how long something has lasted whose amount nobody knows."""
+        """Show the elapsed time of a task of unknown length."""
         with working(what, self.counting):
             yield
 

@@ -91,7 +91,7 @@ def heads(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Report what each head does, and what it is worth.
+    """Report what each head attends to, and how much the loss depends on it.
 
     A row for each head: the entropy of its attention, how far it looks, and how much of it goes to the first token, to
     the token before, to itself, to an earlier equal token, and to what came after one (induction).

@@ -84,7 +84,7 @@ def encode_prompt(
     if room < 1:
         raise UsageError(
             "--generate",
-            f"this model sees {context_length} tokens, so {num_generated} new ones leave no place for a prompt; "
+            f"this model sees {context_length} tokens, so there is no room for a prompt before {num_generated} new tokens; "
             f"use at most {context_length - 1}",
         )
     if len(ids) > room and not truncate:

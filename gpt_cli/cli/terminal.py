@@ -173,7 +173,7 @@ class Console:
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show how long a work has lasted whose amount nobody knows; like `counting`."""
+        """Show the elapsed time of a task of unknown length; like `counting`."""
         with working(what, self.counting):
             yield
 

@@ -78,7 +78,7 @@ def _misfits(model: ModelConfig) -> Iterator[GptError]:
         return UsageError(f"model.{key}", sentence, hint=_HINT)
 
     if model.norm_position != "pre":
-        yield misfit("norm_position", "no class of transformers has norms after the sums and a final norm; pre exports")
+        yield misfit("norm_position", "transformers has no such post-norm model; norm_position=pre can be exported")
     if model.ngram_embedding is not None:
         yield misfit("ngram_embedding", "no class of transformers has embeddings of n-grams; null exports")
     if model.attention == "latent" and model.positions == "rope":

@@ -88,6 +88,6 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
 
 
 def use_threads(number: int | None) -> None:
-    """Compute with so many threads of the processor; None leaves their number to torch."""
+    """Compute with `number` CPU threads; None leaves their number to torch."""
     if number is not None:
         torch.set_num_threads(number)

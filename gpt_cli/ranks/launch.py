@@ -173,7 +173,7 @@ class Workers:
             sentence = f"it was removed, and the processes meet there; {clause}"
             raise EnvironmentFailure(shown(self.board.folder), sentence, hint="TMPDIR=~ names another place for it")
         if not killed:
-            raise EnvironmentFailure("--processes", f"they have lost each other; {clause}", hint=hint)
+            raise EnvironmentFailure("--processes", f"the processes lost contact with each other; {clause}", hint=hint)
         number = signal.Signals(-failed[killed[0]])
         why = ", as the system does where memory runs out" if number == signal.SIGKILL else ""
         where = process_name(killed[0], self.size)

@@ -90,7 +90,7 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     """What runs have left, whatever their state; what is damaged is left out, and `notes` say so.
 
     Of metrics that are being written to, the last line may be cut off; it is left out in silence. Raises
-    CheckpointError for a path that is no run, and for metrics or samples beyond what a run can have.
+    CheckpointError for a path that is not a run, and for metrics or samples beyond what a run can have.
     """
     hint = "gpt runs lists those that there are"
     for path in paths:

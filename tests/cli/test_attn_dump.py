@@ -203,7 +203,7 @@ def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
         (
             ["--generate", "32"],
             2,
-            "error: --generate: this model sees 32 tokens, so 32 new ones leave no place for a prompt; use at most 31",
+            "error: --generate: this model sees 32 tokens, so there is no room for a prompt before 32 new tokens; use at most 31",
         ),
         (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65,536'),
     ],

@@ -174,7 +174,7 @@ def test_data_prepare_makes_what_training_reads(smoke_run: Path, run: RunCommand
     made = json.loads(run("data", "prepare", "--config", "smoke", "--json").out)
     assert made["data_digest"] == stored.progress.data_digest
     assert made["bytes_on_disk"] == 0
-    assert "on disk            nothing; so short a text is encoded at each start" in (
+    assert "on disk            nothing; a text this short is tokenized at every start" in (
         run("data", "prepare", "--config", "smoke").out
     )
 

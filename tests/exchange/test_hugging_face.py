@@ -171,7 +171,7 @@ def test_the_tensors_of_a_class_name_ours() -> None:
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        ("norm_position=post", ["model.norm_position: no class of transformers has norms after the sums"]),
+        ("norm_position=post", ["model.norm_position: transformers has no such post-norm model"]),
         (
             "ngram_embedding=2 norm_position=post norm=rmsnorm",
             ["model.norm_position: ", "model.ngram_embedding: ", "model.norm: "],

@@ -161,7 +161,7 @@ if rank == 0: time.sleep(0.2); os._exit(5)
 time.sleep(60)"""
     with pytest.raises(EnvironmentFailure) as raised:
         ends_with(tmp_path, script)
-    assert "they have lost each other; the checkpoint of step 40 is intact" in str(raised.value)
+    assert "the processes lost contact with each other; the checkpoint of step 40 is intact" in str(raised.value)
     assert (tmp_path / "said").read_text().startswith("-1 5\n")
 
 

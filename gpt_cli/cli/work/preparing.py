@@ -22,7 +22,7 @@ from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, names_of
 from gpt_cli.text.token_files import Ids, TokensOnDisk
 
-_SMALL = "so short a text is encoded at each start"
+_SMALL = "a text this short is tokenized at every start"
 
 
 def prepare(
