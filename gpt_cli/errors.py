@@ -66,8 +66,8 @@ class GptError(Exception):
                 hints.setdefault(problem.hint, []).append(problem.about or problem.where)
         errors = [f"error: {labelled(problem.where)}{say(problem.sentence)}" for problem in problems]
         lines = errors + [
-            # one that all or many problems share speaks for itself
-            f"hint: {', '.join(map(say, about)) + ': ' if len(about) < min(len(problems), 4) else ''}{say(hint)}"
+            # one that all problems share speaks for itself
+            f"hint: {labelled(', '.join(about)) if len(about) < len(problems) else ''}{say(hint)}"
             for hint, about in hints.items()
         ]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are

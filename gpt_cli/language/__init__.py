@@ -43,9 +43,12 @@ def say(text: str, spoken: str | None = None) -> str:
 
 
 def labelled(text: str) -> str:
-    """A text that names what follows it, with the colon of the language in which it is said."""
-    said = say(text)
-    return f"{text}: " if said == text else f"{said}："
+    """A text that names what follows it, or names with commas between them, with the colon of the user's language."""
+    if language() != "zh":
+        return f"{text}: "
+    names = text.split(", ")
+    said = "、".join(map(say, names))
+    return f"{said}：" if len(names) > 1 or said != text else f"{text}: "
 
 
 @lru_cache(maxsize=1)

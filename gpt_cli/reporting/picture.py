@@ -140,7 +140,8 @@ def _name_runs(figure: Figure, records: Sequence[RunRecord], notice: Callable[[s
     remark_on_missing(missing, notice)
     names = ["".join("□" if character in missing else character for character in name) for name in names]
     properties = font_manager.FontProperties(family=[*fonts, *words], size=9)
-    named = [f"{name} ({say(record.state, spoken)})" for name, record in zip(names, records, strict=True)]
+    around = "（{}）" if spoken == "zh" else " ({})"
+    named = [name + around.format(say(record.state, spoken)) for name, record in zip(names, records, strict=True)]
     if len(names) == 1:
         figure.suptitle(named[0], fontproperties=properties, parse_math=False)
         return

@@ -132,10 +132,10 @@ class CharTokenizer(Tokenizer):
         named = ", ".join(f"{shown(found)} U+{ord(found):04X} at position {i:,}" for found, i in first.items())
         sentence = f"this model knows {len(self.characters):,} characters, but not {named}"
         if len(unknown) > len(first):
-            lacking = "a character" if kinds == 1 else f"{kinds:,} characters"
-            sentence += f"; in all it lacks {lacking}, at {len(unknown):,} of {len(text):,} places"
+            of = "all of one kind" if kinds == 1 else f"of {kinds:,} kinds"
+            sentence += f"; of {len(text):,} characters read at once, it lacks {len(unknown):,}, {of}"
         hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
-        if len(text) >= 100 and len(unknown) > _FEW * len(text):
+        if len(text) >= 20 and len(unknown) > _FEW * len(text):
             hint = "it reads texts like the one it was trained on; one trained with --set tokenizer.kind=bpe reads all"
         return DataError("text", sentence, hint=hint)
 

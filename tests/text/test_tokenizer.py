@@ -123,14 +123,14 @@ def test_unknown_characters_are_counted_by_kinds_and_by_places() -> None:
         CharTokenizer("abc").encode("xyxx" + "a" * 300)
     error, hint = raised.value.lines()
     assert error.endswith(
-        'but not "x" U+0078 at position 0, "y" U+0079 at position 1; in all it lacks 2 characters, at 4 of 304 places'
+        'but not "x" U+0078 at position 0, "y" U+0079 at position 1; of 304 characters read at once, it lacks 4, of 2 kinds'
     )
     assert hint.startswith("hint: leave these characters out")
     with pytest.raises(DataError) as raised:
         CharTokenizer("abc").encode("tuvwxyz" * 2000 + "a" * 14_000)
     error, hint = raised.value.lines()
     assert error.count(" at position ") == 5
-    assert error.endswith("; in all it lacks 7 characters, at 14,000 of 28,000 places")
+    assert error.endswith("; of 28,000 characters read at once, it lacks 14,000, of 7 kinds")
     assert hint.startswith("hint: it reads texts like the one it was trained on")
 
 

@@ -51,7 +51,7 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         for text, chance in zip(written, dump.chances, strict=True)
     ]
     if generated:
-        rows = [("generated", "probability", "rank")]
+        rows = [(say("generated"), say("probability"), say("rank"))]
         rows += [(label_of(found["text"]), f"{found['probability']:.4f}", str(found["rank"])) for found in generated]
         console.notice(table(rows))
     if wanted.out is None:

@@ -95,7 +95,7 @@ Object.assign(WORDS.zh, {
     first_token: "第一个 token",
     previous_token: "前一个 token",
     self: "自己",
-    duplicate_token: "相同的 token",
+    duplicate_token: "前面相同的 token",
     induction: "归纳",
   },
   short: {

@@ -15,7 +15,10 @@ function pointsOf(curve, axis) {
 }
 
 const whole = new Intl.NumberFormat("en");
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const isChinese = () => document.documentElement.lang.startsWith("zh");
+const COMPACT = { notation: "compact", maximumSignificantDigits: 3 };
+// Millions, or in Chinese ten thousands.
+const compact = { format: (value) => new Intl.NumberFormat(isChinese() ? "zh-CN" : "en", COMPACT).format(value) };
 const FORMATS = {
   loss: (value) => Math.abs(value) < 1e6 ? value.toFixed(4) : value.toPrecision(4),
   learning_rate: (value) => String(Number(value.toPrecision(4))),
@@ -30,9 +33,10 @@ FORMATS.step = (value) => whole.format(value);
 for (const name of ["validation_loss", "best_validation_loss", "smoothed_loss", "bits_per_byte"]) FORMATS[name] = FORMATS.loss;
 
 function durationOf(seconds) {
-  if (seconds < 120) return `${Number(seconds.toPrecision(3))} s`;
+  const [h, min, s] = isChinese() ? ["小时", "分", "秒"] : ["h", "min", "s"];
+  if (seconds < 120) return `${Number(seconds.toPrecision(3))} ${s}`;
   const minutes = Math.round(seconds / 60);
-  return minutes < 120 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return minutes < 120 ? `${minutes} ${min}` : `${Math.floor(minutes / 60)} ${h} ${minutes % 60} ${min}`;
 }
 
 function tickText(value) {
