@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,7 @@ OFF = {
     "checkpoint": "best",
 }
 EMPTY_STOP = "the text is empty; name the text before which a sample ends"
-LEAVING = ("quit", "exit", "bye")
+LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
 WELCOME = (
     "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
 )
@@ -139,7 +140,9 @@ def converse(console: Console, choices: SamplingChoices, open_model: Callable[[S
 def _known(name: str) -> str:
     """The name of a setting, with - or _ in it; raises typer.BadParameter for any other."""
     if (known := name.replace("_", "-")) not in FLAGS:
-        raise typer.BadParameter(f"there is no {shown('/' + name)}; /help lists what you can change")
+        near = difflib.get_close_matches(known, FLAGS, n=1) or [flag for flag in FLAGS if flag.startswith(known)]
+        help_ = f"did you mean /{near[0]}?" if near else "/help lists what you can change"
+        raise typer.BadParameter(f"there is no {shown('/' + name)}; {help_}")
     return known
 
 

@@ -84,8 +84,8 @@ def encode_prompt(
     if room < 1:
         raise UsageError(
             "--generate",
-            f"this model sees {context_length} tokens, so there is no room for a prompt before {num_generated} new tokens; "
-            f"use at most {context_length - 1}",
+            f"this model sees {context_length} tokens, so there is no room for a prompt before {num_generated} new "
+            f"tokens; use at most {context_length - 1}",
         )
     if len(ids) > room and not truncate:
         of = f" and {num_generated} to generate" if num_generated else ""

@@ -49,6 +49,24 @@ _DASHES = "—–−－"
 _LIKE = 0.65  # of names that are taken for one another; 1 is equal
 
 
+# what other programs call our commands
+_COMMANDS_ELSEWHERE = {
+    "chat": "gpt sample",
+    "complete": "gpt sample",
+    "convert": "gpt export",
+    "evaluate": "gpt eval",
+    "finetune": "gpt train --init-from",
+    "generate": "gpt sample",
+    "list": "gpt runs",
+    "ls": "gpt runs",
+    "rm": "gpt runs rm",
+    "run": "gpt sample --run",
+    "show": "gpt info",
+    "test": "gpt eval",
+    "tokenize": "gpt tokens",
+}
+
+
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> UsageError:
     """What typer found wrong with the words of a command line, which name the command `gpt sample` or so."""
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
@@ -68,6 +86,8 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> U
         return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
     if (wrong := _unknown_command(error, command, words)) is not None:
         near = difflib.get_close_matches(wrong, getattr(error.ctx and error.ctx.command, "commands", {}), n=1)
+        if command == "gpt" and wrong in _COMMANDS_ELSEWHERE:
+            near = [_COMMANDS_ELSEWHERE[wrong]]
         hint = f"did you mean {near[0]}?" if near else f"{command} --help lists the commands"
         return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)
     if extra := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", error.message, re.DOTALL):

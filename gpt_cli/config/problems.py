@@ -125,7 +125,8 @@ def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptEr
         return UsageError(where, f"{_shown(as_written)} {advice}")
     if details["type"] == "string_unicode":
         hint = "rename the file, or name its directory" if place[0] == "data" else None
-        return UsageError(where, f"{_shown(details['input'])} is not UTF-8, as the text of a config is", hint=hint)
+        sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, and a config is UTF-8"
+        return UsageError(where, sentence, hint=hint)
     written = "an empty value" if as_written in (None, "") else _shown(as_written)
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]

@@ -61,11 +61,16 @@ def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Conf
         return
     if asked.train.max_time is None and asked.train.max_steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {asked.train.max_steps:,}"
-        raise UsageError("--max-steps", sentence, hint=f"{run.resume_command} --max-steps {2 * progress.step}")
+        # the run's own length may still lie ahead
+        ahead = own is not None and own.train.max_time is None and own.train.max_steps > progress.step
+        longer = "" if ahead else f" --max-steps {2 * progress.step}"
+        raise UsageError("--max-steps", sentence, hint=f"{run.resume_command}{longer}")
     if asked.train.max_time is not None and asked.train.max_time < progress.elapsed:
         spent = round(progress.elapsed)
         sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {asked.train.max_time:g} s"
-        raise UsageError("--max-time", sentence, hint=f"{run.resume_command} --max-time {2 * spent}s")
+        ahead = own is not None and own.train.max_time is not None and own.train.max_time > progress.elapsed
+        longer = "" if ahead else f" --max-time {2 * spent}s"
+        raise UsageError("--max-time", sentence, hint=f"{run.resume_command}{longer}")
 
 
 def _sentence(run: RunFiles, progress: Progress, asked: Config) -> str:

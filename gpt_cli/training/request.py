@@ -66,7 +66,8 @@ def read_request(
         raise UsageError("gpt train", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine")
     if config is None and not resume and begin is None:
         sentence = "--config is missing; name a YAML file or a shipped config"
-        raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
+        typed = out is not None or settings or any(value is not None for _, value in (flags or {}).values())
+        raise UsageError("gpt train", sentence, hint="add --config tiny" if typed else "gpt train --config tiny")
     if isinstance(config, Config) and out is None:
         raise UsageError("--out", "a Config has no file name, so name the run directory with out")
     shipped = None if config is None or isinstance(config, Config) else shipped_config(str(config))

@@ -170,5 +170,5 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
     else:
         sentence = f"{shown(sources)} is not the text that this run began with"
     begin = _begin_anew(files, config)
-    hint = f"put the old text back, name it with --data, or begin a new run with these weights: {begin}"
+    hint = f"put the old text back, name another copy of it with --data, or begin a new run with these weights: {begin}"
     return CheckpointError("--resume", sentence + why, hint=hint)

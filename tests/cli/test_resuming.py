@@ -142,7 +142,7 @@ def test_another_text_is_refused_with_the_command_that_begins_anew(mine: Path, r
     assert refused.code == 4
     assert refused.err.splitlines()[-2:] == [
         'error: --resume: "my.txt" has changed since this run began',
-        f"hint: put the old text back, name it with --data, or begin a new run with these weights: {command}",
+        f"hint: put the old text back, name another copy of it with --data, or begin a new run with these weights: {command}",
     ]
     assert run(*command.split()[1:], "--quiet").code == 0
 

@@ -47,7 +47,7 @@ from gpt_cli.model.costs import _PARTS
         ),
         (
             "stopped by SIGTERM; step 7 is saved. To go on: gpt train --out runs/a --resume",
-            "收到 SIGTERM 而停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume",
+            "因收到 SIGTERM 而停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume",
         ),
         (
             "ended by a second signal, SIGINT, without saving the last steps; resume: gpt train --out a --resume",

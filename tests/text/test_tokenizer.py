@@ -202,7 +202,7 @@ def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() ->
 def test_naming_unknown_characters_takes_no_memory_for_each() -> None:
     """A prompt of nine megabytes took one gigabyte, for the five that are named."""
     tracemalloc.start()
-    with pytest.raises(DataError, match="at 1,000,000 of 1,000,000 places"):
+    with pytest.raises(DataError, match="of 1,000,000 characters read at once, it lacks 1,000,000, all of one kind"):
         CharTokenizer("ab").encode("x" * 1_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

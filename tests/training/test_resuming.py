@@ -83,7 +83,7 @@ def test_a_text_with_other_ids_is_refused_with_what_goes_on(
         require_same_text(stored, "b" * 64, now, RUN)
     assert raised.value.lines() == [
         f"error: --resume: {sentence}",
-        "hint: put the old text back, name it with --data, or begin a new run with these weights: "
+        "hint: put the old text back, name another copy of it with --data, or begin a new run with these weights: "
         f"gpt train --init-from runs/mine {data} --out runs/mine-2",
     ]
 

@@ -46,6 +46,7 @@ class Settings {
   }
 
   speak(words) {
+    byId("temperature").placeholder = "1";
     byId("top-k").placeholder = byId("top-p").placeholder = words.all;
     byId("settings-meanings").replaceChildren(...["temperature", "topK", "topP", "seed"].flatMap((name) =>
       [element("dt", "", words[name]), element("dd", "", words.settingMeanings[name])]));

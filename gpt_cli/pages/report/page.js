@@ -15,7 +15,7 @@ class Report {
   speakAndShow() {
     const { words, runs } = this;
     const names = runs.map(({ name }) => name).join(", ");
-    document.title = `${words.title}: ${names} – gpt`;
+    document.title = `${words.title}: ${runs.length > 1 ? `${runs[0].name} … ${runs.at(-1).name}` : names} – gpt`;
     byId("names").textContent = runs.length > 1 ? "" : names;
     byId("origin").textContent = runs.length > 1 ? "" : runs[0].path;
     this.table.speak();
