@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpt_cli.api import bench as bench
+    from gpt_cli.api import explain as explain
     from gpt_cli.api import info as info
+    from gpt_cli.api import tokens as tokens
     from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.config import Config
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic
-_COMMANDS = ("bench", "info")
-__all__ = ["__version__", "bench", "info", "load", "train"]
+_COMMANDS = ("bench", "explain", "info", "tokens")
+__all__ = ["__version__", "bench", "explain", "info", "load", "tokens", "train"]
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.explaining.request import ExplainRequest
+from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 
@@ -73,6 +75,20 @@ def info(request: InfoRequest, found: Any, host: Host):
     with host.importing():
         from gpt_cli.measuring.info import info
     return info(request, found, host)
+
+
+@function(ExplainRequest)
+def explain(request: ExplainRequest, found: Any, host: Host):
+    with host.importing():
+        from gpt_cli.explaining.explain import explain
+    return explain(request, found, host)
+
+
+@function(TokensRequest)
+def tokens(request: TokensRequest, found: Any, host: Host):
+    from gpt_cli.inspecting.tokens import tokens
+
+    return tokens(request, found, host)
 
 
 @function(BenchRequest)

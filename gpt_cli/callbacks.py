@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TextIO
 
 # receives a line for the user
 Notify = Callable[[str], object]
@@ -51,6 +52,7 @@ class Host:
     warn: Notify = ignored
     counting: Counting = uncounted
     importing: Callable[[], AbstractContextManager[None]] = nullcontext
+    stdin: TextIO | None = None  # where a prompt comes from that nobody names
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

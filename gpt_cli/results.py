@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
+
+from gpt_cli.errors import inert_json
 
 WIDTH = 80  # columns, where nobody knows better
 _FRAME_HEIGHT = 640  # pixels
@@ -17,6 +21,10 @@ class Result(ABC):
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
+
+    def as_json(self) -> Iterable[str]:
+        """The same as JSON, in pieces that memory can hold."""
+        yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
     @abstractmethod
     def as_text(self, width: int = WIDTH) -> str:

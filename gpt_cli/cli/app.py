@@ -18,7 +18,6 @@ from gpt_cli.cli import (
     config,
     data,
     evaluate,
-    explain,
     export,
     heads,
     import_,
@@ -27,7 +26,6 @@ from gpt_cli.cli import (
     runs,
     sample,
     sweep,
-    tokens,
     train,
 )
 from gpt_cli.cli.helping import HelpContext
@@ -71,6 +69,14 @@ REQUESTS = {
     "info": (
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
+    ),
+    "explain": (
+        "Work through one head, step by step.",
+        "gpt explain --prompt 'The value of', gpt explain --example journey",
+    ),
+    "tokens": (
+        "Show how a text is cut into tokens: their ids and their pieces of the text.",
+        "gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'",
     ),
     "bench": (
         "Benchmark training and sampling against plain implementations and the limits of this machine.",
@@ -135,14 +141,8 @@ app.command("sample", epilog="Example: gpt sample --prompt 'The value of' --num-
 app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
     attn_dump.attn_dump
 )
-app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt explain --example journey")(
-    explain.explain
-)
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
-app.command("tokens", epilog="Example: gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'")(
-    tokens.tokens
-)
 app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
@@ -230,7 +230,7 @@ def _add(some: typer.Typer, name: str) -> None:
     from gpt_cli import api
     from gpt_cli.cli.commands import callback
 
-    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(getattr(api, name.replace("-", "_"))))
+    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(name, getattr(api, name.replace("-", "_"))))
 
 
 def prepare(command: Any) -> None:

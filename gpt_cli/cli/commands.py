@@ -12,27 +12,40 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, options
+from gpt_cli.cli import completing, options, tokens
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
 from gpt_cli.results import Result
 
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
-def callback(function: Function[..., Any]) -> Callable[..., None]:
-    """A function with a keyword for each flag, as typer wants it: it asks, and prints the result."""
+def _show(result: Result, console: Console) -> None:
+    console.result(result.as_text(shutil.get_terminal_size().columns))
+
+
+# commands whose results are more than text in a terminal
+_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show}
+
+
+def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
+    """A function with a keyword for each flag, as typer wants it: it asks, and shows the result."""
+    fields = flags_of(function.request)
 
     def call(*, json: bool, quiet: bool, **given: Any) -> None:
-        console = Console(quiet)
-        result: Result = function.answer(_asked(function, given), console.host(importing_torch))
+        console, request = Console(quiet), _asked(function, given)
         if json:
-            console.json(result.as_dict())
+            alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
+            refuse_beside("--json", alone)
+        result: Result = function.answer(request, console.host(importing_torch))
+        if json:
+            console.pieces(result.as_json())
         else:
-            console.result(result.as_text(shutil.get_terminal_size().columns))
+            _SHOWN.get(name, _show)(result, console)
 
-    parameters = [_parameter(name, field, flag) for name, field, flag in flags_of(function.request)]
+    parameters = [_parameter(name, field, flag) for name, field, flag in fields]
     parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
     vars(call)["__signature__"] = inspect.Signature(parameters)
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

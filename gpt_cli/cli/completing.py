@@ -79,6 +79,9 @@ def checkpoints(incomplete: str) -> list[str]:
     return words("best", "last")(incomplete)
 
 
+tokenizers = words("byte", "gpt2", "cl100k_base", "o200k_base")
+
+
 def runs(incomplete: str) -> list[str]:
     """Run directories under runs/ whose names need no quotes; other names the shell completes as those of files."""
     from gpt_cli.checkpoints.overview import find_runs

@@ -50,6 +50,8 @@ def is_none_of(alternatives: list[str]) -> str:
 def _alternatives(schema: Mapping[str, Any]) -> list[str]:
     if "enum" in schema:
         return list(schema["enum"])
+    if "const" in schema:
+        return [schema["const"]]
     if schema["type"] in ("integer", "number"):
         noun = "a whole number" if schema["type"] == "integer" else "a number"
         return [" ".join([noun, *_limits(schema)])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
-from gpt_cli.config.fields import DEVICE_PATTERN, Few, Section, Switch, UnreadableError
+from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError
 from gpt_cli.errors import UsageError, shown, together
 
 Asked = TypeVar("Asked", bound="Request")
@@ -26,12 +26,19 @@ class Flag:
     name: str = ""  # the flag, with its dashes
     offers: str = ""  # a function of cli/completing.py: what a shell offers after TAB
     position: bool = False  # an argument without a flag
+    beside_json: bool = True  # whether it does something beside --json
 
 
 class Request(Section):
     """What a command is asked. Its docstring is the command's help, and the description of a field the flag's."""
 
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
+
+    def apart(self, name: str, *others: str, value: str = "") -> Iterator[Misfit]:
+        """A misfit where one of the others is given too; `value` is added to the name of the first."""
+        if name in self.model_fields_set and (given := [each for each in others if each in self.model_fields_set]):
+            beside = f"{{{name}}} {value}".rstrip()
+            yield Misfit((given[0],), f"{{{given[0]}}} and {beside} cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> Any:
         """What the request names on this disk; raises what rules it out before torch is imported."""
@@ -87,8 +94,8 @@ def _read_path(value: Any) -> Any:
     return os.path.expanduser(text)
 
 
-def _read_step(value: Any) -> Any:
-    """Python may give the step of a checkpoint as a number."""
+def read_digits(value: Any) -> Any:
+    """Python may give digits, such as the step of a checkpoint, as a number."""
     return str(value) if isinstance(value, int) else value
 
 
@@ -109,15 +116,20 @@ Settings = Annotated[
 WhichRun = Annotated[
     PathText | None,
     Flag("PATH", offers="runs"),
-    Field(description="A run directory or one checkpoint file. Default: the newest run under runs/."),
+    Field(
+        description="A run, by its path or by its name under runs/, or one checkpoint file. Default: the newest run "
+        "under runs/."
+    ),
 ]
 WhichCheckpoint = Annotated[
-    Annotated[str, BeforeValidator(_read_step)] | None,
+    Annotated[str, BeforeValidator(read_digits)] | None,
     Flag("WHICH", offers="checkpoints"),
     Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
 ]
 
 
+Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - reads it from stdin.")]
+PromptFile = Annotated[PathText | None, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 ConfigFile = Annotated[
     NamedPath,
     Flag("FILE", offers="configs"),

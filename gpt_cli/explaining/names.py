@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-EXAMPLES = ("journey",)
-STUDIES = ("scaling", "mask", "dropout", "padding")
-FORMATS = ("terminal", "markdown", "html")
+from typing import Literal
+
+Example = Literal["journey"]
+Study = Literal["scaling", "mask", "dropout", "padding"]
+Form = Literal["terminal", "markdown", "html"]
 # the steps of one head, in order, with those of every form of model
 HEAD_STEPS = (
     "token_embedding",

@@ -10,6 +10,8 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.errors import UsageError
+from gpt_cli.explaining import explain
 
 
 def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -> None:
@@ -80,9 +82,10 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
     [
         (["--layer", "2"], 2, '--layer: this model has layers 0 to 1, so "2" is out of range'),
         (["--head", "9"], 2, '--head: this model has heads 0 to 1, so "9" is out of range'),
+        (["--layer", "x"], 2, '--layer: "x" is not a whole number of at least 0'),
         (["--query", "-1"], 2, '--query: use the position of a token, from 0, or all instead of "-1"'),
         (["--checkpoint", "5"], 4, '"runs/smoke": this run has no checkpoint of step 5, only of 10, 20'),
-        (["--example", "journy"], 2, '--example: "journy" is not allowed; use journey'),
+        (["--example", "journy"], 2, '--example: "journy" is not journey'),
         (["--example", "journey"], 2, "--prompt: --prompt and --example cannot be combined; leave one of them out"),
         (
             ["--study", "mask", "--example", "journey"],
@@ -91,9 +94,14 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         ),
         (["--study", "mask"], 2, "--prompt: --prompt and --study mask cannot be combined; leave one of them out"),
         (["--json", "--format", "html"], 2, "--format: --format and --json cannot be combined; leave one of them out"),
+        (
+            ["--study", "mask", "--json", "--format", "html"],
+            2,
+            "--prompt: --prompt and --study mask cannot be combined; leave one of them out",
+        ),
         (["--out", "a.png"], 2, "--out: only a study has a picture; redirect an explanation with --format html > FILE"),
-        (["--format", "pdf"], 2, '--format: "pdf" is not allowed; use terminal | markdown | html'),
-        (["--language", "de"], 2, '--language: "de" is not allowed; use en | zh'),
+        (["--format", "pdf"], 2, '--format: "pdf" is not one of terminal, markdown, html'),
+        (["--language", "de"], 2, '--language: "de" is neither en nor zh'),
         (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
     ],
 )
@@ -120,6 +128,40 @@ def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, r
     outcome = run("explain", "--prompt", "The value of", "--layer", "1")
     assert (outcome.code, outcome.out) == (4, "")
     assert re.match(rf'error: "{path}": its weights give \w+ in layer 1 that are not finite', outcome.err)
+
+
+def test_the_function_of_python_returns_what_json_prints(
+    smoke_run: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = gpt_cli.explain("The value of", layer=1, head=1, query="1", run=smoke_run, language="zh")
+    assert capfd.readouterr() == ("", "")
+    words = ["explain", "--prompt", "The value of", "--layer", "1", "--head", "1", "--query", "1", "--run", smoke_run]
+    assert found.as_dict() == json.loads(run(*words, "--json").out)
+    assert found.as_text() + "\n" == run(*words, "--language", "zh").out
+    assert found.as_page() + "\n" == run(*words, "--language", "zh", "--format", "html").out
+    assert found.as_picture() is None
+
+
+def test_a_study_in_python_is_a_picture_too(here: Path) -> None:
+    found = gpt_cli.explain(study="mask", form="markdown", out=Path("mask.svg"))
+    assert found.as_text().startswith("# masking before softmax")
+    assert str(found.as_page()).startswith("<!doctype html>")
+    assert (found.as_picture() or b"").startswith(b"\x89PNG")
+    assert b"<svg" in (here / "mask.svg").read_bytes()
+    with pytest.raises(UsageError, match="layer: layer and study mask cannot be combined"):
+        gpt_cli.explain(study="mask", layer=0)
+
+
+def test_what_memory_cannot_hold_is_refused_in_the_form_that_needs_it(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["explain", "--prompt", "The value of", "--query", "all"]
+    monkeypatch.setattr(explain, "available_memory", lambda: 2_000)
+    assert run(*words, "--json").code == 0
+    refused = run(*words)
+    assert (refused.code, refused.out) == (5, "")
+    wrong = "1 head on 3 tokens take about 3.6 kB of memory, and 2.0 kB are free"
+    assert refused.err == f"error: explain: {wrong}\nhint: --query 2\n"
 
 
 def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:

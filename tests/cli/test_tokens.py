@@ -9,7 +9,9 @@ from support.helpers import RunCommand, damage
 from support.light import WithoutTorch
 
 import gpt_cli
-from gpt_cli.cli.work import tokens
+from gpt_cli.cli import tokens
+from gpt_cli.errors import UsageError
+from gpt_cli.inspecting.tokens import Token, Tokens
 
 TEXT = "The value 今"
 
@@ -40,8 +42,8 @@ def test_json_has_every_byte_of_the_text(smoke_run: Path, run: RunCommand) -> No
 def test_lines_are_as_wide_as_the_terminal_and_chinese_counts_twice(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [*tokens._lines(["天下", "ab"], [5, 1234], 80, colour=False)]
-    assert lines == ["天下 ab\n5    1234"]
+    found = Tokens("x", [Token(5, "天下", []), Token(1234, "ab", [])], 2, 4, 4.0)
+    assert found.as_text() == "天下 ab\n5    1234"
     monkeypatch.setenv("COLUMNS", "20")
     assert run("tokens", "abcdefgh\n", "--tokenizer", "byte").out == (
         "a  b  c  d   e   f\n97 98 99 100 101 102\n\ng   h   ↵\n103 104 10\n"
@@ -86,6 +88,19 @@ def test_it_needs_no_torch_and_refuses_what_is_wrong(
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(f"error: {error}")
     assert without_torch("tokens", "The value").returncode == 0
+
+
+def test_the_function_of_python_returns_what_json_prints(
+    smoke_run: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = gpt_cli.tokens("The value", run=smoke_run)
+    assert capfd.readouterr() == ("", "")
+    assert found.as_dict() == json.loads(run("tokens", "The value", "--json").out)
+    assert found.as_text() + "\n" == run("tokens", "The value").out
+    assert [token.text for token in gpt_cli.tokens("-a", tokenizer="byte").tokens] == ["-", "a"]
+    assert gpt_cli.tokens("-", tokenizer="byte").num_tokens == 1
+    with pytest.raises(UsageError, match="there is no prompt"):
+        gpt_cli.tokens(tokenizer="byte")
 
 
 def test_a_damaged_checkpoint_is_passed_over_as_elsewhere(copied: Path, run: RunCommand) -> None:

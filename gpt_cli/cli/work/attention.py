@@ -12,7 +12,6 @@ from rich.text import Text
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -33,6 +32,7 @@ from gpt_cli.machine.room import require_room
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.tables import table
 
 

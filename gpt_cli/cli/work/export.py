@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from gpt_cli.amounts import size
@@ -11,7 +12,6 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.prompts import encode_text, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import ExportWanted
 from gpt_cli.errors import CheckpointError, UsageError
@@ -20,6 +20,7 @@ from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.page_size import Kind, chosen_layout
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
 from gpt_cli.files import require_directory_place
+from gpt_cli.sampling.prompts import encode_text, read_prompt
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 
 
@@ -55,7 +56,7 @@ def export(
     elif pages:
         tokenizer = _tokenizer_of(header)
         if prompt is not None:
-            prompt = read_prompt(prompt, None, header)
+            prompt = read_prompt(prompt, None, header, sys.stdin)
             encode_text(tokenizer, prompt, "--prompt")  # refuses
         found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), quantize)
         console.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")

@@ -36,29 +36,6 @@ class DumpWanted:
 
 
 @dataclass(frozen=True)
-class HeadWanted:
-    """One head of a model on a prompt; `query` is a position, `all`, or None for the last."""
-
-    prompt: str
-    prompt_source: str
-    run: Path | None
-    checkpoint: str | None
-    layer: int
-    head: int
-    query: str | None
-    truncate: bool
-
-
-@dataclass(frozen=True)
-class StudyWanted:
-    """A study; `run` and `checkpoint` are for the one that looks into a model too."""
-
-    name: str
-    run: Path | None
-    checkpoint: str | None
-
-
-@dataclass(frozen=True)
 class SamplesWanted:
     """Continuations of prompts; without prompts, of the lines that the user types."""
 

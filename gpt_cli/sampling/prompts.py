@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from gpt_cli.checkpoints.own_text import readable_prompt
 from gpt_cli.errors import DataError, UsageError, counted
 from gpt_cli.limits import PROMPT_BYTES
 from gpt_cli.opening import read_bytes
-from gpt_cli.text.decoding import decode_utf8
 
 if TYPE_CHECKING:
     from gpt_cli.checkpoints.header import Header
@@ -19,35 +17,37 @@ if TYPE_CHECKING:
 
 
 def read_prompt(
-    prompt: str | None, prompt_file: Path | None, header: Header | None, *, may_be_empty: bool = False
+    prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> str:
     """The text of --prompt, else of --prompt-file, else of stdin when it is piped; a hint offers what the model reads.
+
+    In Python there is no stdin, and a prompt of `-` means itself.
 
     One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
     there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
     """
-    if prompt is not None and prompt_file is not None:
+    if prompt is not None and file is not None:
         raise UsageError("--prompt-file", "--prompt-file and --prompt cannot be combined; leave one of them out")
-    if prompt_file is not None:
-        content, where = read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file)
+    if file is not None:
+        content, where = read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES)), str(file)
         return _decoded(content, where, header, may_be_empty=may_be_empty)
-    if prompt is not None and prompt != "-":
+    if prompt is not None and (prompt != "-" or stdin is None):
         return prompt
-    if prompt is None and sys.stdin.isatty():
+    if stdin is None or (prompt is None and stdin.isatty()):
         raise UsageError(
             "--prompt",
             "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
             hint=f"--prompt {shlex.quote(_offered(header))}",
         )
-    content = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+    content = stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
         raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
     return _decoded(content, "stdin", header, may_be_empty=may_be_empty)
 
 
-def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header) -> list[str]:
+def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None) -> list[str]:
     """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
-    text = read_prompt(prompt, prompt_file, header, may_be_empty=True)
+    text = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
         return [text]
     lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -103,6 +103,8 @@ def _offered(header: Header | None) -> str:
 
 
 def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty: bool) -> str:
+    from gpt_cli.text.decoding import decode_utf8
+
     text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
     if not text and not may_be_empty:
         raise DataError(where, "the prompt is empty", hint=f"--prompt {shlex.quote(_offered(header))}")

@@ -1,0 +1,90 @@
+"""What `gpt explain` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.ahead import ReadingAhead
+from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.config.fields import Misfit, Switch, Whole
+from gpt_cli.config.request import Flag, PathText, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun, read_digits
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.explaining.names import Example, Form, Study
+from gpt_cli.inspecting.formats import PICTURES
+from gpt_cli.inspecting.stages import out_of_range
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
+
+Place = Annotated[int, Field(ge=0), Whole] | None
+
+
+class ExplainRequest(Request):
+    """Work through one head, step by step.
+
+    Every step has its formula, its shape and its numbers. With --example it works a published example, with --study
+    a study of one idea; neither needs a prompt.
+    """
+
+    prompt: Prompt = None
+    prompt_file: PromptFile = None
+    run: WhichRun = None
+    checkpoint: WhichCheckpoint = None
+    layer: Place = Field(default=None, description="The head's layer, from 0. Default: 0.")
+    head: Place = Field(default=None, description="The head in its layer, from 0. Default: 0.")
+    query: Annotated[Annotated[str, BeforeValidator(read_digits)] | None, Flag("N|all")] = Field(
+        default=None, description="The position of the token that looks, from 0, or all. Default: the last."
+    )
+    example: Example | None = Field(
+        default=None, description="A published example instead of a model: journey, six tokens of three numbers."
+    )
+    study: Study | None = Field(
+        default=None, description="A study of one idea instead of a head: scaling, mask, dropout, padding."
+    )
+    out: Annotated[PathText | None, Flag("FILE")] = Field(
+        default=None, description="With --study: also draw it, as a .png or .svg file."
+    )
+    truncate: Switch = Field(default=False, description="Keep the last tokens of a prompt that is too long.")
+    form: Annotated[Form | None, Flag(name="--format", beside_json=False)] = Field(
+        default=None, description="terminal, markdown or html. Default: terminal."
+    )
+    language: Literal["en", "zh"] | None = Field(
+        default=None, description="en or zh. Default: the language of help and errors."
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What an example or a study has no use for."""
+        of_head, of_model = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
+        yield from self.apart("example", "study", *of_head, *of_model)
+        useless = of_head if self.study == "scaling" else of_head + of_model
+        if not self.example:
+            yield from self.apart("study", *useless, value=str(self.study))
+
+    def find(self, host: Host) -> tuple[str, str, ReadVerified] | None:
+        """For a head its prompt, the flag of that, and what reads the checkpoint ahead; None for an example or a study.
+
+        Raises UsageError for a head that the model does not have, and for a picture that cannot be.
+        """
+        if self.out is not None:
+            if self.study is None:
+                wrong = "only a study has a picture; redirect an explanation with --format html > FILE"
+                raise UsageError("--out", wrong, hint="--study mask")
+            if self.out.suffix.lower() not in PICTURES:
+                raise UsageError("--out", f"{shown(self.out.name)} ends in neither {' nor '.join(PICTURES)}")
+            require_foreign(self.out)
+        if self.example or self.study:
+            return None
+        query = self.query
+        if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
+            raise UsageError("--query", f"use the position of a token, from 0, or all instead of {shown(query)}")
+        header = find_header(self.run, self.checkpoint)
+        sizes = header.config.model
+        for flag, value, count in (("--layer", self.layer, sizes.num_blocks), ("--head", self.head, sizes.num_heads)):
+            if (value or 0) >= count:
+                raise UsageError(flag, out_of_range(flag, value or 0, count))
+        text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
+        return text, prompt_source(self.prompt, self.prompt_file), ReadingAhead(header.path).read
