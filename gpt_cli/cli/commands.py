@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -24,16 +24,19 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 def callback(function: Function[..., Any]) -> Callable[..., None]:
     """A function with a keyword for each flag, as typer wants it: it asks, and prints the result."""
 
-    def call(*, json: bool, quiet: bool, **given: Any) -> None:
+    def call(*, quiet: bool, json: bool = False, **given: Any) -> None:
         console = Console(quiet)
         result: Result = function.answer(_asked(function, given), console.host(importing_torch))
         if json:
             console.json(result.as_dict())
-        else:
-            console.result(result.as_text(shutil.get_terminal_size().columns))
+        elif text := result.as_text(shutil.get_terminal_size().columns):
+            console.result(text)
+        if failure := result.failure():
+            raise failure
 
     parameters = [_parameter(name, field, flag) for name, field, flag in flags_of(function.request)]
-    parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
+    parameters += [_switch("json", options.Json)] if function.request.has_json else []
+    parameters += [_switch("quiet", options.Quiet)]
     vars(call)["__signature__"] = inspect.Signature(parameters)
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = inspect.getdoc(function.request)
@@ -71,7 +74,7 @@ def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
     """What a field holds below `Annotated`, None and lists, and whether it holds several."""
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0], many)
-    if get_origin(annotation) in (list, tuple):
+    if get_origin(annotation) is Sequence:
         return _kind(get_args(annotation)[0], True)
     if isinstance(annotation, types.UnionType) or (
         get_origin(annotation) is not None and type(None) in get_args(annotation)
