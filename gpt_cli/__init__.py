@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
+    from gpt_cli import data as data
     from gpt_cli.api import bench as bench
     from gpt_cli.api import explain as explain
     from gpt_cli.api import info as info
@@ -20,14 +21,19 @@ if TYPE_CHECKING:
     from gpt_cli.config import Config
     from gpt_cli.training.reports import Report
 
-# functions of gpt_cli.api, which imports pydantic
+# functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
 _COMMANDS = ("bench", "explain", "info", "tokens")
-__all__ = ["__version__", "bench", "explain", "info", "load", "tokens", "train"]
+_GROUPS = ("data",)
+__all__ = ["__version__", "bench", "data", "explain", "info", "load", "tokens", "train"]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _COMMANDS:
+    if name not in _COMMANDS + _GROUPS:
         raise AttributeError(f"module 'gpt_cli' has no attribute {name!r}")
+    from importlib import import_module
+
+    if name in _GROUPS:
+        return import_module(f"gpt_cli.{name}")
     from gpt_cli import api
 
     return getattr(api, name)

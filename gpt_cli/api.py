@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
@@ -24,9 +24,13 @@ class Function(Protocol[P, R]):
     request: type[Request]
     answer: Callable[[Any, Host], R]
 
+    @overload
     def __call__(self, first: Any = ..., /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result; raise a GptError of `gpt_cli.errors`."""
         ...
+
+    @overload  # a required keyword may be the one that lacks its name
+    def __call__(self, first: Any, /, **kwargs: Any) -> R: ...
 
 
 def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Host], R]], Function[P, R]]:
@@ -37,15 +41,16 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
     assert isinstance(request, type)
     assert issubclass(request, Request)
     fields = [(name, field) for name, field, _ in flags_of(request)]
+    leading = fields[0][0] if fields else "progress"
 
     def decorated(work: Callable[[Any, Any, Host], R]) -> Function[P, R]:
         def answer(asked: Request, host: Host) -> R:
             return work(asked, asked.find(host), host)
 
         def call(*first: Any, **given: Any) -> R:
-            if len(first) > 1 or (first and fields[0][0] in given):
-                raise TypeError(f"all arguments but {fields[0][0]} need their names")
-            values = {**dict(zip([fields[0][0]], first, strict=False)), **given}
+            if len(first) > 1 or (first and leading in given):
+                raise TypeError(f"all arguments but {leading} need their names")
+            values = {**dict(zip([leading], first, strict=False)), **given}
             asked = read_request(request, {name: value for name, value in values.items() if value is not None})
             host = Host(warn=lambda line: warnings.warn(line, stacklevel=2))
             return answer(asked, drawn(host) if asked.progress else host)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from gpt_cli.errors import EnvironmentFailure, reason, shown
+from gpt_cli.errors import EnvironmentFailure, UsageError, reason, shown
 
 Buffer = bytes | bytearray | memoryview
 
@@ -53,6 +53,14 @@ def require_place(path: Path) -> None:
         raise write_failure(path, error) from error
     if os.path.exists(path) and not os.path.isfile(path):
         raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
+
+
+def require_no_file(directory: Path) -> None:
+    """Raises UsageError where the directory that --out names is a file, or a link that leads nowhere."""
+    if directory.is_symlink() and not os.path.exists(directory):
+        raise UsageError(shown(directory), "this is a link that leads nowhere, but --out names a directory")
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(shown(directory), "this is a file, but --out names a directory")
 
 
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:

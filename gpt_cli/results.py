@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from gpt_cli.errors import inert_json
+from gpt_cli.errors import GptError, inert_json
 
 WIDTH = 80  # columns, where nobody knows better
 _FRAME_HEIGHT = 640  # pixels
@@ -29,6 +29,10 @@ class Result(ABC):
     @abstractmethod
     def as_text(self, width: int = WIDTH) -> str:
         """What a terminal of so many columns shows."""
+
+    def failure(self) -> GptError | None:
+        """What the command line raises once it has shown this: the damage that was found, where it looked for some."""
+        return None
 
     def as_page(self) -> str | None:
         """A page of HTML that works offline, where there is one."""

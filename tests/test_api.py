@@ -13,21 +13,24 @@ import pytest
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.cli.app import REQUESTS, build
+from gpt_cli.cli.app import GROUPS, REQUESTS, build
 from gpt_cli.config.request import Flag, flag_of, flags_of
 from gpt_cli.errors import CheckpointError, UsageError
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("name", [*REQUESTS, *(f"{group} {name}" for group in GROUPS for name in GROUPS[group])])
 def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
-    function = getattr(gpt_cli, name)
+    group, _, last = name.rpartition(" ")
+    function = getattr(getattr(gpt_cli, group) if group else gpt_cli, last)
     fields = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
     of_the_command_line_alone = {"--json", "--quiet", "--debug"}
-    parameters = build().commands[name].params
+    command = build().commands[group or last]
+    parameters = (command.commands[last] if group else command).params
     flags = {p.metavar if p.param_type_name == "argument" else p.opts[0] for p in parameters}
+    assert ("--json" in flags) == function.request.has_json
     assert flags - of_the_command_line_alone == set(fields.values())
     assert [*fields, "progress"] == list(inspect.signature(function).parameters)
-    assert REQUESTS[name][0].rstrip(".") in (inspect.getdoc(function.request) or "")
+    assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
     assert all(description in (function.__doc__ or "") for description in map(_description, flags_of(function.request)))
 
 
@@ -78,3 +81,10 @@ def test_the_package_and_its_requests_load_no_torch() -> None:
         "sys.exit(sorted({'torch', 'numpy', 'matplotlib'} & set(sys.modules)) or 0)\n"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_settings_are_repeatable(run: RunCommand) -> None:
+    words = ["--set", "model.num_blocks=1", "--set", "model.d_model=64", "--json"]
+    printed = json.loads(run("info", "smoke", *words).out)
+    assert printed == gpt_cli.info("smoke", settings=words[1:4:2]).as_dict()
+    assert printed != json.loads(run("info", "smoke", *words[2:]).out)

@@ -19,6 +19,7 @@ PACKAGE = Path(gpt_cli.__file__).parent
 # each layer may import itself and those after it
 ORDER = [
     "cli",
+    "data",
     "api",
     "measuring",
     "exchange",
@@ -63,12 +64,14 @@ IMPORTS_INSIDE = {
     "cli/work/reporting.py": "matplotlib takes a second, and few reports are pictures",
     "cli/work/train.py": "a mistake in a config is reported before torch is loaded",
     "explaining/explain.py": "matplotlib takes a second, and few explanations are drawn",
+    "data.py": "the request is checked before what does the work is imported, which may load numpy",
     "machine/address_space.py": "only Unix has limits on it",
     "language/__init__.py": "English needs no catalogue",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "training/state.py": "torch's sharding takes seconds, and few trainings need it",
+    "measuring/stats.py": "only an estimate needs torch, after the text has been read",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",
     "text/tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",
 }
@@ -223,11 +226,12 @@ def test_one_module_writes_files() -> None:
 
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import REQUESTS, app, main\n"
+        "import sys\nfrom gpt_cli.cli.app import GROUPS, REQUESTS, app, main\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
-        "names = [command.name for command in app.registered_commands] + list(REQUESTS)\n"
-        "for name in names: assert main([name, '--help']) == 0\n"
+        "names = [[command.name] for command in app.registered_commands] + [[name] for name in REQUESTS]\n"
+        "names += [[group, name] for group in GROUPS for name in GROUPS[group]]\n"
+        "for name in names: assert main([*name, '--help']) == 0\n"
         "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from gpt_cli.checkpoints.header import is_checkpoint
@@ -30,14 +29,6 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
             raise UsageError(flag, wrong, hint=_HINT)
     require_place(path)
     require_writable(path.parent, path)
-
-
-def require_no_file(directory: Path) -> None:
-    """Raises UsageError where the directory that --out names is a file, or a link that leads nowhere."""
-    if directory.is_symlink() and not os.path.exists(directory):
-        raise UsageError(shown(directory), "this is a link that leads nowhere, but --out names a directory")
-    if directory.exists() and not directory.is_dir():
-        raise UsageError(shown(directory), "this is a file, but --out names a directory")
 
 
 def _run_of(target: Path) -> Path | None:

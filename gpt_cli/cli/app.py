@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from copy import copy
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,6 @@ from gpt_cli.cli import (
     completing,
     completion,
     config,
-    data,
     evaluate,
     export,
     heads,
@@ -84,6 +84,17 @@ REQUESTS = {
     ),
 }
 
+# groups of such commands, whose functions are those of gpt_cli.GROUP: examples
+GROUPS = {
+    "data": {
+        "list": "gpt data list",
+        "fetch": "gpt data fetch tinyshakespeare --out data",
+        "stats": "gpt data stats my.txt, gpt data stats my.txt --config tiny",
+        "prepare": "gpt data prepare my.jsonl --config tiny",
+        "verify": "gpt data verify my.jsonl",
+    },
+}
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -148,7 +159,12 @@ app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-agai
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(config.app, name="config")
-app.add_typer(data.app, name="data")
+app.add_typer(
+    typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora; count, prepare and verify texts."
+    ),
+    name="data",
+)
 app.add_typer(runs.app, name="runs")
 app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
 app.command("help", epilog="Example: gpt help sample")(show_help)
@@ -210,14 +226,16 @@ def build(words: Sequence[str] | None = None) -> Any:
     first = words[0].replace("_", "-") if words else ""
     one = copy(app)
     one.registered_commands = [info for info in app.registered_commands if info.name == first]
-    one.registered_groups = [info for info in app.registered_groups if info.name == first]
+    one.registered_groups = [_with_requests(info) for info in app.registered_groups if info.name == first]
     if first in REQUESTS:
-        _add(one, first)
+        _add(one, first, "api", REQUESTS[first][1])
     elif not (one.registered_commands or one.registered_groups):
-        one.registered_commands, one.registered_groups = list(app.registered_commands), app.registered_groups
-        for name, (sentence, _) in REQUESTS.items():
+        one.registered_commands, one.registered_groups = list(app.registered_commands), list(app.registered_groups)
+        if words is None:
+            one.registered_groups = [*map(_with_requests, app.registered_groups)]
+        for name, (sentence, example) in REQUESTS.items():
             if words is None:
-                _add(one, name)
+                _add(one, name, "api", example)
             else:
                 one.command(name, help=sentence)(lambda: None)
     command = get_command(one)
@@ -225,12 +243,22 @@ def build(words: Sequence[str] | None = None) -> Any:
     return command
 
 
-def _add(some: typer.Typer, name: str) -> None:
-    """Make a command of its request."""
-    from gpt_cli import api
+def _with_requests(info: Any) -> Any:
+    """A group with those of its commands that are made from requests."""
+    found = copy(info)
+    found.typer_instance = copy(info.typer_instance)
+    found.typer_instance.registered_commands = list(info.typer_instance.registered_commands)
+    for name, example in GROUPS.get(info.name, {}).items():
+        _add(found.typer_instance, name, info.name, example)
+    return found
+
+
+def _add(some: typer.Typer, name: str, module: str, example: str) -> None:
+    """Make a command of the request of a function."""
     from gpt_cli.cli.commands import callback
 
-    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(name, getattr(api, name.replace("-", "_"))))
+    function = getattr(import_module(f"gpt_cli.{module}"), name.replace("-", "_"))
+    some.command(name, epilog=f"Example: {example}")(callback(name, function))
 
 
 def prepare(command: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -23,7 +23,8 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def _show(result: Result, console: Console) -> None:
-    console.result(result.as_text(shutil.get_terminal_size().columns))
+    if text := result.as_text(shutil.get_terminal_size().columns):
+        console.result(text)
 
 
 # commands whose results are more than text in a terminal
@@ -34,7 +35,7 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
     """A function with a keyword for each flag, as typer wants it: it asks, and shows the result."""
     fields = flags_of(function.request)
 
-    def call(*, json: bool, quiet: bool, **given: Any) -> None:
+    def call(*, quiet: bool, json: bool = False, **given: Any) -> None:
         console, request = Console(quiet), _asked(function, given)
         if json:
             alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
@@ -44,9 +45,12 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
             console.pieces(result.as_json())
         else:
             _SHOWN.get(name, _show)(result, console)
+        if failure := result.failure():
+            raise failure
 
     parameters = [_parameter(name, field, flag) for name, field, flag in fields]
-    parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
+    parameters += [_switch("json", options.Json)] if function.request.has_json else []
+    parameters += [_switch("quiet", options.Quiet)]
     vars(call)["__signature__"] = inspect.Signature(parameters)
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = inspect.getdoc(function.request)
@@ -84,7 +88,7 @@ def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
     """What a field holds below `Annotated`, None and lists, and whether it holds several."""
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0], many)
-    if get_origin(annotation) in (list, tuple):
+    if get_origin(annotation) is Sequence:
         return _kind(get_args(annotation)[0], True)
     if isinstance(annotation, types.UnionType) or (
         get_origin(annotation) is not None and type(None) in get_args(annotation)

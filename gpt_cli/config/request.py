@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -31,6 +31,8 @@ class Flag:
 
 class Request(Section):
     """What a command is asked. Its docstring is the command's help, and the description of a field the flag's."""
+
+    has_json: ClassVar[bool] = True  # whether the command has --json
 
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
@@ -99,9 +101,9 @@ def read_digits(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-def _read_texts(value: Any) -> Any:
-    """One text as a list of it."""
-    return (value,) if isinstance(value, str) else value
+def read_texts(value: Any) -> Any:
+    """One text, or path, as a list of it."""
+    return (value,) if isinstance(value, str | os.PathLike) else value
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -109,7 +111,7 @@ PathText = Annotated[Path, BeforeValidator(_read_path)]
 NamedPath = Annotated[Text, BeforeValidator(_read_path)]  # a path, or the name of something
 Settings = Annotated[
     Sequence[Text],
-    BeforeValidator(_read_texts),
+    BeforeValidator(read_texts),
     Flag("KEY=VALUE", name="--set"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
@@ -130,13 +132,17 @@ WhichCheckpoint = Annotated[
 
 Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - reads it from stdin.")]
 PromptFile = Annotated[PathText | None, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
-ConfigFile = Annotated[
-    NamedPath,
-    Flag("FILE", offers="configs"),
-    Field(
-        description="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
-        "induction, shakespeare, shakespeare-cpu, smoke."
-    ),
+_CONFIG = Field(
+    description="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
+    "induction, shakespeare, shakespeare-cpu, smoke."
+)
+ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), _CONFIG]
+OptionalConfigFile = Annotated[NamedPath | None, Flag("FILE", offers="configs"), _CONFIG]
+Sources = Annotated[
+    Sequence[NamedPath],
+    BeforeValidator(read_texts),
+    Flag("SOURCE", offers="texts", position=True),
+    Field(description="The text, as gpt train --data names it."),
 ]
 Device = Annotated[
     Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, find_config, read_config, shipped_config
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
+from gpt_cli.files import require_no_file
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.training.initial import Initial, asks_for, filled, require_fit, require_no_download
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from support.helpers import RunCommand
 from support.light import WithoutTorch
 
+import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.cli.work import stats
+from gpt_cli.errors import DataError, UsageError
+from gpt_cli.measuring import stats
 from gpt_cli.text import catalogue, encoding, manifest
 
 
@@ -263,6 +265,7 @@ def test_data_verify_names_damaged_tokens(here: Path, run: RunCommand, kept: Non
     content[-1] ^= 1
     changed.write_bytes(content)
     Path(made["validation_directory"], "part-00000.safetensors").unlink()
+    assert isinstance(gpt_cli.data.verify("a.txt").failure(), DataError)
     outcome = run("data", "verify", "a.txt")
     assert outcome.code == 3
     assert outcome.out.count("damaged") == 2
@@ -314,3 +317,33 @@ def test_a_text_without_a_training_part_has_no_estimate_but_is_no_bug(here: Path
     Path("a.txt").write_text("a")
     flags = ["--config", "smoke", "--set", "data.validation_fraction=0.9", "--set", "tokenizer.kind=byte"]
     assert "training tokens       about 0" in run("data", "stats", "a.txt", *flags).out
+
+
+def test_python_has_the_figures_that_json_prints_and_prints_nothing(
+    here: Path, run: RunCommand, capfd: pytest.CaptureFixture[str], kept: None
+) -> None:
+    write("a.txt", TEXT)
+    settings = ["data.validation_fraction=0.5", "tokenizer.kind=byte"]
+    found = {
+        "list": gpt_cli.data.list(),
+        "stats": gpt_cli.data.stats("a.txt", config="smoke", settings=settings),
+        "fetch": gpt_cli.data.fetch("python-docs", out="data"),
+        "prepare": gpt_cli.data.prepare("a.txt", config="smoke", settings=settings),
+        "verify": gpt_cli.data.verify(Path("a.txt"), config="smoke"),
+    }
+    assert capfd.readouterr() == ("", "")
+    flags = ["--config", "smoke", *(word for each in settings for word in ("--set", each))]
+    words = {"list": [], "stats": ["a.txt", *flags], "verify": ["a.txt", "--config", "smoke"]}
+    for name, asked in words.items():
+        assert json.loads(run("data", name, *asked, "--json").out) == found[name].as_dict(), name
+    again = json.loads(run("data", "prepare", "a.txt", *flags, "--json").out)
+    assert {**found["prepare"].as_dict(), "seconds": 0, "bytes_per_second": None} == {**again, "seconds": 0}
+    assert found["fetch"].as_dict() == {"paths": ["data/python-docs.jsonl"]}
+    assert found["stats"].as_text().splitlines()[0].split() == ["documents", "1"]
+
+
+def test_python_raises_what_a_text_or_a_name_lacks(here: Path) -> None:
+    with pytest.raises(UsageError, match="the catalogue has no text of this name"):
+        gpt_cli.data.fetch("nothere")
+    with pytest.raises(DataError, match="there is no such file"):
+        gpt_cli.data.stats("no.txt")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.files import require_no_file
 
 
 def import_(*, directory: Path, out: Path | None, overwrite: bool, json: bool, quiet: bool) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from gpt_cli.amounts import with_error
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.overview import Overview, have_one_tokenizer, is_run, overview
-from gpt_cli.checkpoints.protection import require_no_file
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name
@@ -40,7 +39,7 @@ from gpt_cli.errors import (
     shown,
     visible,
 )
-from gpt_cli.files import write_durably
+from gpt_cli.files import require_no_file, write_durably
 from gpt_cli.limits import SWEEP_RECORD_BYTES
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.machine.sharing import cores

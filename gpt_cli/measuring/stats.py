@@ -1,53 +1,88 @@
-"""What `gpt data stats` does: it counts what a text has, and estimates its tokens for a config."""
+"""`gpt data stats`: counts what a text has, and estimates its tokens for a config."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console
-from gpt_cli.cli.work.preparing import config_for
+from gpt_cli.callbacks import Host
 from gpt_cli.config import Config
+from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import table
 from gpt_cli.text.blocks import in_pieces
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.formats import BLOCK
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
+from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.tokenizer import Tokenizer, code_points, make_tokenizer, sample
 
 # a vocabulary learned from so much gives the number of tokens of ten times as much to 1 % (NOTES.md)
 ESTIMATE_BYTES = 4_000_000
 
 
-def stats(*, source: str, config: str | None, settings: list[str] | None, json: bool, quiet: bool) -> None:
-    """Print what a text has, and for a config about how many tokens."""
-    console = Console(quiet)
-    asked = config_for([source], config, settings)
+@dataclass(frozen=True)
+class Estimate:
+    """About how many tokens a text has, and how many of them train each parameter of a config's model."""
+
+    vocab_size: int
+    training_tokens: int
+    bytes_per_token: float
+    parameters: int
+    tokens_per_parameter: float
+
+
+@dataclass(frozen=True)
+class Stats(Result):
+    """What a text has; with a config, also about how many tokens."""
+
+    documents: int
+    skipped_files: int
+    repeated_files: int
+    bad_files: int
+    characters: int
+    bytes: int
+    lines: int
+    distinct_characters: int
+    most_common: list[str]
+    estimate: Estimate | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt data stats --json` prints."""
+        counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
+        return counts | (vars(self.estimate) if self.estimate else {})
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A table of the counts and the estimates."""
+        counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
+        rows = [
+            (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
+        ]
+        rows.append(("most common", " ".join(map(_visible, self.most_common))))
+        return table([*rows, *map(_estimated, vars(self.estimate).items() if self.estimate else ())])
+
+
+def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
+    """Count what a text has, and for a config that is named estimate its tokens; raises DataError for a bad text."""
     characters = Characters()
-    corpus = read_data(asked.data, console.counting, watch=characters.add)
+    corpus = read_data(config.data, host.counting, watch=characters.add)
     if characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
-        characters = _count(corpus, console)
+        characters = _count(corpus, host)
     survey = corpus.survey
-    facts: dict[str, Any] = {
-        "documents": survey.num_documents,
-        "skipped_files": survey.num_skipped,
-        "repeated_files": survey.num_repeated,
-        "bad_files": len(survey.bad),
-        "characters": survey.num_characters,
-        "bytes": survey.num_bytes,
-        "lines": int(characters.counts[ord("\n")]),
-        "distinct_characters": int((characters.counts > 0).sum()),
-    }
-    estimates = _estimates(corpus, asked, console) if config else {}
-    if json:
-        console.json(facts | estimates)
-        return
-    rows = [(name.replace("_", " "), f"{count:,}") for name, count in facts.items() if count or name != "bad_files"]
-    rows.append(("most common", " ".join(map(_visible, characters.most_common(12)))))
-    console.result(table([*rows, *map(_estimated, estimates.items())]))
+    return Stats(
+        documents=survey.num_documents,
+        skipped_files=survey.num_skipped,
+        repeated_files=survey.num_repeated,
+        bad_files=len(survey.bad),
+        characters=survey.num_characters,
+        bytes=survey.num_bytes,
+        lines=int(characters.counts[ord("\n")]),
+        distinct_characters=int((characters.counts > 0).sum()),
+        most_common=characters.most_common(12),
+        estimate=_estimate(corpus, config, host) if request.config else None,
+    )
 
 
 class Characters:
@@ -89,19 +124,18 @@ class Characters:
         return [chr(point) for point in points if self.counts[point]]
 
 
-def _count(corpus: SourceCorpus, console: Console) -> Characters:
+def _count(corpus: SourceCorpus, host: Host) -> Characters:
     characters = Characters()
-    with console.counting("counting", corpus.num_bytes, "B") as count:
+    with host.counting("counting", corpus.num_bytes, "B") as count:
         for block in corpus.blocks():
             characters.add(block.content)
             count(len(block.content))
     return characters
 
 
-def _estimates(corpus: SourceCorpus, config: Config, console: Console) -> dict[str, Any]:
-    """About how many tokens a text has, and how many of them train each parameter of the config's model."""
-    training, validation = split_of(corpus, config.data, console.counting)
-    with console.working("estimating tokens"):
+def _estimate(corpus: SourceCorpus, config: Config, host: Host) -> Estimate:
+    training, validation = split_of(corpus, config.data, host.counting)
+    with host.working("estimating tokens"):
         pieces = (piece.text for piece in in_pieces(training.blocks()))
         texts = list(sample(pieces, ESTIMATE_BYTES / max(1, training.num_bytes)))
         learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
@@ -110,16 +144,16 @@ def _estimates(corpus: SourceCorpus, config: Config, console: Console) -> dict[s
     # end-of-text separates documents
     per_document = (corpus.num_documents - 1) / corpus.num_characters
     num_tokens = round(rate * training.num_bytes + per_document * training.num_characters)
-    with importing_torch():
-        from gpt_cli.cli.work.sizing import num_parameters
-    parameters = num_parameters(config.model, tokenizer.vocab_size)
-    return {
-        "vocab_size": tokenizer.vocab_size,
-        "training_tokens": num_tokens,
-        "bytes_per_token": training.num_bytes / max(1, num_tokens),
-        "parameters": parameters,
-        "tokens_per_parameter": num_tokens / parameters,
-    }
+    with host.importing():
+        from gpt_cli.model.costs import parameters_by_part
+    parameters = sum(parameters_by_part(config.model, tokenizer.vocab_size).values())
+    return Estimate(
+        vocab_size=tokenizer.vocab_size,
+        training_tokens=num_tokens,
+        bytes_per_token=training.num_bytes / max(1, num_tokens),
+        parameters=parameters,
+        tokens_per_parameter=num_tokens / parameters,
+    )
 
 
 def _tokens_per_byte(texts: list[str], tokenizer: Tokenizer) -> float:

@@ -1,0 +1,44 @@
+"""The commands of `gpt data` as functions of Python. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpt_cli.api import function
+from gpt_cli.callbacks import Host
+from gpt_cli.text.request import FetchRequest, ListRequest, PrepareRequest, StatsRequest, VerifyRequest
+
+
+@function(ListRequest)
+def list(request: ListRequest, found: Any, host: Host):  # noqa: A001 - as the command is named
+    from gpt_cli.text.corpora import list_corpora
+
+    return list_corpora()
+
+
+@function(FetchRequest)
+def fetch(request: FetchRequest, found: Any, host: Host):
+    from gpt_cli.text.corpora import fetch
+
+    return fetch(request, found, host)
+
+
+@function(StatsRequest)
+def stats(request: StatsRequest, found: Any, host: Host):
+    from gpt_cli.measuring.stats import stats
+
+    return stats(request, found, host)
+
+
+@function(PrepareRequest)
+def prepare(request: PrepareRequest, found: Any, host: Host):
+    from gpt_cli.text.preparing import prepare
+
+    return prepare(found, host)
+
+
+@function(VerifyRequest)
+def verify(request: VerifyRequest, found: Any, host: Host):
+    from gpt_cli.text.preparing import verify
+
+    return verify(found, host)

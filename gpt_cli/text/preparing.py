@@ -1,0 +1,178 @@
+"""`gpt data prepare` and `gpt data verify`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpt_cli.amounts import duration, size
+from gpt_cli.callbacks import Host
+from gpt_cli.config import Config
+from gpt_cli.errors import DataError, GptError, together
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import table
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encoding import CACHE_FROM, TOKENIZING, EncodedText, encode_parts
+from gpt_cli.text.prepared import Prepared, find_prepared
+from gpt_cli.text.reading import SourceCorpus, read_data, split_of
+from gpt_cli.text.sources import STDIN, names_of
+from gpt_cli.text.token_files import Ids, TokensOnDisk
+
+_SMALL = "a text this short is tokenized at every start"
+
+
+@dataclass(frozen=True)
+class Preparation(Result):
+    """What was made of a text: `figures` by name, those that --json prints."""
+
+    figures: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt data prepare --json` prints."""
+        return self.figures
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A table of the figures."""
+        facts = self.figures
+        written = {
+            "time": duration(facts["seconds"]),
+            "bytes_per_token": f"{facts['bytes_per_token']:.2f}",
+            "on_disk": size(facts["bytes_on_disk"]) if facts["bytes_on_disk"] else f"nothing; {_SMALL}",
+        }
+        if facts["bytes_on_disk"]:
+            speed = facts["bytes_per_second"]
+            written["time"] += f", {size(speed)}/s" if speed else "; an earlier gpt had prepared this text"
+            for part in ("training", "validation"):
+                written[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {_SMALL}"
+        hidden = {"bad_files"} if not facts["bad_files"] else set[str]()
+        hidden |= {"seconds", "bytes_per_second", "bytes_on_disk", "training_directory", "validation_directory"}
+        shown = {key: value for key, value in facts.items() if key not in hidden} | written
+        return table(
+            [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in shown.items()]
+        )
+
+
+def prepare(config: Config, host: Host) -> Preparation:
+    """Do with a text what `gpt train` does before it loads a model; raises DataError for a bad text."""
+    began, num_encoded = time.monotonic(), 0
+
+    @contextlib.contextmanager
+    def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        with host.counting(what, total, unit) as count:
+
+            def count_encoded(amount: int) -> None:
+                nonlocal num_encoded
+                num_encoded += amount if what == TOKENIZING else 0
+                count(amount)
+
+            yield count_encoded
+
+    corpus = read_data(config.data, host.counting)
+    for line in corpus.notices():
+        host.notice(line)
+    training, validation = split_of(corpus, config.data, host.counting, host.notice)
+    text = encode_parts(training, validation, config, load=False, counting=counting, notice=host.notice)
+    if any(STDIN in names_of(named) for named in (config.data.source, config.data.validation_source)):
+        host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
+    facts = _facts(corpus, training, validation, text)
+    seconds = time.monotonic() - began
+    facts |= {"seconds": round(seconds, 3), "bytes_per_second": round(num_encoded / seconds) if num_encoded else None}
+    return Preparation(facts)
+
+
+def _facts(corpus: SourceCorpus, training: Corpus, validation: Corpus, text: EncodedText) -> dict[str, Any]:
+    kept = {ids.directory for ids in (text.ids, text.validation_ids) if isinstance(ids, TokensOnDisk)}
+    num_bytes = training.num_bytes + validation.num_bytes
+    return {
+        "documents": corpus.num_documents,
+        "characters": corpus.num_characters,
+        "bytes": corpus.num_bytes,
+        "skipped_files": corpus.survey.num_skipped,
+        "repeated_files": corpus.survey.num_repeated,
+        "bad_files": len(corpus.survey.bad),
+        "tokenizer": text.tokenizer.kind,
+        "vocab_size": text.tokenizer.vocab_size,
+        "training_tokens": len(text.ids),
+        "validation_tokens": len(text.validation_ids),
+        "bytes_per_token": num_bytes / (len(text.ids) + len(text.validation_ids)),
+        "data_digest": text.digest,
+        "training_directory": _place(text.ids),
+        "validation_directory": _place(text.validation_ids),
+        "bytes_on_disk": sum(path.stat().st_size for directory in kept for path in directory.iterdir()),
+    }
+
+
+def _place(ids: Ids) -> str | None:
+    return str(ids.directory) if isinstance(ids, TokensOnDisk) else None
+
+
+@dataclass(frozen=True)
+class Verification(Result):
+    """Texts and the tokens made from them, each `intact`, `readable` or `damaged`; an error for each damaged one."""
+
+    verified: list[dict[str, Any]]
+    damaged: list[DataError] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt data verify --json` prints."""
+        return {"verified": self.verified}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A table with a row for each text and for the tokens that each config makes of it."""
+        rows = [(row["what"], row["state"], _amount(row), row["where"]) for row in self.verified]
+        return table([("what", "state", "size", "where"), *rows])
+
+    def failure(self) -> GptError | None:
+        """The DataError that names all damage, None where all is intact."""
+        return together(self.damaged) if self.damaged else None
+
+
+def verify(config: Config, host: Host) -> Verification:
+    """Read a text and all tokens made from it, and say whether they are intact; raises DataError for a bad text."""
+    data = config.data
+    texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
+    found = list[dict[str, Any]]()
+    damaged = list[DataError]()
+    for each in texts:
+        corpus = read_data(each, host.counting, fresh=True)
+        for line in corpus.notices():
+            host.notice(line)
+        name = ", ".join(names_of(each.source))
+        state = "intact" if corpus.is_known else "readable"
+        found.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})
+        for prepared in find_prepared(corpus.digest):
+            found.append(_verified(prepared, host, damaged))
+    if all(row["what"] == "text" for row in found):
+        host.notice(
+            "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so, "
+            f"from {CACHE_FROM:,} characters on"
+        )
+    return Verification(found, damaged)
+
+
+def _verified(prepared: Prepared, host: Host, damaged: list[DataError]) -> dict[str, Any]:
+    """What was found out about some tokens; adds an error to `damaged` where they are not intact."""
+    state = "intact"
+    with host.counting("verifying", prepared.num_tokens, "tokens") as count:
+        try:
+            prepared.verify(count)
+        except DataError as error:
+            damaged.append(error)
+            state = "damaged"
+    return {
+        "what": "tokens",
+        "where": str(prepared.directory),
+        "state": state,
+        "tokens": prepared.num_tokens,
+        "tokenizer": prepared.kind,
+        "vocab_size": prepared.vocab_size,
+    }
+
+
+def _amount(row: dict[str, Any]) -> str:
+    if row["what"] == "text":
+        return size(row["bytes"])
+    return f"{row['tokens']:,} of {row['tokenizer']}, vocabulary of {row['vocab_size']:,}"

@@ -1,0 +1,102 @@
+"""What the commands about texts are asked. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from gpt_cli.callbacks import Host
+from gpt_cli.config import Config
+from gpt_cli.config.reading import build_config, read_config, shipped_config
+from gpt_cli.config.request import Flag, NamedPath, OptionalConfigFile, PathText, Request, Settings, Sources, read_texts
+from gpt_cli.config.yaml_subset import Document
+from gpt_cli.errors import UsageError
+from gpt_cli.files import cache_directory, require_no_file
+from gpt_cli.text import catalogue
+from gpt_cli.text.catalogue import Entry
+
+
+class ListRequest(Request):
+    """List the corpora that --data knows by name."""
+
+
+class FetchRequest(Request):
+    """Fetch corpora into the per-user cache, check their digests, and print their paths."""
+
+    has_json = False
+
+    names: Annotated[Sequence[str], BeforeValidator(read_texts), Flag("NAME", offers="texts", position=True)] = Field(
+        description="Names that `gpt data list` prints, or all."
+    )
+    out: Annotated[PathText | None, Flag("DIR")] = Field(
+        default=None, description="Also write the text to this directory."
+    )
+
+    def find(self, host: Host) -> Sequence[Entry]:
+        """What to fetch; raises UsageError for a name that the catalogue lacks."""
+        if self.out is not None:
+            require_no_file(self.out)
+        return [*catalogue.ENTRIES.values()] if [*self.names] == ["all"] else [*map(catalogue.find, self.names)]
+
+
+class StatsRequest(Request):
+    """Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens."""
+
+    source: Annotated[NamedPath, Flag("SOURCE", offers="texts", position=True)] = Field(
+        description="A file, directory, glob, - for stdin, or a name that `gpt data list` prints."
+    )
+    config: OptionalConfigFile = None
+    settings: Settings = ()
+
+    def find(self, host: Host) -> Config:
+        """The config that reads the text; raises UsageError for a wrong one."""
+        return _config_for([self.source], self.config, self.settings)
+
+
+class PrepareRequest(Request):
+    """Make the tokenizer and the tokens of a text, so that gpt train with this config starts at once.
+
+    gpt train does the same by itself. A preparation that was stopped goes on where it was.
+    """
+
+    source: Sources = Field(
+        default=(), description="The text, as gpt train --data names it. Default: that of the config."
+    )
+    config: OptionalConfigFile = None
+    settings: Settings = ()
+
+    def find(self, host: Host) -> Config:
+        """The config; raises UsageError for a wrong or missing one, EnvironmentFailure where nothing can be kept."""
+        if self.config is None:
+            sentence = "--config is missing; it says how the text becomes tokens, and what part of it validates"
+            raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
+        config = _config_for(self.source, self.config, self.settings)
+        for line in config.unused(shipped_config(self.config)):
+            host.notice(line)
+        cache_directory("tokens")  # a user without one has nowhere to keep anything
+        return config
+
+
+class VerifyRequest(Request):
+    """Read every byte of a text and of the tokens made from it, and compare them with their digests.
+
+    With --config, the text is read as that config reads it: data.separator, data.text_field and so on.
+    """
+
+    source: Sources
+    config: OptionalConfigFile = None
+    settings: Settings = ()
+
+    def find(self, host: Host) -> Config:
+        """The config that reads the text; raises UsageError for a wrong one."""
+        return _config_for(self.source, self.config, self.settings)
+
+
+def _config_for(sources: Sequence[str], config: str | None, settings: Sequence[str]) -> Config:
+    """A config file, or the defaults, with settings over it and the SOURCEs of the command where it names any."""
+    flags = {"data.source": ("SOURCE", sources[0] if len(sources) == 1 else [*sources] or None)}
+    if config is None:
+        return build_config(Document({}, {}), "--set", settings, flags)
+    return read_config(config, settings, flags)
