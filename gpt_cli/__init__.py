@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpt_cli.api import bench as bench
+    from gpt_cli.api import evaluate as evaluate
     from gpt_cli.api import info as info
     from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.config import Config
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic
-_COMMANDS = ("bench", "info")
-__all__ = ["__version__", "bench", "info", "load", "train"]
+_COMMANDS = ("bench", "evaluate", "info")
+__all__ = ["__version__", "bench", "evaluate", "info", "load", "train"]
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
+from gpt_cli.sampling.request import EvaluateRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,3 +82,11 @@ def bench(request: BenchRequest, found: Any, host: Host):
         with host.importing():
             from gpt_cli.measuring.bench import bench
         return bench(request, found, host)
+
+
+@function(EvaluateRequest)
+def evaluate(request: EvaluateRequest, found: Any, host: Host):
+    with sharing():
+        with host.importing():
+            from gpt_cli.sampling.evaluate import evaluate
+        return evaluate(request, found, host)

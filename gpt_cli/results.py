@@ -22,6 +22,10 @@ class Result(ABC):
     def as_text(self, width: int = WIDTH) -> str:
         """What a terminal of so many columns shows."""
 
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """What a terminal shows that has colours, where they tell something."""
+        return self.as_text(width)
+
     def as_page(self) -> str | None:
         """A page of HTML that works offline, where there is one."""
         return None

@@ -17,7 +17,6 @@ from gpt_cli.cli import (
     completion,
     config,
     data,
-    evaluate,
     explain,
     export,
     heads,
@@ -76,7 +75,13 @@ REQUESTS = {
         "Benchmark training and sampling against plain implementations and the limits of this machine.",
         "gpt bench --config tiny --json",
     ),
+    "eval": (
+        "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
+        "gpt eval --run runs/a --run runs/b --data my.txt",
+    ),
 }
+# their functions of Python, where the command's name means something else there
+FUNCTIONS = {"eval": "evaluate"}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -139,7 +144,6 @@ app.command("explain", epilog="Example: gpt explain --prompt 'The value of', gpt
     explain.explain
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
-app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("tokens", epilog="Example: gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'")(
     tokens.tokens
 )
@@ -230,7 +234,8 @@ def _add(some: typer.Typer, name: str) -> None:
     from gpt_cli import api
     from gpt_cli.cli.commands import callback
 
-    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(getattr(api, name.replace("-", "_"))))
+    function = getattr(api, FUNCTIONS.get(name, name.replace("-", "_")))
+    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(function))
 
 
 def prepare(command: Any) -> None:

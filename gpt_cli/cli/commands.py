@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -14,7 +15,7 @@ import typer
 from gpt_cli.api import Function
 from gpt_cli.cli import completing, options
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
 from gpt_cli.results import Result
 
@@ -30,7 +31,8 @@ def callback(function: Function[..., Any]) -> Callable[..., None]:
         if json:
             console.json(result.as_dict())
         else:
-            console.result(result.as_text(shutil.get_terminal_size().columns))
+            show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
+            console.result(show(shutil.get_terminal_size().columns))
 
     parameters = [_parameter(name, field, flag) for name, field, flag in flags_of(function.request)]
     parameters += [_switch("json", options.Json), _switch("quiet", options.Quiet)]
@@ -71,7 +73,7 @@ def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
     """What a field holds below `Annotated`, None and lists, and whether it holds several."""
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0], many)
-    if get_origin(annotation) in (list, tuple):
+    if get_origin(annotation) in (list, tuple, Sequence):
         return _kind(get_args(annotation)[0], True)
     if isinstance(annotation, types.UnionType) or (
         get_origin(annotation) is not None and type(None) in get_args(annotation)
