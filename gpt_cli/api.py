@@ -13,6 +13,7 @@ from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
+from gpt_cli.sampling.request import EvaluateRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,3 +103,11 @@ def bench(request: BenchRequest, found: Any, host: Host):
         with host.importing():
             from gpt_cli.measuring.bench import bench
         return bench(request, found, host)
+
+
+@function(EvaluateRequest)
+def evaluate(request: EvaluateRequest, found: Any, host: Host):
+    with sharing():
+        with host.importing():
+            from gpt_cli.sampling.evaluate import evaluate
+        return evaluate(request, found, host)

@@ -34,6 +34,10 @@ class Result(ABC):
         """What the command line raises once it has shown this: the damage that was found, where it looked for some."""
         return None
 
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """What a terminal shows that has colours, where they tell something."""
+        return self.as_text(width)
+
     def as_page(self) -> str | None:
         """A page of HTML that works offline, where there is one."""
         return None

@@ -17,7 +17,6 @@ from gpt_cli.cli import (
     completing,
     completion,
     config,
-    evaluate,
     export,
     heads,
     import_,
@@ -82,7 +81,13 @@ REQUESTS = {
         "Benchmark training and sampling against plain implementations and the limits of this machine.",
         "gpt bench --config tiny --json",
     ),
+    "eval": (
+        "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
+        "gpt eval --run runs/a --run runs/b --data my.txt",
+    ),
 }
+# their functions of Python, where the command's name means something else there
+FUNCTIONS = {"eval": "evaluate"}
 
 # groups of such commands, whose functions are those of gpt_cli.GROUP: examples
 GROUPS = {
@@ -153,7 +158,6 @@ app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' 
     attn_dump.attn_dump
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
-app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data my.txt")(evaluate.evaluate)
 app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
 app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
@@ -257,7 +261,7 @@ def _add(some: typer.Typer, name: str, module: str, example: str) -> None:
     """Make a command of the request of a function."""
     from gpt_cli.cli.commands import callback
 
-    function = getattr(import_module(f"gpt_cli.{module}"), name.replace("-", "_"))
+    function = getattr(import_module(f"gpt_cli.{module}"), FUNCTIONS.get(name, name.replace("-", "_")))
     some.command(name, epilog=f"Example: {example}")(callback(name, function))
 
 

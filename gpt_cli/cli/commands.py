@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 from gpt_cli.api import Function
 from gpt_cli.cli import completing, options, tokens
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.terminal import Console
+from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
 from gpt_cli.results import Result
@@ -23,7 +24,8 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def _show(result: Result, console: Console) -> None:
-    if text := result.as_text(shutil.get_terminal_size().columns):
+    show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
+    if text := show(shutil.get_terminal_size().columns):
         console.result(text)
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -167,7 +167,7 @@ class Console:
         finally:
             progress.close()
 
-    def host(self, importing: Callable[[], AbstractContextManager[None]]) -> Host:
+    def host(self, importing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
         """This console as library functions know it."""
         return Host(self.notice, self.warn, self.counting, importing, sys.stdin)
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
-from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError
+from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole
 from gpt_cli.errors import UsageError, shown, together
 
 Asked = TypeVar("Asked", bound="Request")
@@ -106,12 +106,13 @@ def read_texts(value: Any) -> Any:
     return (value,) if isinstance(value, str | os.PathLike) else value
 
 
+Each = TypeVar("Each")
+Several = Annotated[Sequence[Each], BeforeValidator(read_texts)]
 Text = Annotated[str, Field(min_length=1)]
 PathText = Annotated[Path, BeforeValidator(_read_path)]
 NamedPath = Annotated[Text, BeforeValidator(_read_path)]  # a path, or the name of something
 Settings = Annotated[
-    Sequence[Text],
-    BeforeValidator(read_texts),
+    Several[Text],
     Flag("KEY=VALUE", name="--set"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
@@ -148,6 +149,19 @@ Device = Annotated[
     Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,
     Flag("NAME", offers="devices"),
     Field(description="auto, cpu, cuda or cuda:N. Default: auto; in gpt train, that of the config."),
+]
+MAX_SEED = 2**63 - 1
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED), Whole]
+NewTokens = Annotated[int, Field(ge=1, le=1_000_000), Whole]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    Field(description="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config."),
+]
+Quantize = Annotated[Literal["int8"] | None, Field(description="int8: weights in 8 bits, products in bfloat16.")]
+Without = Annotated[
+    Several[Text],
+    Flag("LAYER.HEAD"),
+    Field(description="Switch this head off, or several with commas between them: 2.3 or 2.3,4.0. Repeatable."),
 ]
 Threads = Annotated[
     Few | None, Field(description="Processor threads to compute with. Default: as many as torch chooses.")

@@ -15,12 +15,14 @@ from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand, overflow
 from support.light import WithoutTorch
 
+import gpt_cli
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.discovery import load
-from gpt_cli.cli.work.evaluating import coloured_text
 from gpt_cli.config import ModelConfig
-from gpt_cli.inspecting.heads.removing import remove_heads
+from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
+from gpt_cli.sampling.evaluate import Surprisals
+from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import scoring_bytes, surprisals, windows_at_once
 from gpt_cli.text.tokenizer import ByteTokenizer
 
@@ -138,11 +140,11 @@ def test_each_token_has_its_surprisal(smoke_run: Path, run: RunCommand, tmp_path
 def test_coloured_text_is_the_text_with_whole_characters() -> None:
     tokenizer = ByteTokenizer()
     nats = [0.5, 1.0, 1.0, 1.0, 0.0, 7.0]  # of b, the three bytes of the character, the end of the line, c
-    shown = coloured_text(tokenizer, list("ab今\nc".encode()), nats)
+    shown = Surprisals(tokenizer, list("ab今\nc".encode()), nats).as_coloured_text()
     text, _, legend = shown.partition("\n\n")
     assert text == "ab\033[48;5;94m今\033[0m\n\033[48;5;124mc\033[0m"
     assert re.sub(r"\033\[[0-9;]*m", "", legend) == ("nats per token:  0 to 1   1 to 2   2 to 4   4 to 6   6 and more ")
-    cut = coloured_text(tokenizer, [*b"a\x1b", tokenizer.end_of_text, 0xE4], [0.0, 0.0, 9.0])
+    cut = Surprisals(tokenizer, [*b"a\x1b", tokenizer.end_of_text, 0xE4], [0.0, 0.0, 9.0]).as_coloured_text()
     assert cut.startswith("a\\x1b<|endoftext|>\033[48;5;124m\N{REPLACEMENT CHARACTER}\033[0m\n\n")
 
 
@@ -251,7 +253,7 @@ def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> 
     ("flags", "error"),
     [
         ("--stride 33", "--stride: runs/smoke/checkpoints/best.safetensors sees 32 tokens; use 1 to 32"),
-        ("--stride 0", '--stride: "0" is not allowed; use a whole number from 1'),
+        ("--stride 0", '--stride: "0" is not a whole number of at least 1'),
         (
             "--without 0.2",
             "--without: runs/smoke/checkpoints/best.safetensors has layers 0 to 1 with heads 0 to 1, "
@@ -340,8 +342,8 @@ def test_a_loss_without_heads_is_that_of_a_model_that_lacks_them(smoke_run: Path
 def test_a_window_that_memory_cannot_hold_is_refused_before_the_model_runs(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.work.evaluating.available_memory", lambda: 1)
-    monkeypatch.setattr("gpt_cli.cli.work.evaluating.surprisals", None)
+    monkeypatch.setattr("gpt_cli.sampling.evaluate.available_memory", lambda: 1)
+    monkeypatch.setattr("gpt_cli.sampling.evaluate.surprisals", None)
     refused = run("eval", "--run", smoke_run)
     assert refused.code == 5
     assert "error: eval: the activations of one window of 32 tokens take about " in refused.err
@@ -362,12 +364,12 @@ def test_fewer_windows_at_once_where_memory_is_small_give_the_same_figures(
         batches.append(batch_size)
         return surprisals(*args, batch_size=batch_size, **options)
 
-    monkeypatch.setattr("gpt_cli.cli.work.evaluating.surprisals", watched)
+    monkeypatch.setattr("gpt_cli.sampling.evaluate.surprisals", watched)
     asked = ["eval", "--run", smoke_run, "--dtype", "float32", "--per-token", "--json", *flags]
     free = scoring_bytes(load(smoke_run).model, 7, 32)
     found = []
     for available in (free, 16 * free):
-        monkeypatch.setattr("gpt_cli.cli.work.evaluating.available_memory", lambda available=available: available)
+        monkeypatch.setattr("gpt_cli.sampling.evaluate.available_memory", lambda available=available: available)
         found.append(run(*asked).out)
     assert batches == [4, 16]
     assert found[0] == found[1]
@@ -376,10 +378,10 @@ def test_fewer_windows_at_once_where_memory_is_small_give_the_same_figures(
 def test_samples_that_memory_cannot_hold_are_refused_before_the_evaluation_and_those_that_fit_work(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.work.evaluating.available_memory", lambda: 50_000_000)
+    monkeypatch.setattr("gpt_cli.sampling.evaluate.available_memory", lambda: 50_000_000)
     few = ["eval", "--run", smoke_run, "--memorised", "--max-new-tokens", "3", "--num-samples"]
     with monkeypatch.context() as patched:
-        patched.setattr("gpt_cli.cli.work.evaluating.surprisals", None)
+        patched.setattr("gpt_cli.sampling.evaluate.surprisals", None)
         refused = run(*few, "10000")
     assert refused.code == 5
     assert "error: eval: 10,000 samples of 3 tokens take about " in refused.err
@@ -399,3 +401,19 @@ def test_at_least_one_window_is_evaluated_at_once_and_half_as_many_until_they_fi
     free = [scoring_bytes(model, number, 16) - 1 for number in (16, 8, 4, 2, 1)]
     assert [windows_at_once(model, 100, free=some) for some in free] == [8, 4, 2, 1, 1]
     assert windows_at_once(model, 100, free=scoring_bytes(model, 16, 16)) == 16
+
+
+def test_python_measures_what_json_prints(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("The value of the expression is the value of its operands.\n" * 5)
+    capfd.readouterr()
+    found = gpt_cli.evaluate(text, run=[smoke_run], per_token=True, without="0.1,1.0")
+    assert capfd.readouterr() == ("", "")
+    flags = ["eval", "--data", text, "--run", smoke_run, "--per-token", "--without", "0.1", "--without", "1.0"]
+    assert found.as_dict() == json.loads(run(*flags, "--json").out)
+    assert found.as_text() + "\n" == run(*flags, "--quiet").out
+    assert found.as_coloured_text().startswith("The")
+    with pytest.raises(UsageError, match="seed: it changes the samples of memorised, so it needs memorised"):
+        gpt_cli.evaluate(text, seed=0)

@@ -19,7 +19,7 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.cli.work.head_tables import in_tables
 from gpt_cli.inspecting.heads.attribution import attribute
 from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.removing import remove_heads
+from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import surprisals
 
 PROMPT = "The value of the expression is the value"

@@ -15,7 +15,6 @@ from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.head_tables import in_tables, legend
-from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.cli.work.wanted import HeadsWanted
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably
@@ -30,6 +29,7 @@ from gpt_cli.machine.memory import available_memory
 from gpt_cli.machine.room import require_room
 from gpt_cli.model.finite import require_finite
 from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.token_files import Ids
@@ -112,11 +112,11 @@ def _source(wanted: HeadsWanted, loaded: Loaded, console: Console) -> Text:
     """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
     text, name = wanted.text, str(wanted.run or loaded.path.parent.parent)
     if wanted.data:
-        corpus: Corpus = given_text(wanted.data, text, console)
+        corpus: Corpus = given_text(wanted.data, text, console.host())
         about = wanted.data
     else:
-        own = own_text(name, text, console)
-        is_own_text(name, own, loaded, console)
+        own = own_text(name, text, console.host())
+        is_own_text(name, own, loaded, console.host())
         corpus, about = own.validation, own.validated_on
     with console.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, console.notice)

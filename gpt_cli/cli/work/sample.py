@@ -13,9 +13,9 @@ from gpt_cli.cli.interactive import EMPTY_STOP, SamplingChoices
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.heads.removing import parse_heads
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.sampling.prompts import prompt_source, read_prompts
+from gpt_cli.sampling.removing import parse_heads
 
 
 def sample(

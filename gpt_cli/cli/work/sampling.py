@@ -17,7 +17,6 @@ from gpt_cli.cli.interactive import SamplingChoices, converse
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import EnvironmentFailure, UsageError, inert, shown
-from gpt_cli.inspecting.heads.removing import head_names, parse_heads, remove_heads
 from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
@@ -25,6 +24,7 @@ from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_text
+from gpt_cli.sampling.removing import head_names, parse_heads, remove_heads
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizer import BytePairTokenizer, Tokenizer
 

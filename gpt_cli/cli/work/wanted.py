@@ -54,30 +54,6 @@ class SamplesWanted:
 
 
 @dataclass(frozen=True)
-class MeasurementWanted:
-    """The losses of runs on one text, or of each run on its own, checked against the flags and the headers alone."""
-
-    data: list[str] | None
-    runs: list[Path | None]  # None: the newest
-    texts: list[DataConfig]  # of each, how it reads text, and without `data` or with `memorised` what it was trained on
-    checkpoint: str | None
-    stride: int | None
-    per_token: bool
-    memorised: bool
-    num_samples: int  # this and the next two are for `memorised`
-    max_new_tokens: int
-    seed: int
-    without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
-    device: str
-    dtype: str
-    quantize: str | None
-    threads: int | None
-    json: bool
-    longest_window: int  # the longest context of all runs
-    one_tokenizer: bool  # whether all runs cut text into the same tokens
-
-
-@dataclass(frozen=True)
 class HeadsWanted:
     """A report on the heads of a model, checked against the flags and the header alone."""
 

@@ -17,12 +17,12 @@ from support.scripts import RunScript
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import read_config
 from gpt_cli.exchange.model_page import model_page
-from gpt_cli.inspecting.heads.removing import remove_heads
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.pages.model import ENGINE
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
+from gpt_cli.sampling.removing import remove_heads
 
 FORMS = [
     "model.activation=gelu",

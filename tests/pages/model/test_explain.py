@@ -12,7 +12,7 @@ from support.scripts import RunScript
 
 from gpt_cli.explaining.head import explain_head
 from gpt_cli.explaining.names import HEAD_STEPS
-from gpt_cli.inspecting.heads.removing import remove_heads
+from gpt_cli.sampling.removing import remove_heads
 
 FORMS = [
     "model.positions=learned",

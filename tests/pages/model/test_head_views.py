@@ -15,9 +15,9 @@ from support.tokenizers import LEARNED
 from gpt_cli.explaining.explanation import Note
 from gpt_cli.explaining.head import explain_head
 from gpt_cli.explaining.words import say
-from gpt_cli.inspecting.heads.removing import remove_heads
 from gpt_cli.model import GPT
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
+from gpt_cli.sampling.removing import remove_heads
 
 CHECKPOINT = sharp_checkpoint("model.positions=rope", "model.norm=rmsnorm", tokenizer=LEARNED)
 TEXT = "The value of 今天\n is the function"

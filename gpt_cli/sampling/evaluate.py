@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from json import dumps
 from math import log
@@ -12,21 +11,20 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.amounts import with_error
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.discovery import Loaded, load
-from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.terminal import Console, colourful
-from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
-from gpt_cli.cli.work.wanted import MeasurementWanted
 from gpt_cli.errors import DataError, counted, inert, shown, visible
-from gpt_cli.inspecting.heads.removing import head_names, remove_heads
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.machine.room import require_room
+from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.quantise import round_weights, rounding_bytes
+from gpt_cli.sampling.removing import head_names, remove_heads
+from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
 from gpt_cli.sampling.scoring import (
     Stretches,
     byte_lengths,
@@ -38,6 +36,7 @@ from gpt_cli.sampling.scoring import (
     windows_at_once,
 )
 from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.tables import table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -51,95 +50,150 @@ BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; fe
 GRADES = ((1, 0), (2, 58), (4, 94), (6, 130), (float("inf"), 124))
 
 
-def evaluate_and_show(wanted: MeasurementWanted, console: Console, read: ReadVerified) -> None:
-    """Measure runs on a text, or each on its own, and print a table of their losses; `read` may have read ahead."""
-    use_threads(wanted.threads)
-    where = choose_device(wanted.device)
+@dataclass(frozen=True)
+class Surprisals:
+    """How surprising each token of a text was: ids [N], nats [N - 1], because the first one is not predicted."""
+
+    tokenizer: Tokenizer
+    ids: list[int]
+    nats: list[float]
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """The predicted tokens."""
+        texts = map(self.tokenizer.token_text, self.ids[1:])
+        return [
+            {"token": token, "text": text, "nats": nats}
+            for token, text, nats in zip(self.ids[1:], texts, self.nats, strict=True)
+        ]
+
+    def as_table(self) -> str:
+        """A line for each token, in quotes because most begin with a space."""
+        rows = ((dumps(token["text"], ensure_ascii=False), f"{token['nats']:.3f}") for token in self.as_list())
+        return table([("token", "nats"), *rows])
+
+    def as_coloured_text(self) -> str:
+        """The text on grounds that show how surprising each token was, with a legend.
+
+        Where a character takes several tokens, its ground shows their sum.
+        """
+        stream, pieces, sum_of_nats = TextStream(self.tokenizer), [], 0.0
+        for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
+            sum_of_nats += surprisal
+            ends = token == self.tokenizer.end_of_text
+            text = self.tokenizer.token_text(token) if ends else stream.feed(token)
+            if text:
+                pieces.append(_on_ground(inert(text), sum_of_nats))
+                sum_of_nats = 0.0
+        pieces.append(_on_ground(stream.finish(), sum_of_nats))
+        limits = [0, *(limit for limit, _ in GRADES)]
+        names = [f"{low} to {high}" if high < float("inf") else f"{low} and more" for low, high in pairwise(limits)]
+        legend = " ".join(_on_ground(f" {name} ", low) for name, low in zip(names, limits, strict=False))
+        return f"{''.join(pieces)}\n\nnats per token: {legend}"
+
+
+@dataclass(frozen=True)
+class Evaluation(Result):
+    """The losses of runs on one text (`data`), or of each on its own; of one run perhaps those of each token."""
+
+    data: list[str] | None
+    without: list[str]  # heads that were switched off
+    runs: list[dict[str, Any]]
+    per_token: Surprisals | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt eval --json` prints."""
+        off = {"without": self.without} if self.without else {}
+        each = {"per_token": self.per_token.as_list()} if self.per_token else {}
+        return {"data": self.data, **off, "runs": [{**found, **each} for found in self.runs]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A row for each run, after a line for each token if they were asked for."""
+        return self._after(self.per_token.as_table() if self.per_token else None)
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """The same; tokens are colours of the text."""
+        return self._after(self.per_token.as_coloured_text() if self.per_token else None)
+
+    def _after(self, tokens: str | None) -> str:
+        differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
+        copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
+        return "\n".join([*([] if tokens is None else [tokens]), _summary(self.runs), *differences, *copies])
+
+
+def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluation:
+    """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
+    use_threads(request.threads)
+    where = choose_device(request.device or "auto")
     results: list[dict[str, Any]] = []
     texts: list[str] = []
     paired: list[Stretches] = []
     given = dict[tuple[str, int, bool], SourceCorpus]()  # --data, as the runs read text
-    if wanted.without:
-        console.notice(f"heads switched off: {', '.join(head_names(wanted.without))}")
-    for path, text in zip(wanted.runs, wanted.texts, strict=True):
-        loaded = load(path, wanted.checkpoint, console.warn, read)
-        remove_heads(loaded.model, wanted.without)
+    per_token: Surprisals | None = None
+    if asked.without:
+        host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
+    for path, text in zip(asked.runs, asked.texts, strict=True):
+        loaded = load(path, request.checkpoint, host.warn, asked.read)
+        remove_heads(loaded.model, asked.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)
         found = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        own = own_text(name, text, console) if not wanted.data or wanted.memorised else None
-        same = own is None or is_own_text(name, own, loaded, console)
-        if wanted.data:
+        own = own_text(name, text, host) if not request.data or request.memorised else None
+        same = own is None or is_own_text(name, own, loaded, host)
+        if request.data:
             how = (text.text_field, text.max_expansion, text.skip_bad)
             if how not in given:
-                given[how] = given_text(wanted.data, text, console)
+                given[how] = given_text(request.data, text, host)
             measured: Corpus = given[how]
         else:
             assert own
             measured = own.validation
             found |= {"text": own.validated_on, "same_text": same}
         texts.append(measured.digest)
-        with console.counting("tokenizing", measured.num_bytes, "B") as count:
-            ids = encode(measured, tokenizer, count, console.notice)
+        with host.counting("tokenizing", measured.num_bytes, "B") as count:
+            ids = encode(measured, tokenizer, count, host.notice)
         if len(ids) < 2:
-            place = "--data" if wanted.data else name
+            place = "--data" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
-        number_type = choose_dtype(wanted.dtype, where, sizes.d_model)
-        stride, batch_size = wanted.stride or sizes.context_length, None
+        number_type = choose_dtype(request.dtype, where, sizes.d_model)
+        stride, batch_size = request.stride or sizes.context_length, None
         if where.type == "cpu":  # a GPU refuses by itself
-            batch_size = _require_room(loaded, len(ids), stride, number_type, wanted)
-        with console.counting("evaluating", len(ids) - 1, "tokens") as count:
-            model = round_weights(loaded.model) if wanted.quantize else loaded.model
+            batch_size = _require_room(loaded, len(ids), stride, number_type, request)
+        with host.counting("evaluating", len(ids) - 1, "tokens") as count:
+            model = round_weights(loaded.model) if request.quantize else loaded.model
             options = {"dtype": number_type, "batch_size": batch_size, "count": count}
             parts = surprisals(model.to(where), ids, stride=stride, **options)
             windows = Stretches(sizes.context_length, ids)
-            paired.append(_stretches_to_pair(wanted, ids, tokenizer))
+            paired.append(_stretches_to_pair(asked, ids, tokenizer))
             parts = in_stretches(parts, ids, (windows, paired[-1]))
-            parts = [*parts] if wanted.per_token else parts
+            parts = [*parts] if request.per_token else parts
             found |= asdict(score(parts, ids, tokenizer, shown(loaded.path)))
             found["loss_error"] = windows.standard_error()
-        if wanted.memorised:
+        if request.memorised:
             assert own
-            with console.working("looking for copies of the training text"):
-                found["memorised"] = _memorised(loaded, own.training, wanted)
-        nats = np.concatenate([*parts]) if wanted.per_token else np.empty(0)
-        if wanted.per_token and wanted.json:
-            found["per_token"] = [
-                {"token": int(i), "text": tokenizer.token_text(int(i)), "nats": float(n)}
-                for i, n in zip(ids[1:], nats, strict=True)
-            ]
-        elif wanted.per_token:
-            show = coloured_text if colourful(sys.stdout) else _as_table
-            console.result(show(tokenizer, ids[:].tolist(), nats.tolist()))
+            with host.working("looking for copies of the training text"):
+                found["memorised"] = _memorised(loaded, own.training, request)
+        if request.per_token:
+            per_token = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*parts]).tolist())
         results.append(found)
         if len(results) > 1 and texts[0] == texts[-1]:
-            found["difference"] = _difference(results[0], found, paired[0], paired[-1], wanted)
+            found["difference"] = _difference(results[0], found, paired[0], paired[-1], asked.one_tokenizer)
     if len(set(texts)) > 1:
-        console.warn("these runs are measured on different texts; --data SOURCE measures all on one")
-    if wanted.json:
-        off = {"without": head_names(wanted.without)} if wanted.without else {}
-        console.json({"data": wanted.data, **off, "runs": results})
-        return
-    console.result(_summary(results))
-    for found in results:
-        if "difference" in found:
-            console.result(_about_difference(found["run"], found["difference"]))
-    for found in results if wanted.memorised else []:
-        console.result(_about_copies(found["run"], found["memorised"]))
+        host.warn("these runs are measured on different texts; --data SOURCE measures all on one")
+    return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
 
 
-def _stretches_to_pair(wanted: MeasurementWanted, ids: Ids, tokenizer: Tokenizer) -> Stretches:
+def _stretches_to_pair(asked: ToEvaluate, ids: Ids, tokenizer: Tokenizer) -> Stretches:
     """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
-    if wanted.one_tokenizer:
-        return Stretches(wanted.longest_window, ids)
-    return Stretches(BYTES_PER_TOKEN * wanted.longest_window, ids, byte_lengths(tokenizer))
+    if asked.one_tokenizer:
+        return Stretches(asked.longest_window, ids)
+    return Stretches(BYTES_PER_TOKEN * asked.longest_window, ids, byte_lengths(tokenizer))
 
 
 def _difference(
-    first: dict[str, Any], found: dict[str, Any], of_first: Stretches, of_found: Stretches, wanted: MeasurementWanted
+    first: dict[str, Any], found: dict[str, Any], of_first: Stretches, of_found: Stretches, one_tokenizer: bool
 ) -> dict[str, Any]:
     """How much more a run costs than the first one on the same text, and how exactly that is known."""
-    key, unit, nats = ("loss", "nats/token", 1.0) if wanted.one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
+    key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = of_found.error_of_difference(of_first)
     return {
         "from": first["run"],
@@ -149,10 +203,10 @@ def _difference(
     }
 
 
-def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, wanted: MeasurementWanted) -> int:
+def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
     """How many windows at once memory can hold; before the model runs, refuses what it cannot hold at all."""
     free, model = available_memory(), loaded.model
-    if wanted.quantize:
+    if request.quantize:
         hint = "leave out --quantize"
         require_room("eval", "the weights to be rounded", rounding_bytes(model), free, what="memory", hint=hint)
     length = min(model.config.context_length, num_ids - 1)
@@ -165,43 +219,43 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, wanted:
         what="memory",
         hint="--dtype bfloat16" if halves else "use a shorter text",
     )
-    if wanted.memorised:
-        _require_room_for_samples(loaded, wanted, free)
+    if request.memorised:
+        _require_room_for_samples(loaded, request, free)
     return windows_at_once(model, count_windows(model, num_ids, stride), dtype, free)
 
 
-def _require_room_for_samples(loaded: Loaded, wanted: MeasurementWanted, free: int | None) -> None:
+def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: int | None) -> None:
     """Refuse more samples than memory can hold, and name how many it can."""
-    each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + wanted.max_new_tokens)
+    each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
     weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
     fitting = max(0, (free or 0) - weights) // each
     require_room(
         "eval",
-        f"{counted(wanted.num_samples, 'sample')} of {counted(wanted.max_new_tokens, 'token')}",
-        weights + wanted.num_samples * each,
+        f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}",
+        weights + request.num_samples * each,
         free,
         what="memory",
         hint=f"--num-samples {fitting}" if fitting else "--max-new-tokens 1",
     )
 
 
-def _memorised(loaded: Loaded, training: Corpus, wanted: MeasurementWanted) -> dict[str, Any]:
+def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> dict[str, Any]:
     """What samples share with the text that the run learned from."""
     tokenizer = loaded.tokenizer
     samples = continuations(
         Decoder(loaded.model),
         [[tokenizer.end_of_text]],
         SamplingParameters(temperature=1.0),
-        seed=wanted.seed,
-        max_new_tokens=wanted.max_new_tokens,
-        num_samples=wanted.num_samples,
+        seed=request.seed,
+        max_new_tokens=request.max_new_tokens,
+        num_samples=request.num_samples,
         end_of_text=tokenizer.end_of_text,
         where=shown(loaded.path),
     )
     text = ("\n" * (block.starts and number > 0) + block.text for number, block in enumerate(training.blocks()))
     longest = longest_shared_run([tokenizer.decode(sample) for sample in samples], text)
     return {
-        "num_samples": wanted.num_samples,
+        "num_samples": request.num_samples,
         "longest": longest,
         "longest_length": len(longest),
         "n": NGRAM,
@@ -243,31 +297,6 @@ def _summary(results: list[dict[str, Any]]) -> str:
 def _text_of(found: dict[str, Any]) -> str:
     source = visible(joined(found["text"]))
     return source if found["same_text"] else f"{source} (changed)"
-
-
-def _as_table(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> str:
-    """A line for each token, in quotes because most begin with a space."""
-    texts = (dumps(tokenizer.token_text(token), ensure_ascii=False) for token in ids[1:])
-    return table([("token", "nats"), *((text, f"{n:.3f}") for text, n in zip(texts, nats, strict=True))])
-
-
-def coloured_text(tokenizer: Tokenizer, ids: list[int], nats: list[float]) -> str:
-    """The text on grounds that show how surprising each token was, with a legend: ids [N], nats [N - 1].
-
-    The first token is not predicted. Where a character takes several tokens, its ground shows their sum.
-    """
-    stream, pieces, sum_of_nats = TextStream(tokenizer), [], 0.0
-    for token, surprisal in zip(ids, [0.0, *nats], strict=True):
-        sum_of_nats += surprisal
-        text = stream.feed(token) if token != tokenizer.end_of_text else tokenizer.token_text(token)
-        if text:
-            pieces.append(_on_ground(inert(text), sum_of_nats))
-            sum_of_nats = 0.0
-    pieces.append(_on_ground(stream.finish(), sum_of_nats))
-    limits = [0, *(limit for limit, _ in GRADES)]
-    names = [f"{low} to {high}" if high < float("inf") else f"{low} and more" for low, high in pairwise(limits)]
-    legend = " ".join(_on_ground(f" {name} ", low) for name, low in zip(names, limits, strict=False))
-    return f"{''.join(pieces)}\n\nnats per token: {legend}"
 
 
 def _on_ground(text: str, nats: float) -> str:

@@ -7,7 +7,7 @@ import torch
 from support.helpers import sharp_model, small_config
 
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.heads.removing import head_names, parse_heads, remove_heads
+from gpt_cli.sampling.removing import head_names, parse_heads, remove_heads
 
 SIZES = small_config("model.num_blocks=3").model  # of 2 heads
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.discovery import Loaded
-from gpt_cli.cli.terminal import Console
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.text.corpus import Corpus
@@ -16,14 +17,14 @@ from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split
 from gpt_cli.text.sources import names_of
 
 
-def given_text(sources: list[str], text: DataConfig, console: Console) -> SourceCorpus:
+def given_text(sources: Sequence[str], text: DataConfig, host: Host) -> SourceCorpus:
     """The text of `--data`, read as a run reads text.
 
     Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
     """
     how = Reading(text.text_field, text.max_expansion)
     try:
-        return read_corpus(sources, None, how, skip_bad=text.skip_bad, counting=console.counting)
+        return read_corpus([*sources], None, how, skip_bad=text.skip_bad, counting=host.counting)
     except GptError as error:
         for problem in (error, *error.others):
             ways = re.split("(?=; )", problem.hint or "")
@@ -45,27 +46,27 @@ class OwnText(NamedTuple):
         return self.data.validation_source or self.data.source
 
 
-def own_text(name: str, data: DataConfig, console: Console) -> OwnText:
+def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
     """The text that a run was trained on; raises DataError where it cannot be read."""
     try:
-        return OwnText(data, *read_split(data, console.counting))
+        return OwnText(data, *read_split(data, host.counting))
     except DataError as error:
         hint = f"{name} was trained on it; name it where it is now, or another text, with --data SOURCE"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
-def is_own_text(name: str, own: OwnText, loaded: Loaded, console: Console) -> bool:
+def is_own_text(name: str, own: OwnText, loaded: Loaded, host: Host) -> bool:
     """Whether a text gives the ids that the run was trained and evaluated on; the user is warned where it does not."""
     data, *parts = own
     try:
-        with console.counting("comparing with the training", sum(part.num_bytes for part in parts), "B") as count:
-            ids = [encode(part, loaded.tokenizer, count, console.notice) for part in parts]
+        with host.counting("comparing with the training", sum(part.num_bytes for part in parts), "B") as count:
+            ids = [encode(part, loaded.tokenizer, count, host.notice) for part in parts]
             same = digest_of(*ids) == loaded.data_digest
     except DataError:  # it has characters that the run's vocabulary lacks
         same = False
     if not same:
         sources = [*names_of(data.source), *names_of(data.validation_source)]
-        console.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
+        host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
     return same
 
 
