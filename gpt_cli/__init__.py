@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpt_cli.api import bench as bench
+    from gpt_cli.api import export_model as export_model
+    from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
     from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.config import Config
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic
-_COMMANDS = ("bench", "info")
-__all__ = ["__version__", "bench", "info", "load", "train"]
+_COMMANDS = ("bench", "export_model", "import_model", "info")
+__all__ = ["__version__", "bench", "export_model", "import_model", "info", "load", "train"]
 
 
 def __getattr__(name: str) -> object:

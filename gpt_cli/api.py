@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 
@@ -81,3 +82,18 @@ def bench(request: BenchRequest, found: Any, host: Host):
         with host.importing():
             from gpt_cli.measuring.bench import bench
         return bench(request, found, host)
+
+
+@function(ImportRequest)
+def import_model(request: ImportRequest, found: Any, host: Host):
+    with host.importing():
+        from gpt_cli.exchange.adopting import adopt
+    out, foreign = found
+    return adopt(out, foreign, host)
+
+
+@function(ExportRequest)
+def export_model(request: ExportRequest, found: Any, host: Host):
+    with host.importing():
+        from gpt_cli.exchange.exporting import export
+    return export(request, found, host)

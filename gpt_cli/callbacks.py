@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TextIO
 
 # receives a line for the user
 Notify = Callable[[str], object]
@@ -45,12 +46,16 @@ def ignored(_: str) -> None:
 
 @dataclass(frozen=True)
 class Host:
-    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch."""
+    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
+
+    A prompt that nobody names comes from `stdin`.
+    """
 
     notice: Notify = ignored
     warn: Notify = ignored
     counting: Counting = uncounted
     importing: Callable[[], AbstractContextManager[None]] = nullcontext
+    stdin: TextIO | None = None
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -13,14 +13,14 @@ import pytest
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.cli.app import REQUESTS, build
+from gpt_cli.cli.app import REQUESTS, build, function_name
 from gpt_cli.config.request import Flag, flag_of, flags_of
 from gpt_cli.errors import CheckpointError, UsageError
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
-    function = getattr(gpt_cli, name)
+    function = getattr(gpt_cli, function_name(name))
     fields = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
     of_the_command_line_alone = {"--json", "--quiet", "--debug"}
     parameters = build().commands[name].params

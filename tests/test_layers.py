@@ -65,6 +65,7 @@ IMPORTS_INSIDE = {
     "cli/work/explanations.py": "matplotlib takes a second, and few commands draw",
     "machine/address_space.py": "only Unix has limits on it",
     "language/__init__.py": "English needs no catalogue",
+    "exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
     "training/state.py": "torch's sharding takes seconds, and few trainings need it",

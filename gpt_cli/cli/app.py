@@ -19,9 +19,7 @@ from gpt_cli.cli import (
     data,
     evaluate,
     explain,
-    export,
     heads,
-    import_,
     options,
     report,
     runs,
@@ -66,8 +64,9 @@ MEMORY_HINTS = {
     "gpt report": "name fewer runs",
 }
 
-# commands made from requests, which are imported when they are named: the first sentence of their help, and examples
-REQUESTS = {
+# commands made from requests, which are imported when they are named: the first sentence of their help, examples, and
+# the function's name where it is another one
+REQUESTS: dict[str, tuple[str, ...]] = {
     "info": (
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
@@ -75,6 +74,16 @@ REQUESTS = {
     "bench": (
         "Benchmark training and sampling against plain implementations and the limits of this machine.",
         "gpt bench --config tiny --json",
+    ),
+    "export": (
+        "Write a trained model for transformers, as one file to share, as a page in which it runs, or for a class.",
+        "gpt export --run runs/tiny --out tiny-hf",
+        "export_model",
+    ),
+    "import": (
+        "Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.",
+        "gpt import tiny-gpt2 --out runs/tiny-again",
+        "import_model",
     ),
 }
 
@@ -143,8 +152,6 @@ app.command("eval", epilog="Example: gpt eval --run runs/a --run runs/b --data m
 app.command("tokens", epilog="Example: gpt tokens 'The value of', gpt tokens --tokenizer gpt2 'The value of'")(
     tokens.tokens
 )
-app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
-app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(config.app, name="config")
@@ -215,7 +222,7 @@ def build(words: Sequence[str] | None = None) -> Any:
         _add(one, first)
     elif not (one.registered_commands or one.registered_groups):
         one.registered_commands, one.registered_groups = list(app.registered_commands), app.registered_groups
-        for name, (sentence, _) in REQUESTS.items():
+        for name, (sentence, *_) in REQUESTS.items():
             if words is None:
                 _add(one, name)
             else:
@@ -230,7 +237,12 @@ def _add(some: typer.Typer, name: str) -> None:
     from gpt_cli import api
     from gpt_cli.cli.commands import callback
 
-    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(getattr(api, name.replace("-", "_"))))
+    some.command(name, epilog=f"Example: {REQUESTS[name][1]}")(callback(getattr(api, function_name(name))))
+
+
+def function_name(command: str) -> str:
+    """What Python calls a command of REQUESTS."""
+    return REQUESTS[command][2] if len(REQUESTS[command]) > 2 else command.replace("-", "_")
 
 
 def prepare(command: Any) -> None:

@@ -169,7 +169,7 @@ class Console:
 
     def host(self, importing: Callable[[], AbstractContextManager[None]]) -> Host:
         """This console as library functions know it."""
-        return Host(self.notice, self.warn, self.counting, importing)
+        return Host(self.notice, self.warn, self.counting, importing, sys.stdin)
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

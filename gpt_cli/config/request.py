@@ -109,7 +109,10 @@ Settings = Annotated[
 WhichRun = Annotated[
     PathText | None,
     Flag("PATH", offers="runs"),
-    Field(description="A run directory or one checkpoint file. Default: the newest run under runs/."),
+    Field(
+        description="A run, by its path or by its name under runs/, or one checkpoint file. Default: the newest run "
+        "under runs/."
+    ),
 ]
 WhichCheckpoint = Annotated[
     Annotated[str, BeforeValidator(_read_step)] | None,

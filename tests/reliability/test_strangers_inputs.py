@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
 
-from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.config.describing import known_keys
 from gpt_cli.config.reading import build_config
 from gpt_cli.config.yaml_subset import parse
 from gpt_cli.errors import DataError, GptError
+from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.packed import Reading
 from gpt_cli.text.reading import read_corpus
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, train_byte_pairs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.film import film
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
@@ -16,6 +16,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.stages import STAGES, parse_selection
 from gpt_cli.machine.sharing import sharing
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 
 def attn_dump(
@@ -79,7 +80,7 @@ def attn_dump(
     parse_selection(layers, sizes.num_blocks, "--layers")
     parse_selection(heads, sizes.num_heads, "--heads")
     wanted = DumpWanted(
-        prompt=read_prompt(prompt, prompt_file, header),
+        prompt=read_prompt(prompt, prompt_file, header, stdin=sys.stdin),
         prompt_source=prompt_source(prompt, prompt_file),
         out=out,
         ending=ending,

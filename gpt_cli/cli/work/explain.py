@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
@@ -9,7 +10,6 @@ from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
@@ -17,6 +17,7 @@ from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.stages import out_of_range
 from gpt_cli.language import language as of_user
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 
 def explain(
@@ -99,5 +100,5 @@ def _head(
     for flag, value, count in (("--layer", layer, sizes.num_blocks), ("--head", head, sizes.num_heads)):
         if value >= count:
             raise UsageError(flag, out_of_range(flag, value, count))
-    text, source = read_prompt(prompt, prompt_file, header), prompt_source(prompt, prompt_file)
+    text, source = read_prompt(prompt, prompt_file, header, stdin=sys.stdin), prompt_source(prompt, prompt_file)
     return HeadWanted(text, source, run, checkpoint, layer, head, query, truncate), header.path

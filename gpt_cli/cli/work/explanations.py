@@ -8,7 +8,6 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import HeadWanted, StudyWanted
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
@@ -22,6 +21,7 @@ from gpt_cli.inspecting.dump import Origin, dump_attention
 from gpt_cli.inspecting.stages import STAGES
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.machine.room import require_room
+from gpt_cli.sampling.prompts import encode_prompt
 
 # bytes for each weight: of the head, and of the positions that are asked for
 _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50

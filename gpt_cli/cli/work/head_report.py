@@ -13,7 +13,6 @@ import torch
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import ReadVerified
-from gpt_cli.cli.prompts import encode_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.head_tables import in_tables, legend
 from gpt_cli.cli.work.texts import given_text, is_own_text, joined, own_text
@@ -30,6 +29,7 @@ from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.machine.room import require_room
 from gpt_cli.model.finite import require_finite
+from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.token_files import Ids

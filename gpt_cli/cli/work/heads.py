@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 from gpt_cli.checkpoints.ahead import ReadingAhead
@@ -10,7 +11,6 @@ from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.own_text import own_config, readable_prompt, trusted_config
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.cli.importing import importing_torch
-from gpt_cli.cli.prompts import prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.flags import refuse, refuse_beside
 from gpt_cli.cli.work.wanted import STDOUT, HeadsWanted
@@ -19,6 +19,7 @@ from gpt_cli.inspecting.heads.report import FORMATS, LOSS_CHANGE
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.sharing import sharing
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 
 def report_heads(
@@ -75,7 +76,7 @@ def report_heads(
         return
     has_prompt = prompt is not None or prompt_file is not None
     wanted = HeadsWanted(
-        prompt=read_prompt(prompt, prompt_file, header) if has_prompt else None,
+        prompt=read_prompt(prompt, prompt_file, header, stdin=sys.stdin) if has_prompt else None,
         prompt_source=prompt_source(prompt, prompt_file),
         data=data,
         text=(trusted_config(header) if has_prompt or data else own_config(header)).data,

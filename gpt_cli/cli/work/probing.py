@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpt_cli.checkpoints.discovery import load
-from gpt_cli.cli.prompts import encode_text
 from gpt_cli.errors import CheckpointError, DataError, counted, shown
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
+from gpt_cli.sampling.prompts import encode_text
 
 
 def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str], object]) -> dict[str, AttentionDump]:

@@ -10,12 +10,12 @@ from gpt_cli.checkpoints.ahead import ReadingAhead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.interactive import EMPTY_STOP, SamplingChoices
-from gpt_cli.cli.prompts import prompt_source, read_prompts
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.heads.removing import parse_heads
 from gpt_cli.machine.sharing import sharing
+from gpt_cli.sampling.prompts import prompt_source, read_prompts
 
 
 def sample(
@@ -54,7 +54,7 @@ def sample(
         parse_heads(off, header.config.model)
     unasked = prompt is None and prompt_file is None and not json
     interactive = unasked and sys.stdin.isatty() and sys.stdout.isatty()
-    prompts = [] if interactive else read_prompts(prompt, prompt_file, header)
+    prompts = [] if interactive else read_prompts(prompt, prompt_file, header, sys.stdin)
     seed_is_ours = seed is None and not greedy and not interactive
     choices = {
         "seed": secrets.randbelow(2**31) if seed_is_ours else seed,

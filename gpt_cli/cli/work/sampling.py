@@ -14,7 +14,6 @@ from gpt_cli.amounts import size
 from gpt_cli.checkpoints.discovery import Loaded, load
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.interactive import SamplingChoices, converse
-from gpt_cli.cli.prompts import encode_text
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import SamplesWanted
 from gpt_cli.errors import EnvironmentFailure, UsageError, inert, shown
@@ -25,6 +24,7 @@ from gpt_cli.machine.memory import available_memory
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizer import BytePairTokenizer, Tokenizer
 

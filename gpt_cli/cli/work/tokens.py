@@ -14,11 +14,11 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.checkpoints.verified import read_verified
-from gpt_cli.cli.prompts import encode_text, prompt_source, read_prompt
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.inspecting.labels import label_of
+from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
 from gpt_cli.text.tokenizer import Tokenizer, named_tokenizer, tokenizer_from_dict
 
 _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yellow, which every colour terminal has
@@ -43,7 +43,7 @@ def show_tokens(
     console = Console(quiet)
     header = first_usable(run, checkpoint, read_verified, console.warn).header if tokenizer is None else None
     cutter, name = (_named(str(tokenizer)), str(tokenizer)) if header is None else (_of(header), run_name(header.path))
-    whole = read_prompt(prompt if text is None else text, prompt_file, header)
+    whole = read_prompt(prompt if text is None else text, prompt_file, header, stdin=sys.stdin)
     source = "TEXT" if text not in (None, "-") else prompt_source(prompt, prompt_file)
     ids = encode_text(cutter, whole, source)
     num_bytes = len(whole.encode())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from gpt_cli.checkpoints.own_text import readable_prompt
 from gpt_cli.errors import DataError, UsageError, counted
@@ -19,9 +18,16 @@ if TYPE_CHECKING:
 
 
 def read_prompt(
-    prompt: str | None, prompt_file: Path | None, header: Header | None, *, may_be_empty: bool = False
+    prompt: str | None,
+    prompt_file: Path | None,
+    header: Header | None,
+    *,
+    stdin: TextIO | None,
+    may_be_empty: bool = False,
 ) -> str:
     """The text of --prompt, else of --prompt-file, else of stdin when it is piped; a hint offers what the model reads.
+
+    In Python there is no stdin, and a prompt of `-` means itself.
 
     One line break at the end of a file or of stdin is not part of the prompt. Raises DataError where nothing else is
     there, unless it `may_be_empty`: a script whose pipe brought nothing should hear of it.
@@ -31,23 +37,23 @@ def read_prompt(
     if prompt_file is not None:
         content, where = read_bytes(prompt_file, DataError, most=("a prompt", PROMPT_BYTES)), str(prompt_file)
         return _decoded(content, where, header, may_be_empty=may_be_empty)
-    if prompt is not None and prompt != "-":
+    if prompt is not None and (prompt != "-" or stdin is None):
         return prompt
-    if prompt is None and sys.stdin.isatty():
+    if stdin is None or (prompt is None and stdin.isatty()):
         raise UsageError(
             "--prompt",
             "there is no prompt; use --prompt TEXT, --prompt-file FILE or a pipe",
             hint=f"--prompt {shlex.quote(_offered(header))}",
         )
-    content = sys.stdin.buffer.read(PROMPT_BYTES + 1)
+    content = stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
         raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
     return _decoded(content, "stdin", header, may_be_empty=may_be_empty)
 
 
-def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header) -> list[str]:
+def read_prompts(prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None) -> list[str]:
     """As `read_prompt`, but a file contains one prompt per line; empty lines are left out."""
-    text = read_prompt(prompt, prompt_file, header, may_be_empty=True)
+    text = read_prompt(prompt, prompt_file, header, stdin=stdin, may_be_empty=True)
     if prompt_file is None:
         return [text]
     lines = [line.removesuffix("\r") for line in text.split("\n")]
