@@ -10,10 +10,12 @@ from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, parse_checkpoint
 from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import visible
 from gpt_cli.exchange.handout import write_handout
-from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
-from gpt_cli.exchange.request import Chosen, ExportRequest
+from gpt_cli.exchange.model_page import model_page, write_model_page
+from gpt_cli.exchange.request import ExportRequest
 from gpt_cli.exchange.writing import write_file, write_for_transformers
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.film import make_film, tell_omissions
@@ -50,20 +52,23 @@ class Exported(Result):
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
 
-def export(request: ExportRequest, chosen: Chosen, host: Host) -> Exported:
+def export(request: ExportRequest, found: tuple[Path, str | None, ReadVerified], host: Host) -> Exported:
     """Write the export.
 
     Raises CheckpointError for a checkpoint that is damaged or does not fit the form, EnvironmentFailure where memory
     is short or the system refuses.
     """
-    out, read, class_name = request.out, chosen.read, None
+    out, title, class_name = request.out, request.title or "", None
+    chosen, prompt, read = found
+    run = RunFiles(chosen.resolve().parent.parent)
+    name = run.path.name if run.exists() else chosen.stem
     stored = first_usable(request.run, request.checkpoint, lambda path: parse_checkpoint(read(path)), host.warn)
     writing = f"writing {visible(out)}"
     if request.format == "hf":
         with host.working(writing):
-            found = write_for_transformers(out, stored)
-        class_name, num_parameters = found.class_name, found.num_parameters
-        for note in found.notes:
+            fitted = write_for_transformers(out, stored)
+        class_name, num_parameters = fitted.class_name, fitted.num_parameters
+        for note in fitted.notes:
             host.notice(note)
     elif request.format == "safetensors":
         num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
@@ -71,25 +76,19 @@ def export(request: ExportRequest, chosen: Chosen, host: Host) -> Exported:
             write_file(out, stored)
     else:
         with host.working(writing):
-            page = model_page(stored, request.quantize, chosen.name, title=request.title or "", prompt=chosen.prompt)
+            page = model_page(stored, request.quantize, name, title=title, prompt=prompt)
             if request.format == "html":
                 write_model_page(out, page)
         if request.format == "handout":
-            _write_handout(stored, page, request, chosen, host)
+            dump, film = _attention(stored, page.content["prompt"], out, name, host), None
+            if run.exists() and run.snapshots():
+                film = make_film(run, name=name, title=title)
+                tell_omissions(film, host.notice)
+            with host.working(writing):
+                write_handout(out, page, dump, film)
         num_parameters = page.num_parameters
     num_bytes = sum(path.stat().st_size for path in ([out] if out.is_file() else out.iterdir()))
     return Exported(str(out), request.format, class_name, num_parameters, num_bytes)
-
-
-def _write_handout(stored: Checkpoint, page: ModelPage, request: ExportRequest, chosen: Chosen, host: Host) -> None:
-    """Write the pages of a model, of its attention to the prompt, and of its training where its run has snapshots."""
-    dump = _attention(stored, page.content["prompt"], request.out, chosen.name, host)
-    film = None
-    if chosen.run and chosen.run.snapshots():
-        film = make_film(chosen.run, name=chosen.name, title=request.title or "")
-        tell_omissions(film, host.notice)
-    with host.working(f"writing {visible(request.out)}"):
-        write_handout(request.out, page, dump, film)
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:

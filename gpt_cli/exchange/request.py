@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,16 +61,6 @@ class ImportRequest(Request):
         return run.path, read_foreign(self.directory)
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What is exported: the model's name and run, the text of its pages, and what reads its checkpoint."""
-
-    name: str  # of the run, or of a single checkpoint
-    run: RunFiles | None  # None for a checkpoint that belongs to none
-    prompt: str | None
-    read: ReadVerified
-
-
 class ExportRequest(Request):
     """Write a trained model for transformers, as one file to share, as a page in which it runs, or for a class.
 
@@ -110,8 +99,8 @@ class ExportRequest(Request):
                 sentence = f"{{format}} {self.format} writes no page; only html and handout do"
                 yield Misfit((key,), sentence, "{format} html")
 
-    def find(self, host: Host) -> Chosen:
-        """The model that is meant; its checkpoint is read meanwhile.
+    def find(self, host: Host) -> tuple[Path, str | None, ReadVerified]:
+        """The checkpoint that is meant, the text of its pages, and what reads it from now on.
 
         Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
         prompt that the model cannot read, CheckpointError where there is no such checkpoint, EnvironmentFailure for a
@@ -136,7 +125,4 @@ class ExportRequest(Request):
                 encode_text(tokenizer, prompt, "--prompt")  # refuses
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
-        run = RunFiles(header.path.resolve().parent.parent)
-        trained = run if run.exists() else None
-        name = trained.path.name if trained else header.path.stem
-        return Chosen(name, trained, prompt, ReadingAhead(header.path).read)
+        return header.path, prompt, ReadingAhead(header.path).read
