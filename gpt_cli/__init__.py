@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gpt_cli.api import bench as bench
     from gpt_cli.api import evaluate as evaluate
     from gpt_cli.api import explain as explain
+    from gpt_cli.api import export_model as export_model
+    from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
     from gpt_cli.api import tokens as tokens
     from gpt_cli.checkpoints.discovery import Loaded
@@ -23,9 +25,21 @@ if TYPE_CHECKING:
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
-_COMMANDS = ("bench", "evaluate", "explain", "info", "tokens")
+_COMMANDS = ("bench", "evaluate", "explain", "export_model", "import_model", "info", "tokens")
 _GROUPS = ("data",)
-__all__ = ["__version__", "bench", "data", "evaluate", "explain", "info", "load", "tokens", "train"]
+__all__ = [
+    "__version__",
+    "bench",
+    "data",
+    "evaluate",
+    "explain",
+    "export_model",
+    "import_model",
+    "info",
+    "load",
+    "tokens",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

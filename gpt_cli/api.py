@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.machine.sharing import sharing
@@ -111,3 +112,18 @@ def evaluate(request: EvaluateRequest, found: Any, host: Host):
         with host.importing():
             from gpt_cli.sampling.evaluate import evaluate
         return evaluate(request, found, host)
+
+
+@function(ImportRequest)
+def import_model(request: ImportRequest, found: Any, host: Host):
+    with host.importing():
+        from gpt_cli.exchange.adopting import adopt
+    out, foreign = found
+    return adopt(out, foreign, host)
+
+
+@function(ExportRequest)
+def export_model(request: ExportRequest, found: Any, host: Host):
+    with host.importing():
+        from gpt_cli.exchange.exporting import export
+    return export(request, found, host)

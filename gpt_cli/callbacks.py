@@ -46,7 +46,10 @@ def ignored(_: str) -> None:
 
 @dataclass(frozen=True)
 class Host:
-    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch."""
+    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
+
+    A prompt that nobody names comes from `stdin`.
+    """
 
     notice: Notify = ignored
     warn: Notify = ignored

@@ -67,6 +67,7 @@ IMPORTS_INSIDE = {
     "data.py": "the request is checked before what does the work is imported, which may load numpy",
     "machine/address_space.py": "only Unix has limits on it",
     "language/__init__.py": "English needs no catalogue",
+    "exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",

@@ -17,9 +17,7 @@ from gpt_cli.cli import (
     completing,
     completion,
     config,
-    export,
     heads,
-    import_,
     options,
     report,
     runs,
@@ -63,8 +61,9 @@ MEMORY_HINTS = {
     "gpt report": "name fewer runs",
 }
 
-# commands made from requests, which are imported when they are named: the first sentence of their help, and examples
-REQUESTS = {
+# commands made from requests, which are imported when they are named: the first sentence of their help, examples, and
+# the function's name where it is another one
+REQUESTS: dict[str, tuple[str, ...]] = {
     "info": (
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
@@ -85,9 +84,17 @@ REQUESTS = {
         "Measure how well trained models predict a text: nats per token, perplexity, bits per byte.",
         "gpt eval --run runs/a --run runs/b --data my.txt",
     ),
+    "export": (
+        "Write a trained model for transformers, as one file to share, as a page in which it runs, or for a class.",
+        "gpt export --run runs/tiny --out tiny-hf",
+    ),
+    "import": (
+        "Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.",
+        "gpt import tiny-gpt2 --out runs/tiny-again",
+    ),
 }
 # their functions of Python, where the command's name means something else there
-FUNCTIONS = {"eval": "evaluate"}
+FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model"}
 
 # groups of such commands, whose functions are those of gpt_cli.GROUP: examples
 GROUPS = {
@@ -158,8 +165,6 @@ app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' 
     attn_dump.attn_dump
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
-app.command("export", epilog="Example: gpt export --run runs/tiny --out tiny-hf")(export.export)
-app.command("import", epilog="Example: gpt import tiny-gpt2 --out runs/tiny-again")(import_.import_)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(config.app, name="config")

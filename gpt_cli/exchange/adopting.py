@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 
-from gpt_cli.callbacks import Counting
+from gpt_cli.callbacks import Counting, Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_made
+from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.errors import visible
 from gpt_cli.exchange.gpt2 import Foreign
 from gpt_cli.files import Buffer
 from gpt_cli.model import GPT
+from gpt_cli.results import WIDTH, Result
+
+
+@dataclass(frozen=True)
+class Imported(Result):
+    """A run made of a model of transformers, and the sizes of that model."""
+
+    run: str
+    parameters: int
+    vocab_size: int
+    context_length: int
+    d_model: int
+    num_heads: int
+    num_blocks: int
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line."""
+        shape = f"{self.num_blocks} blocks of {self.num_heads} heads, {self.vocab_size:,} tokens"
+        return f"{visible(self.run)}: {self.parameters:,} parameters, {shape}, context of {self.context_length:,}"
+
+
+def adopt(out: Path, foreign: Foreign, host: Host) -> Imported:
+    """Make the run; raises errors as `write_run` does, and EnvironmentFailure where another process trains it."""
+    for notice in foreign.notices:
+        host.notice(notice)
+    with sole_trainer(out, host.warn):
+        num_parameters = write_run(RunDirectory(out), foreign, host.counting)
+    sizes = foreign.config.model
+    sizes = (sizes.context_length, sizes.d_model, sizes.num_heads, sizes.num_blocks)
+    return Imported(str(out), num_parameters, foreign.tokenizer.vocab_size, *sizes)
 
 
 def write_run(run: RunDirectory, foreign: Foreign, counting: Counting) -> int:

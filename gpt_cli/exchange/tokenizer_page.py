@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import base64
 
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.strict_json import strict_json
+from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.javascript_pattern import javascript_pattern
-from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
+
+
+def tokenizer_of(header: Header) -> Tokenizer:
+    """The tokenizer that a header contains; raises CheckpointError for one that is not valid."""
+    try:
+        return tokenizer_from_dict(strict_json(header.metadata["tokenizer"]))
+    except (ValueError, RecursionError):
+        raise CheckpointError(header.where, "its tokenizer is not valid") from None
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, str]:

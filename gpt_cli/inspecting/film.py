@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.errors import counted
 from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
 from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
@@ -66,6 +68,18 @@ def make_film(
     }
     places = found.scores[0].layers, found.scores[0].heads
     return Film(build_page(PARTS, content), found.steps, found.newest.tokens, *places, found.every, found.num_others)
+
+
+def tell_omissions(made: Film, notice: Notify) -> None:
+    """Say which snapshots of the run a film lacks."""
+    if made.num_others:
+        notice(f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before")
+    if made.every > 1:
+        notice(
+            f"the film has one of every {made.every} snapshots, since a page holds no more of "
+            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
+            "--layers or --heads allow more"
+        )
 
 
 def read_frames(

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.exchange import sharp_checkpoint
@@ -14,6 +15,7 @@ from support.pages import content_of, keep, snapshots_of
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.header import header_bytes, read_header
+from gpt_cli.errors import UsageError
 
 FIGURES = {"out", "format", "class", "parameters", "bytes"}
 
@@ -72,6 +74,38 @@ def test_a_run_becomes_a_page_whose_size_is_told_before(smoke_run: Path, run: Ru
     assert smaller.out.startswith(f"{out}: a page in which the model runs, ")
     assert content_of(out.read_bytes())["origin"]["run"] == "shared"
     assert out.stat().st_size < figures["bytes"] - 50_000
+
+
+def test_export_model_says_what_it_wrote_and_prints_nothing(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    export_model: Any = gpt_cli.export_model  # as a type checker knows no format in a variable
+    for form, name in (("hf", "hf"), ("safetensors", "m.safetensors"), ("html", "m.html"), ("handout", "class")):
+        out = tmp_path / name
+        prompt = "-" if form in ("html", "handout") else None  # which is itself, as Python has no pipe
+        found = export_model(run=smoke_run, out=out, format=form, prompt=prompt)
+        assert capfd.readouterr() == ("", "")
+        if prompt:
+            assert content_of((out / "model.html" if out.is_dir() else out).read_bytes())["prompt"] == "-"
+        if out.is_file():
+            out.unlink()
+        words = ["export", "--run", smoke_run, "--out", out, "--format", form, "--json"]
+        outcome = run(*words, *(["--prompt", "."] if prompt else []))
+        assert outcome.code == 0, outcome.err
+        printed = json.loads(outcome.out)
+        assert found.as_dict() == printed | {"bytes": found.num_bytes}
+        assert found.num_bytes == pytest.approx(printed["bytes"], rel=0.001)
+        assert (found.out, found.format, found.class_name) == (str(out), form, printed["class"])
+        assert found.as_text().startswith(f"{out}: ")
+
+
+def test_what_only_pages_have_is_refused_by_the_names_of_the_keywords(smoke_run: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        gpt_cli.export_model("new", run=smoke_run, quantize="int8", title="T")
+    assert [str(error) for error in (raised.value, *raised.value.others)] == [
+        "quantize: format hf writes weights as they are; only html and handout have others",
+        "title: format hf writes no page; only html and handout do",
+    ]
 
 
 def test_a_page_has_the_title_and_the_prompt_of_whoever_writes_it(
@@ -176,7 +210,7 @@ def taken(tmp_path: Path) -> Path:
         ("file", "", 'error: --out: "{0}/file" is not a directory, as --format hf writes'),
         ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
-        ("new", "--format gguf", 'error: --format: "gguf" is not allowed; use hf | html | handout | safetensors'),
+        ("new", "--format gguf", 'error: --format: "gguf" is not one of hf, html, handout, safetensors'),
         ("model.htm", "--format html", 'error: --out: "model.htm" does not end in .html, as --format html writes'),
         (
             "notes",
@@ -196,7 +230,7 @@ def taken(tmp_path: Path) -> Path:
             "--format handout",
             'error: --out: "{0}/class.html" is the name of a file, and --format handout',
         ),
-        ("new", "--quantize int4", 'error: --quantize: "int4" is not allowed; use float16 | int8'),
+        ("new", "--quantize int4", 'error: --quantize: "int4" is neither float16 nor int8'),
         ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),
     ],
 )

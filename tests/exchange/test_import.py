@@ -11,8 +11,9 @@ from support.exchange import sharp_checkpoint
 from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
-from gpt_cli import load
+from gpt_cli import import_model, load
 from gpt_cli.config.reading import read_config
+from gpt_cli.errors import UsageError
 from gpt_cli.exchange.writing import write_for_transformers
 
 
@@ -47,6 +48,18 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
         if command[0] == "explain":
             formulas = [step["formula"] for step in json.loads(outcome.out)["steps"]]
             assert {"q = Wq a + bq", "k = Wk a + bk", "v = Wv a + bv"} <= set(formulas)
+
+
+def test_import_model_makes_the_run_and_prints_nothing(
+    directory: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = import_model(directory, out=Path("runs/mine"))
+    assert capfd.readouterr() == ("", "")
+    assert load(found.run).model.config.d_model == found.d_model == 48
+    printed = run("import", directory, "--out", "runs/mine", "--overwrite", "--json").out
+    assert found.as_dict() == json.loads(printed)
+    with pytest.raises(UsageError, match="there is a run already"):
+        import_model(directory, out=Path("runs/mine"))
 
 
 def test_an_imported_run_has_no_text_and_no_logger(directory: Path, run: RunCommand) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
 
 from rich.console import Console as RichConsole
 from rich.text import Text
@@ -19,16 +18,12 @@ from gpt_cli.errors import counted, shown, visible
 from gpt_cli.inspecting.drawing import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.export import num_rows, pieces, write_dump
-from gpt_cli.inspecting.formats import writing_bytes, written_bytes
-from gpt_cli.inspecting.heads.on_page import bytes_of_heads, with_heads
-from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
+from gpt_cli.inspecting.heads.on_page import with_heads
 from gpt_cli.inspecting.labels import label_of
-from gpt_cli.inspecting.map_size import num_dots
-from gpt_cli.inspecting.stages import count_numbers, flags_that_fit, parse_selection
+from gpt_cli.inspecting.room import require_room_for_dump
+from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.language import say
 from gpt_cli.machine.devices import choose_device
-from gpt_cli.machine.memory import available_memory
-from gpt_cli.machine.room import require_room
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -44,7 +39,7 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
     device = choose_device(wanted.device)
     loaded = load(wanted.run, wanted.checkpoint, console.warn, read)
     loaded.model.to(device)
-    dump = dumped(wanted, loaded, console)
+    dump = _dumped(wanted, loaded, console)
     written = dump.tokens[len(dump.tokens) - len(dump.chances) :]
     generated = [
         {"text": text, "probability": chance.probability, "rank": chance.rank}
@@ -72,8 +67,8 @@ def dump_and_show(wanted: DumpWanted, console: Console, read: ReadVerified) -> N
         )
 
 
-def dumped(wanted: DumpWanted, loaded: Loaded, console: Console, command: str = "attn-dump") -> AttentionDump:
-    """The attention of a model to the prompt and to what it writes after it; `command` is whose errors name it."""
+def _dumped(wanted: DumpWanted, loaded: Loaded, console: Console) -> AttentionDump:
+    """The attention of a model to the prompt and to what it writes after it."""
     sizes, model = loaded.config.model, loaded.model
     layers = parse_selection(wanted.layers, sizes.num_blocks, "--layers")
     heads = parse_selection(wanted.heads, sizes.num_heads, "--heads")
@@ -85,7 +80,17 @@ def dumped(wanted: DumpWanted, loaded: Loaded, console: Console, command: str = 
         source=wanted.prompt_source,
         truncate=wanted.truncate,
     )
-    _require_room(wanted, loaded, layers, heads, len(ids), command)
+    require_room_for_dump(
+        "attn-dump",
+        model,
+        len(ids) + wanted.num_generated,
+        layers=layers,
+        heads=heads,
+        stages=wanted.stages,
+        ending=wanted.ending,
+        out=None if wanted.out == STDOUT else wanted.out,
+        shorter="use a shorter prompt or a smaller --generate" if wanted.num_generated else "use a shorter prompt",
+    )
     with console.working("generating"):
         added = _continuation(loaded, ids, wanted) if wanted.num_generated else []
     with console.working("computing attention"):
@@ -117,40 +122,6 @@ def _continuation(loaded: Loaded, ids: list[int], wanted: DumpWanted) -> list[in
         where=shown(loaded.path),
     )
     return tokens
-
-
-def _require_room(
-    wanted: DumpWanted, loaded: Loaded, layers: Sequence[int], heads: Sequence[int], prompt_length: int, command: str
-) -> None:
-    """Before the model runs, refuse what memory or disk cannot hold, and name flags that make it fit."""
-    num_tokens, count = prompt_length + wanted.num_generated, len(layers) * len(heads)
-    numbers = count_numbers(wanted.stages, num_tokens, loaded.config.model)
-    dots = num_dots(num_tokens, len(layers), len(heads))
-    writing, written = (0, 0) if wanted.ending is None else writing_bytes(wanted.ending, numbers, dots)
-    on_page = 0
-    if wanted.ending == ".html":
-        more_memory, more_disk = written_bytes(count, num_tokens)
-        writing, written = writing + more_memory, written + more_disk
-        on_page = bytes_of_heads(loaded.model, len(heads), num_tokens)
-    # a layer is computed at a time, and the arrays of all are kept
-    of_head = BYTES_PER_WEIGHT * num_tokens**2
-    needs = [(4 * numbers + writing, max(of_head * len(heads), on_page), available_memory(), "memory")]
-    if wanted.out is not None and wanted.out != STDOUT:
-        folder = next(parent for parent in wanted.out.absolute().parents if parent.is_dir())
-        needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
-    shorter = "use a shorter prompt or a smaller --generate" if wanted.num_generated else "use a shorter prompt"
-    for per_head, fixed, free, what in needs:
-        fitting = max(0, (free or 0) - fixed) // max(1, per_head)
-        if fixed and fitting < len(heads):  # of a single layer
-            fitting = min(len(heads) - 1, max(0, (free or 0) - on_page) // (per_head + of_head))
-        require_room(
-            command,
-            f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
-            fixed + per_head * count,
-            free,
-            what=what,
-            hint=(command == "attn-dump" and flags_that_fit(layers, heads, fitting)) or shorter,
-        )
 
 
 def _write(wanted: DumpWanted, dump: AttentionDump, console: Console) -> None:

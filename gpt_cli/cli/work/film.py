@@ -12,7 +12,7 @@ from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.errors import UsageError, counted, visible
 from gpt_cli.files import write_durably
-from gpt_cli.inspecting.film import Film, make_film
+from gpt_cli.inspecting.film import make_film, tell_omissions
 
 
 def film(
@@ -34,23 +34,9 @@ def film(
     with console.working(f"writing {visible(out)}"):
         made = make_film(files, layers, heads)
         write_durably(out, [made.page])
-    tell_omissions(made, console)
+    tell_omissions(made, console.notice)
     numbers = (("step", made.steps), ("layer", made.layers), ("head", made.heads), ("token", made.tokens))
     console.notice(f"wrote {visible(out)}: {', '.join(counted(len(found), noun) for noun, found in numbers)}")
     if json:
         content = {"layers": made.layers, "heads": made.heads, "tokens": made.tokens, "steps": made.steps}
         console.json({"run": str(files.path), "out": str(out), **content})
-
-
-def tell_omissions(made: Film, console: Console) -> None:
-    """Say which snapshots of the run a film lacks."""
-    if made.num_others:
-        console.notice(
-            f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before"
-        )
-    if made.every > 1:
-        console.notice(
-            f"the film has one of every {made.every} snapshots, since a page holds no more of "
-            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
-            "--layers or --heads allow more"
-        )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.interactive import SamplingChoices
 from gpt_cli.config import DataConfig
-from gpt_cli.exchange.page_size import Kind
 
 STDOUT = Path("-")
 
@@ -74,20 +72,4 @@ class HeadsWanted:
     device: str
     dtype: str
     threads: int | None
-    json: bool
-
-
-@dataclass(frozen=True)
-class ExportWanted:
-    """A model to write for others; `quantize`, `title` and `prompt` are for the forms that are pages."""
-
-    out: Path
-    form: str
-    quantize: Kind | None
-    name: str  # of the run, or of a single checkpoint
-    title: str
-    prompt: str | None
-    film: RunFiles | None  # whose snapshots a hand-out shows
-    run: Path | None
-    checkpoint: str | None
     json: bool

@@ -1,0 +1,127 @@
+"""What the commands of this package are asked. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from gpt_cli.amounts import size
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.ahead import ReadingAhead
+from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.config.fields import Misfit, Switch
+from gpt_cli.config.request import Flag, PathText, Request, WhichCheckpoint, WhichRun
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.exchange.destination import require_directory, require_file
+from gpt_cli.exchange.hugging_face import fit
+from gpt_cli.exchange.page_size import Kind, chosen_layout
+from gpt_cli.files import require_directory_place, require_no_file
+
+if TYPE_CHECKING:
+    from gpt_cli.exchange.gpt2 import Foreign
+
+
+class ImportRequest(Request):
+    """Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.
+
+    It reads config.json, safetensors and the tokenizer; nothing is downloaded or unpickled.
+    """
+
+    directory: Annotated[PathText, Flag("DIR", position=True)] = Field(
+        default=..., description="A directory of transformers with a GPT-2, or one that gpt export wrote."
+    )
+    out: Annotated[PathText | None, Flag("RUN")] = Field(
+        default=None, description="The run directory. Default: runs/<name of DIR>."
+    )
+    overwrite: Switch = Field(default=False, description="Replace the run in --out.")
+
+    def find(self, host: Host) -> tuple[Path, Foreign]:
+        """Where the run goes, and the model, of which all but the weights is read.
+
+        Raises UsageError where something would be replaced that nobody named, CheckpointError for a model that ours
+        cannot have.
+        """
+        from gpt_cli.exchange.gpt2 import read_foreign
+
+        run = RunFiles(self.out or Path("runs") / os.path.basename(os.path.realpath(self.directory)))
+        require_no_file(run.path)
+        if run.exists() and not self.overwrite:
+            sentence = "there is a run already; replace it with --overwrite, or name another --out"
+            raise UsageError(shown(run.path), sentence)
+        if not run.exists() and (found := run.files()):
+            sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
+            raise UsageError(shown(run.path), sentence)
+        return run.path, read_foreign(self.directory)
+
+
+class ExportRequest(Request):
+    """Write a trained model for transformers, as one file to share, as a page in which it runs, or for a class.
+
+    An earlier export of the same name is replaced; any other directory that is not empty is refused.
+    """
+
+    out: Annotated[PathText, Flag("PATH")] = Field(
+        default=...,
+        description="A directory (hf, handout), a .safetensors file (safetensors) or a .html file (html).",
+    )
+    format: Literal["hf", "html", "handout", "safetensors"] = Field(
+        default="hf",
+        description="hf: a directory that transformers loads; safetensors: one file that gpt loads, without what only "
+        "training needs; html: a page in which the model runs, offline; handout: a folder for a class, with that "
+        "page and those of its attention. Default: hf.",
+    )
+    quantize: Kind | None = Field(
+        default=None,
+        description="Weights of a page (html, handout): float16, or int8 in half the space. "
+        "Default: float16 up to 30 MB.",
+    )
+    title: str | None = Field(default=None, description="The title of the pages (html, handout).")
+    prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
+    run: WhichRun = None
+    checkpoint: WhichCheckpoint = None
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What only pages have."""
+        if self.format in ("html", "handout"):
+            return
+        if self.quantize is not None:
+            sentence = f"{{format}} {self.format} writes weights as they are; only html and handout have others"
+            yield Misfit(("quantize",), sentence)
+        for key in ("title", "prompt"):
+            if getattr(self, key) is not None:
+                sentence = f"{{format}} {self.format} writes no page; only html and handout do"
+                yield Misfit((key,), sentence, "{format} html")
+
+    def find(self, host: Host) -> tuple[Path, str | None, ReadVerified]:
+        """The checkpoint that is meant, the text of its pages, and what reads it from now on.
+
+        Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
+        prompt that the model cannot read, CheckpointError where there is no such checkpoint, EnvironmentFailure for a
+        page that no browser opens.
+        """
+        if self.format in ("hf", "handout"):
+            require_directory(self.out, self.format)
+            require_directory_place(self.out)
+        else:
+            require_file(self.out, self.format)
+        header, prompt = find_header(self.run, self.checkpoint), self.prompt
+        if self.format == "hf":
+            vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
+            fit(header.config.model, vocab_size)  # refuses
+        elif self.format != "safetensors":
+            from gpt_cli.exchange.tokenizer_page import tokenizer_content, tokenizer_of
+            from gpt_cli.sampling.prompts import encode_text, read_prompt
+
+            tokenizer = tokenizer_of(header)
+            if prompt is not None:
+                prompt = read_prompt(prompt, None, header, stdin=host.stdin)
+                encode_text(tokenizer, prompt, "--prompt")  # refuses
+            found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
+            host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
+        return header.path, prompt, ReadingAhead(header.path).read

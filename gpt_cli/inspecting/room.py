@@ -1,0 +1,62 @@
+"""Refuses a dump of attention that memory or disk cannot hold."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpt_cli.errors import counted
+from gpt_cli.inspecting.formats import writing_bytes, written_bytes
+from gpt_cli.inspecting.heads.on_page import bytes_of_heads
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
+from gpt_cli.inspecting.map_size import num_dots
+from gpt_cli.inspecting.stages import count_numbers, flags_that_fit
+from gpt_cli.machine.memory import available_memory
+from gpt_cli.machine.room import require_room
+from gpt_cli.model import GPT
+
+
+def require_room_for_dump(
+    command: str,
+    model: GPT,
+    num_tokens: int,
+    *,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    stages: Sequence[str] = ("weights",),
+    ending: str | None,
+    out: Path | None,
+    shorter: str = "use a shorter prompt",
+) -> None:
+    """Before the model runs, refuse what a file of this ending takes, and name flags of attn-dump that make it fit.
+
+    None as `ending` is a drawing, as `out` no file on disk; `shorter` is the hint where no flags fit. Raises
+    EnvironmentFailure.
+    """
+    count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
+    dots = num_dots(num_tokens, len(layers), len(heads))
+    writing, written = (0, 0) if ending is None else writing_bytes(ending, numbers, dots)
+    on_page = 0
+    if ending == ".html":
+        more_memory, more_disk = written_bytes(count, num_tokens)
+        writing, written = writing + more_memory, written + more_disk
+        on_page = bytes_of_heads(model, len(heads), num_tokens)
+    # a layer is computed at a time, and the arrays of all are kept
+    of_head = BYTES_PER_WEIGHT * num_tokens**2
+    needs = [(4 * numbers + writing, max(of_head * len(heads), on_page), available_memory(), "memory")]
+    if out is not None:
+        folder = next(parent for parent in out.absolute().parents if parent.is_dir())
+        needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
+    for per_head, fixed, free, what in needs:
+        fitting = max(0, (free or 0) - fixed) // max(1, per_head)
+        if fixed and fitting < len(heads):  # of a single layer
+            fitting = min(len(heads) - 1, max(0, (free or 0) - on_page) // (per_head + of_head))
+        require_room(
+            command,
+            f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
+            fixed + per_head * count,
+            free,
+            what=what,
+            hint=(command == "attn-dump" and flags_that_fit(layers, heads, fitting)) or shorter,
+        )
