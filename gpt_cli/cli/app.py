@@ -96,6 +96,25 @@ REQUESTS: dict[str, tuple[str, ...]] = {
 # their functions of Python, where the command's name means something else there
 FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model"}
 
+# the order in which help lists commands; groups follow
+ORDER = [
+    "train",
+    "sample",
+    "attn-dump",
+    "explain",
+    "heads",
+    "eval",
+    "tokens",
+    "info",
+    "export",
+    "import",
+    "report",
+    "sweep",
+    "bench",
+    "completion",
+    "help",
+]
+
 # groups of such commands, whose functions are those of gpt_cli.GROUP: examples
 GROUPS = {
     "data": {
@@ -247,6 +266,7 @@ def build(words: Sequence[str] | None = None) -> Any:
                 _add(one, name, "api", example)
             else:
                 one.command(name, help=sentence)(lambda: None)
+    one.registered_commands.sort(key=lambda info: ORDER.index(info.name or ""))
     command = get_command(one)
     prepare(command)
     return command

@@ -226,7 +226,7 @@ hint: did you mean --memorised?
 exit code 2
 
 $ gpt eval --data ''
-error: --data: the name is empty; name a file or a directory
+error: --data: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt eval --run runs/nothere

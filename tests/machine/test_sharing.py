@@ -147,8 +147,8 @@ def test_short_commands_do_not_say_that_the_machine_is_busy(
         yield
 
     busy_from_the_start(monkeypatch)
-    name = {"sample": "sample", "eval": "evaluate"}[words.split()[0]]
-    monkeypatch.setattr(f"gpt_cli.cli.work.{name}.importing_torch", importing_slowly)
+    module = {"sample": "gpt_cli.cli.work.sample", "eval": "gpt_cli.cli.commands"}[words.split()[0]]
+    monkeypatch.setattr(f"{module}.importing_torch", importing_slowly)
     outcome = run(*words.split(), "--run", str(smoke_run))
     assert (outcome.code, outcome.err.count("the machine is busy")) == (0, 0)
 

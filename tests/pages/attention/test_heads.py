@@ -119,7 +119,7 @@ def test_the_page_says_what_each_score_means(browser: Browser, file: Path, langu
     meanings = page.locator("#meanings dd").all_inner_texts()
     assert len(set(meanings)) == len(COLUMNS)
     if language == "zh-CN":  # the words of `gpt heads`
-        names = ["熵", "平均距离", "第一个 token", "前一个 token", "自己", "相同的 token", "归纳"]
+        names = ["熵", "平均距离", "第一个 token", "前一个 token", "自己", "前面相同的 token", "归纳"]
         assert page.locator("#scores dt").all_inner_texts() == names
         assert page.inner_text("#scores-help summary") == "这些得分的含义"
     assert all(meanings)
