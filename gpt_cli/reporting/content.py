@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
+from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +131,8 @@ def _shared_beginning(record: RunRecord) -> str:
     if (prompt := record.config.get("train.sample_prompt")) is not None:
         return str(prompt)[:_LONGEST_SAMPLE]
     texts = [sample.text for sample in record.samples]
-    shared = commonprefix(texts)
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    shared = "".join(letters[0] for letters in alike)
     return "" if shared in texts else shared[:_LONGEST_SAMPLE]  # a sample alone, or equal ones, tell nothing
 
 
