@@ -155,6 +155,11 @@ def test_a_layer_and_a_head_are_named_in_one_way() -> None:
     assert not [path.name for path in sources if other.search(path.read_text("utf-8"))]
 
 
+def test_no_clause_begins_with_it() -> None:
+    """Chinese names the thing again, or leaves it out."""
+    assert not [said for said in chinese().pairs.values() if re.search(r"(^|[，；：。])它(?!们的列表)", said)]
+
+
 def test_marks_between_chinese_words_are_full_width() -> None:
     narrow = re.compile("[\u4e00-\u9fff][,;?!]( |[\u4e00-\u9fff]|$)")
     assert not [said for said in chinese().pairs.values() if narrow.search(said)]
