@@ -64,13 +64,19 @@ class GptError(Exception):
         for problem in problems:
             if problem.hint:
                 hints.setdefault(problem.hint, []).append(problem.about or problem.where)
-        errors = [f"error: {labelled(problem.where)}{say(problem.sentence)}" for problem in problems]
+        errors = [f"error: {problem._said()}" for problem in problems]
         lines = errors + [
             # one that all problems share speaks for itself
             f"hint: {labelled(', '.join(about)) if len(about) < len(problems) else ''}{say(hint)}"
             for hint, about in hints.items()
         ]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
+
+    def _said(self) -> str:
+        """Where, and the sentence; a translated sentence that begins with the place names it once."""
+        said = say(self.sentence)
+        named = said != self.sentence and said.startswith(f"{self.where} ")
+        return said if named else f"{labelled(self.where)}{said}"
 
 
 class UsageError(GptError):

@@ -9,7 +9,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     # a head of a trained model
     "head_title": (
         "layer {layer}, head {head}: T = {T} tokens of D = {D} numbers, H = {H} heads of K = {K}",
-        "第 {layer} 层，头 {head}（从 0 数起）：T = {T} 个 token，每个 D = {D} 个数；H = {H} 个头，每个 K = {K}",
+        "第 {layer} 层第 {head} 头（从 0 数起）：T = {T} 个 token，每个 D = {D} 个数；H = {H} 个头，每个 K = {K}",
     ),
     "token_embedding": ("token embedding", "token 嵌入"),
     "ngram_embedding": ("n-gram embedding of the preceding tokens", "前面 token 的 n-gram 嵌入"),
@@ -91,7 +91,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "renormalised": ("renormalised", "重新归一化"),
     "masked_before_softmax": ("the same result by masking before softmax", "在 softmax 之前加掩码，结果相同"),
     "dropped": ("after dropout: the remaining weights are doubled", "dropout 之后：保留的权重加倍"),
-    "head_step": ("head {number}: {what}", "头 {number}：{what}"),
+    "head_step": ("head {number}: {what}", "第 {number} 头：{what}"),
     # studies
     "scaling_title": ("why scores are divided by √K", "为什么得分要除以 √K"),
     "random_scores": (
@@ -147,7 +147,7 @@ _WORDS: dict[str, tuple[str, str]] = {
         "保留的权重乘以 1 / (1 - p)，因此多次采样的平均值就是原来那一行；单次采样的和不再是 1。",
     ),
     "padding_title": ("two sentences in one batch, where id 0 is padding", "同一批次中的两个句子，编号 0 是填充"),
-    "sentence": ("sentence {ids}, head {head}", "句子 {ids}，头 {head}"),
+    "sentence": ("sentence {ids}, head {head}", "句子 {ids}，第 {head} 头"),
     "padding_said": (
         "Padding gets a weight of exactly 0, because its scores are -∞ before softmax. Rows of padding look at "
         "the words too, but nothing uses them. There is no causal mask here; embeddings and heads are random "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
 def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
     most = max(_FEWEST_SAMPLES, _MOST_SAMPLES // num_runs)
     places = np.unique(np.linspace(0, len(record.samples) - 1, most).astype(int)) if record.samples else ()
-    samples = [record.samples[place] for place in places]
+    samples, shared = [record.samples[place] for place in places], _shared_beginning(record)
     compared = result(record)
     return {
         "name": visible(record.name),
@@ -88,7 +89,10 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
         "figures": final_figures(record),
         "result": compared and compared._asdict(),
         "curves": curves_content(record, max(_FEWEST_POINTS, min(_MOST_POINTS_OF_A_RUN, _MOST_POINTS // num_runs))),
-        "samples": [{"step": sample.step, "text": _cut(sample.text)} for sample in samples],
+        "samples": [
+            {"step": sample.step, "text": _cut(sample.text), "begins": shared if sample.text.startswith(shared) else ""}
+            for sample in samples
+        ],
         "numSamples": len(record.samples),
     }
 
@@ -120,6 +124,16 @@ def _rows_content(found: Sequence[Row]) -> list[dict[str, Any]]:
 def _typed(record: RunRecord) -> str:
     """The path of a run in a command."""
     return quote(visible(record.path))
+
+
+def _shared_beginning(record: RunRecord) -> str:
+    """`train.sample_prompt`; without one, what all samples begin with: nothing else tells where their prompt ends."""
+    if (prompt := record.config.get("train.sample_prompt")) is not None:
+        return str(prompt)[:_LONGEST_SAMPLE]
+    texts = [sample.text for sample in record.samples]
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    shared = "".join(letters[0] for letters in alike)
+    return "" if shared in texts else shared[:_LONGEST_SAMPLE]  # a sample alone, or equal ones, tell nothing
 
 
 def _cut(text: str) -> str:

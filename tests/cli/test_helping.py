@@ -23,7 +23,17 @@ def test_help_is_chinese_with_flags_and_values_as_they_are(chinese_help: list[st
     assert chinese_help[0] == "用法：gpt sample [选项]"
     assert "  --greedy                总是选概率最大的 token。" in chinese_help
     assert "  --num-samples N         每个提示词续写几次。  [默认：1]" in chinese_help
-    assert chinese_help[-1] == "  例：gpt sample --prompt 'The value of' --num-samples 3"
+    assert chinese_help[-1] == "  例：gpt sample --prompt '今天天气' --num-samples 3"
+
+
+def test_no_example_in_chinese_has_an_english_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    command = build()
+    names = [[], *([name] for name in command.commands)]
+    names += [[group, name] for group in ("data", "runs", "config") for name in command.commands[group].commands]
+    said = [run_command(*words, "--help").out for words in names]
+    assert not [one for one in said if "The value of" in one]
+    assert sum("今天天气" in one for one in said) >= 5
 
 
 def test_lines_fit_and_break_neither_words_nor_before_marks(chinese_help: list[str]) -> None:

@@ -16,6 +16,19 @@ def test_gpt_alone_says_what_to_type_first(run: RunCommand, here: Path) -> None:
     assert next(line for line in outcome.out.splitlines() if line.startswith("  gpt")) == "  gpt train --config tiny"
 
 
+def test_in_chinese_the_commands_take_chinese_texts(
+    run: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    commands = [line.strip() for line in run().out.splitlines() if line.startswith("  gpt")]
+    assert commands == [
+        "gpt train --config tiny",
+        "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/my",
+        "gpt sample --prompt '今天天气'",
+        "gpt attn-dump --prompt '今天天气' --out attention.html",
+    ]
+
+
 def test_with_a_run_at_hand_it_names_that_run(run: RunCommand, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained)
     outcome = run()

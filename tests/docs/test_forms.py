@@ -10,7 +10,7 @@ import shlex
 import sys
 
 import pytest
-from support.documents import DOCS, Shell, form, is_in_order, looking, reads_the_same_text, shown
+from support.documents import DOCS, Shell, form, in_both_languages, is_in_order, looking, reads_the_same_text, shown
 
 from benchmarks import forms
 from gpt_cli.config.reading import read_config
@@ -37,13 +37,13 @@ def test_the_commands_print_what_the_page_shows(
             command += " --max-steps 2 --set data.validation_tokens=2048 --set train.eval_tokens=2048"
         outcome = shell.run(command)
         assert outcome.code == 0, f"{command}\n{outcome.err}"
-        printed = [line.rstrip() for line in (outcome.err + outcome.out).splitlines()]
+        printed = in_both_languages([line.rstrip() for line in (outcome.err + outcome.out).splitlines()])
         if same_text or words[:2] != ["explain", "--run"]:
             assert is_in_order(list(map(form, lines)), list(map(form, printed))), command
         if words[0] == "info" or "--study" in words:
             assert is_in_order(lines, printed), command
         if words[0] == "train":
-            assert is_in_order([line for line in lines if line.startswith("parameters")], printed), command
+            assert is_in_order([line for line in lines if line.startswith(("parameters", "参数量"))], printed), command
 
 
 def counts(lines: list[str]) -> list[list[str]]:

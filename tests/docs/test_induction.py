@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documents import DOCS, blocks, commands, form, is_in_order, shown
+from support.documents import DOCS, blocks, commands, form, in_both_languages, is_in_order, shown
 from support.helpers import run_command
 
 PAGES = ("induction.md", "induction.zh-CN.md")
@@ -71,8 +71,7 @@ def check_that_an_induction_head_formed_and_matters_most() -> None:
 @pytest.mark.long  # 25 s
 def test_the_config_of_the_lesson_makes_an_induction_head_and_the_pages_show_it(here: Path) -> None:
     """One test, since the training takes half a minute and tests are shared among processes."""
-    typed, also = map(shown, PAGES)
-    assert typed == also
+    typed = shown(PAGES[0])  # the other page shows the same: see below
     for command, lines in typed:
         words = set(shlex.split(command))
         if "runs/circuit" in words:
@@ -119,7 +118,10 @@ def test_the_commands_of_the_exercise_run(here: Path) -> None:
 def test_both_pages_show_the_same_and_have_the_same_chapters() -> None:
     english, chinese = ((DOCS / page).read_text() for page in PAGES)
     for kind in ("console", "text"):
-        assert blocks(DOCS / PAGES[0], kind) == blocks(DOCS / PAGES[1], kind)
+        for one, other in zip(*(blocks(DOCS / page, kind) for page in PAGES), strict=True):
+            pairs = zip(one.splitlines(), other.splitlines(), strict=True)
+            assert not [line for line, said in pairs if said not in in_both_languages([line])]
+        assert any("第 50 步：" in block for block in blocks(DOCS / PAGES[1], "text"))
     assert re.findall(r"^\| .*\d.*\|$", english, re.MULTILINE) == re.findall(r"^\| .*\d.*\|$", chinese, re.MULTILINE)
     chapters = [re.findall(r"^## (\d)\.", text, re.MULTILINE) for text in (english, chinese)]
     assert chapters[0] == chapters[1] == list("123456789")

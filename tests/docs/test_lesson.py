@@ -8,7 +8,7 @@ import re
 import shlex
 
 import pytest
-from support.documents import DOCS, Shell, form, is_in_order, looking, reads_the_same_text, shown
+from support.documents import DOCS, Shell, form, in_both_languages, is_in_order, looking, reads_the_same_text, shown
 
 PAGES = ("lesson.md", "lesson.zh-CN.md")
 
@@ -23,7 +23,7 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None
         outcome = shell.run(f"{command} --max-steps 4" if words[0] == "train" else command)
         assert outcome.code == 0, f"{command}\n{outcome.err}"
         # stderr begins before stdout and ends after it
-        printed = (outcome.err + outcome.out + outcome.err).splitlines()
+        printed = in_both_languages((outcome.err + outcome.out + outcome.err).splitlines())
         if words[0] == "sample":
             assert outcome.out.strip()
             continue

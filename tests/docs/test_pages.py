@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.documents import CHINESE, DOCS, ENGLISH, ROOT, Shell, anchors, blocks, commands, is_in_order
+from support.documents import (
+    CHINESE,
+    DOCS,
+    ENGLISH,
+    ROOT,
+    Shell,
+    anchors,
+    blocks,
+    commands,
+    in_both_languages,
+    is_in_order,
+)
 from support.helpers import RunCommand
 
 from gpt_cli.config.describing import settings_table
@@ -65,6 +76,10 @@ def test_both_first_pages_type_the_same_except_on_texts_of_their_languages() -> 
         [theirs.sub("", block) for block in blocks(page, "console") if own not in block] for page in (chinese, english)
     )
     assert len(typed) == 3
+    typed, known = (
+        ["\n".join(in_both_languages([line])[-1] for line in block.splitlines()) for block in found]
+        for found in (typed, known)
+    )
     assert is_in_order(typed, known)
 
 

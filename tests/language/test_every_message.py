@@ -36,6 +36,8 @@ def test_a_file_of_the_catalogue_is_chinese_and_repeats_no_other(file: Path) -> 
     assert not set(pairs) & set(others)
     for text, said in pairs.items():
         words = re.sub(r"\{[^{}]*\}", "", said)
+        if text.startswith("gpt ") and said.startswith("gpt "):  # a command with other flags
+            continue
         assert _CHINESE.search(said) or text == said or not any(map(str.isalpha, words)), f"{text}: {said}"
 
 

@@ -119,6 +119,8 @@ def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -
         (DataError("a.txt: line 1", "unheard of"), "error: a.txt 第 1 行：unheard of"),
         (DataError("--prompt", "there is no such file"), "error: --prompt: 没有这个文件"),
         (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
+        (DataError("--query", "--query needs --prompt or --prompt-file"), "error: --query 要与 --prompt 或 --prompt-file 一起用"),
+        (DataError("--query", "--query is unheard of"), "error: --query: --query is unheard of"),
     ],
 )  # fmt: skip
 def test_after_chinese_words_a_colon_is_chinese(error: DataError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +145,19 @@ def test_each_thing_has_one_word(other: str) -> None:
     texts = {"messages": "\n".join(chinese().pairs.values())}
     texts |= {page.name: page.read_text("utf-8") for page in (*CHINESE, *(PACKAGE / "pages").rglob("*.js"))}
     assert not [name for name, text in texts.items() if other in text]
+
+
+def test_a_layer_and_a_head_are_named_in_one_way() -> None:
+    """第 0 层第 0 头, or L0 H0 where there is little room."""
+    sources = [*PACKAGE.rglob("*.js"), *PACKAGE.rglob("words.py"), *PACKAGE.rglob("*.toml"), *CHINESE]
+    number = r"(\d|\$?\{\w+\})"
+    other = re.compile(rf"[^个\w]头 {number}|{number} 层[ ，的]+(第 {number} )?头")
+    assert not [path.name for path in sources if other.search(path.read_text("utf-8"))]
+
+
+def test_no_clause_begins_with_it() -> None:
+    """Chinese names the thing again, or leaves it out."""
+    assert not [said for said in chinese().pairs.values() if re.search(r"(^|[，；：。])它(?!们的列表)", said)]
 
 
 def test_marks_between_chinese_words_are_full_width() -> None:

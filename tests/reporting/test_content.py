@@ -67,6 +67,27 @@ def test_a_run_of_a_million_lines_and_many_samples_still_makes_a_small_page(smok
     assert {len(sample["text"]) for sample in run["samples"]} == {2001}
 
 
+@pytest.mark.parametrize(
+    ("prompt", "texts", "begins"),
+    [
+        (None, ["The cat sat", "The cow ran", "The"], ["", "", ""]),
+        (None, ["The cat sat", "The cow ran"], ["The c", "The c"]),
+        (None, ["The cat sat"], [""]),
+        ("The", ["The cat sat", "The cow ran", "A dog"], ["The", "The", ""]),
+        ("The", ["The"], ["The"]),
+    ],
+)
+def test_a_sample_begins_with_the_prompt_or_with_what_all_share(
+    smoke_run: Path, prompt: str | None, texts: list[str], begins: list[str]
+) -> None:
+    record = read_record(smoke_run)
+    assert record.overview.config is not None
+    overview = replace(record.overview, config=record.overview.config.changed(train={"sample_prompt": prompt}))
+    samples = tuple(Sample(10 * step, text) for step, text in enumerate(texts, 1))
+    (run,) = content(replace(record, overview=overview, samples=samples))["runs"]
+    assert [sample["begins"] for sample in run["samples"]] == begins
+
+
 def test_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
     record = long(read_record(smoke_run), 5000)
     assert len(report_page([record] * 30)) < 5_000_000

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpt_cli.language import chinese
 from support.helpers import Outcome, run_command
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,11 @@ def form(line: str) -> str:
     line = re.sub(r"[░▒▓█]+", " ", line)
     line = re.sub(r"-?\d[\d.,]*( min \d+)?", "#", line).replace("-∞", "#").replace("…", " ")
     return re.sub(r"#( #)+", "#", " ".join(line.split()))  # as many as fit
+
+
+def in_both_languages(lines: list[str]) -> list[str]:
+    """The lines that a command printed in English, each before what it says in Chinese where that differs."""
+    return [said for line in lines for said in dict.fromkeys((line, chinese().say(line)))]
 
 
 def is_in_order(lines: list[str], all_lines: list[str]) -> bool:

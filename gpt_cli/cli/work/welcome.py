@@ -29,7 +29,7 @@ def welcome() -> str:
     ]
     begin = "What to type first:" if run is None else f"Your newest run is {visible(run)}. What to type next:"
     commands = "\n".join(
-        f"  # {say(does)}\n  {command}" for does, command in (train + use if run is None else use + train)
+        f"  # {say(does)}\n  {say(command)}" for does, command in (train + use if run is None else use + train)
     )
     purpose = "Train a small GPT on your own text, sample from it, and see its attention."
     rest = "gpt --help lists all commands; gpt help train lists the flags of one."

@@ -88,8 +88,8 @@ class Views {
   name(layer, head) {
     const { words, weights } = this;
     if (layer === null) return words.averageOfAll(weights.layers.length * weights.heads.length);
-    const second = head === null ? words.averageOf(weights.heads.length) : words.head(weights.heads[head]);
-    return `${words.layer(weights.layers[layer])} ${second}`;
+    if (head === null) return `${words.layer(weights.layers[layer])} ${words.averageOf(weights.heads.length)}`;
+    return words.headOf(weights.layers[layer], weights.heads[head]);
   }
 
   // All words that the language changes, and the scale.

@@ -15,7 +15,7 @@ Object.assign(WORDS.zh, {
   title: "看看模型里面",
   origin: ({ run, step, best_loss, parameters }) => `${run}，第 ${step} 步${best_loss ? `，验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数`,
   prompt: (text) => `我们的文本：“${text}”`,
-  names: { model: "模型", attention: "它的注意力", film: "它怎样学会看" },
+  names: { model: "模型", attention: "模型的注意力", film: "模型怎样学会看" },
   meanings: {
     model: "输入文字，看接下来可能出现什么；让它续写，看各个头在看哪里，关闭一个头，或逐步跟随一个头的全部数值。",
     attention: "每个头在我们的文本里看哪里，又让哪些 token 更可能出现。",

@@ -80,7 +80,7 @@ class AttentionOfRun {
 
   nameOf(layer, head) {
     const { page: { words }, weights } = this;
-    return `${words.layer(weights.layers[layer])} ${words.head(weights.heads[head])}`;
+    return words.headOf(weights.layers[layer], weights.heads[head]);
   }
 }
 

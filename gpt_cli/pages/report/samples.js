@@ -21,6 +21,7 @@ class Samples {
     if (step !== undefined) this.slider.setAttribute("aria-valuetext", words.step(whole.format(step)));
     byId("samples").replaceChildren(...(every ? this.steps : this.steps.filter((one) => one === step)).map((one) => this.row(one, every)));
     if (!this.steps.length) byId("samples").textContent = words.noSamples;
+    byId("samples-marked").hidden = !document.querySelector(".sample mark");
     byId("samples-left-out").textContent = runs.filter((run) => run.samples.length < run.numSamples)
       .map((run) => words.samplesLeftOut(run.samples.length, run.numSamples, run.name)).join(" · ");
   }
@@ -35,7 +36,10 @@ class Samples {
       const [figure, caption] = [element("figure", "sample"), element("figcaption")];
       if (runs.length > 1) caption.append(run.label(true), " · ");
       caption.append(words.step(whole.format(found.step)));
-      figure.append(caption, element("p", "", found.text));
+      const text = element("p");
+      if (found.begins) text.append(element("mark", "", found.begins));
+      text.append(found.text.slice(found.begins.length));
+      figure.append(caption, text);
       row.append(figure);
     }
     return row;

@@ -218,6 +218,9 @@ def test_samples_stand_side_by_side_by_step(opened: Opened, record: RunRecord) -
     page.keyboard.press("Home")
     assert page.inner_text("#sample-moment") == "step 10"
     assert page.locator(".sample p").first.text_content() == record.samples[0].text
+    (shared,) = page.locator(".sample mark").all_inner_texts()  # nothing that "thirty" begins with too
+    assert all(sample.text.startswith(shared) for sample in record.samples)
+    assert page.inner_text("#samples-marked").startswith("Shaded: the prompt")
     page.check("#every-sample")
     assert page.locator(".sample").count() == 5
 
