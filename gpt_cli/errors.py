@@ -55,7 +55,12 @@ class GptError(Exception):
         self.others: list[GptError] = []
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.sentence}"
+        return f"{'' if self.names_its_place else f'{self.where}: '}{self.sentence}"
+
+    @property
+    def names_its_place(self) -> bool:
+        """Whether the sentence begins with `where`, which is then not printed twice."""
+        return self.sentence.startswith(f"{self.where} ")
 
     def lines(self) -> list[str]:
         """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
@@ -64,7 +69,10 @@ class GptError(Exception):
         for problem in problems:
             if problem.hint:
                 hints.setdefault(problem.hint, []).append(problem.about or problem.where)
-        errors = [f"error: {labelled(problem.where)}{say(problem.sentence)}" for problem in problems]
+        errors = [
+            f"error: {'' if problem.names_its_place else labelled(problem.where)}{say(problem.sentence)}"
+            for problem in problems
+        ]
         lines = errors + [
             # one that all problems share speaks for itself
             f"hint: {labelled(', '.join(about)) if len(about) < len(problems) else ''}{say(hint)}"

@@ -109,7 +109,10 @@ def require_known_language() -> None:
 def name_flags_as_typed(error: GptError, words: Sequence[str]) -> None:
     """Let an error and those it carries name a flag with - or _ as the user typed it."""
     for problem in (error, *error.others):
-        problem.where = _typed(problem.where, words)
+        typed = _typed(problem.where, words)
+        if problem.names_its_place:
+            problem.sentence = typed + problem.sentence.removeprefix(problem.where)
+        problem.where = typed
 
 
 def _typed(flag: str, words: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
-error: --overwrite: --overwrite and --resume cannot be combined; leave one of them out
+error: --overwrite and --resume cannot be combined; leave one of them out
 exit code 2
 
 $ gpt train --resume
@@ -196,7 +196,7 @@ hint: put quotes around a text with spaces: --prompt 'The value'
 exit code 2
 
 $ gpt sample --prompt x --prompt-file short.txt
-error: --prompt-file: --prompt-file and --prompt cannot be combined; leave one of them out
+error: --prompt-file and --prompt cannot be combined; leave one of them out
 exit code 2
 
 $ gpt sample --prompt-file ''
@@ -465,7 +465,7 @@ def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> 
 
 def test_an_error_of_a_command_names_the_flag_as_typed(smoke_run: Path, run: RunCommand) -> None:
     typed = run("sample", "--prompt", "x", "--prompt_file", "short.txt")
-    assert typed.err.startswith("error: --prompt_file: --prompt-file and --prompt cannot be combined")
+    assert typed.err.startswith("error: --prompt_file and --prompt cannot be combined")
 
 
 def test_a_tilde_in_quotes_is_the_home_directory(

@@ -70,11 +70,11 @@ def test_the_text_comes_as_prompts_do(here: Path, run: RunCommand) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["x", "--prompt", "y"], 2, "--prompt: --prompt and TEXT cannot be combined; leave one of them out"),
+        (["x", "--prompt", "y"], 2, "--prompt and TEXT cannot be combined; leave one of them out"),
         (
             ["x", "--tokenizer", "byte", "--run", "a"],
             2,
-            "--run: --run and --tokenizer cannot be combined; leave one of them out",
+            "--run and --tokenizer cannot be combined; leave one of them out",
         ),
         (["x", "--tokenizer", "gpt9"], 2, '--tokenizer: tiktoken has no vocabulary "gpt9"; use one of gpt2, '),
         (["x", "--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),

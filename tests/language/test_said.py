@@ -8,7 +8,7 @@ import pytest
 from support.documents import CHINESE
 from support.messages import PACKAGE
 
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, UsageError
 from gpt_cli.language import chinese
 from gpt_cli.model.costs import _PARTS
 
@@ -118,6 +118,7 @@ def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -
         (DataError("prompt", "it has 60 tokens, but this model sees 16"), "error: 提示词：共有 60 个 token，而这个模型最多看 16 个"),
         (DataError("a.txt: line 1", "unheard of"), "error: a.txt 第 1 行：unheard of"),
         (DataError("--prompt", "there is no such file"), "error: --prompt: 没有这个文件"),
+        (UsageError("--query", "--query and --data cannot be combined; leave one of them out"), "error: --query 与 --data 不能同时用，请去掉其中一个"),
         (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
     ],
 )  # fmt: skip
