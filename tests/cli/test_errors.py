@@ -354,6 +354,10 @@ gpt sample The value of | --prompt 'The value of'
 gpt sample smoke "It's" | --run smoke --prompt 'It'"'"'s'
 gpt eval short.txt | --data short.txt
 gpt eval runs/smoke/checkpoints/best.safetensors | --run runs/smoke/checkpoints/best.safetensors
+gpt eval --run smoke b | --run b
+gpt eval --run=smoke b c | --run b --run c
+gpt train --config tiny --set a.b=1 c.d=2 | --set c.d=2
+gpt eval --stride 4 b | NOTHING
 gpt train —config tiny | --config tiny
 gpt train --config tiny －－max-steps=3 | --max-steps=3
 gpt train --config＝tiny | --config=tiny

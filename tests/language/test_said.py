@@ -8,7 +8,7 @@ import pytest
 from support.documents import CHINESE
 from support.messages import PACKAGE
 
-from gpt_cli.errors import DataError, UsageError
+from gpt_cli.errors import DataError, GptError, UsageError
 from gpt_cli.language import chinese
 from gpt_cli.model.costs import _PARTS
 
@@ -122,11 +122,11 @@ def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -
         (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
     ],
 )  # fmt: skip
-def test_after_chinese_words_a_colon_is_chinese(error: DataError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_chinese_words_a_colon_is_chinese(error: GptError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     assert error.lines() == [line]
     monkeypatch.setenv("GPT_LANGUAGE", "en")
-    assert error.lines() == [f"error: {error.where}: {error.sentence}"]
+    assert error.lines() == [f"error: {error}"]
 
 
 def test_no_chinese_text_has_an_english_colon() -> None:
