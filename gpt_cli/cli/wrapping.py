@@ -42,13 +42,17 @@ def _lines(line: str, width: int) -> Iterator[str]:
     if cell_len(line) <= width:
         yield line
         return
+    # below the text of a row, or of a line that is indented
+    lead = re.match(r"\S+ {2,}| *", line)
+    indent = " " * cell_len(lead[0] if lead else "")
+    indent = indent if 2 * len(indent) <= width else ""
     filled, gap = "", ""
     for piece in _PIECE.findall(line):
         if piece.isspace():
             gap += piece
         elif filled.strip() and cell_len(filled + gap + piece) > width:
             yield filled
-            filled, gap = piece, ""
+            filled, gap = indent + piece, ""
         else:
             filled, gap = filled + gap + piece, ""
     yield filled
