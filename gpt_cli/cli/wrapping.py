@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TextIO
 
+from rich.cells import cell_len
+
 _CHINESE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _OPENING, _CLOSING = "（“‘《「『【", "，。；：？！、）”’》」』】…"
 _WORD = rf"""(?:'[^']*'|"[^"]*"|[^\s'"{_CHINESE}])+"""  # of a shell: quoted, it has spaces
@@ -37,8 +39,6 @@ def wrapped(text: str, width: int | None) -> str:
 
 
 def _lines(line: str, width: int) -> Iterator[str]:
-    from rich.cells import cell_len  # only where a line may be too long
-
     if cell_len(line) <= width:
         yield line
         return
