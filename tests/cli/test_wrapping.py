@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,18 +71,26 @@ def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Iterator[int]:
     os.close(reader)
 
 
+def shown(reader: int) -> list[str]:
+    """The lines that a terminal shows; it hands them on in pieces."""
+    seen = b""
+    while select.select([reader], [], [], 0.3)[0]:
+        seen += os.read(reader, 999)
+    return seen.decode().splitlines()
+
+
 def test_notices_and_errors_fit_the_terminal_of_stderr(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with terminal(monkeypatch, 40) as reader:
         Console().warn("these runs are measured on different texts; --data SOURCE measures all on one")
-        assert os.read(reader, 999).decode().splitlines() == [
+        assert shown(reader) == [
             "warning: these runs are measured on",
             "different texts; --data SOURCE measures",
             "all on one",
         ]
         assert main(["sample", "--prompt", "The", "value", "of", "a", "command"]) == 2
-        assert os.read(reader, 999).decode().splitlines() == [
+        assert shown(reader) == [
             "error: gpt sample: there is no place for",
             '"value of a command" here',
             "hint: put quotes around a text with",
