@@ -55,7 +55,7 @@ class GptError(Exception):
         self.others: list[GptError] = []
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.sentence}"
+        return f"{'' if self.opens_with_its_place(self.sentence) else f'{self.where}: '}{self.sentence}"
 
     def lines(self) -> list[str]:
         """The text for stderr in the language of the user: an `error:` line a problem, then the hints, each once."""
@@ -73,10 +73,12 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self) -> str:
-        """Where, and the sentence; a translated sentence that begins with the place names it once."""
         said = say(self.sentence)
-        named = said != self.sentence and said.startswith(f"{self.where} ")
-        return said if named else f"{labelled(self.where)}{said}"
+        return said if self.opens_with_its_place(said) else f"{labelled(self.where)}{said}"
+
+    def opens_with_its_place(self, sentence: str) -> bool:
+        """Whether the sentence begins with `where`, which is then not printed twice."""
+        return sentence.startswith(f"{self.where} ")
 
 
 class UsageError(GptError):

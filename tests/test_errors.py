@@ -12,6 +12,11 @@ def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:
     ]
 
 
+def test_a_sentence_that_begins_with_its_place_names_it_once() -> None:
+    error = UsageError("--query", "--query and --data cannot be combined")
+    assert error.lines() == [f"error: {error}"] == ["error: --query and --data cannot be combined"]
+
+
 def test_several_problems_are_one_error_that_prints_each_hint_once() -> None:
     problems = [DataError("a", "wrong", hint="look"), DataError("b", "wrong too", hint="look")]
     assert together(problems).lines() == ["error: a: wrong", "error: b: wrong too", "hint: look"]

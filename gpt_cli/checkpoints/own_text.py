@@ -7,13 +7,17 @@ of the texts that it names, gpt reads those of the catalogue, where that needs n
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import re
+from pathlib import Path
 
+from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.logs import samples_of
 from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
 from gpt_cli.checkpoints.strict_json import strict_json
-from gpt_cli.config import Config
+from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.reading import read_config
 from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import DataError, GptError, UsageError, shown
@@ -52,7 +56,7 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
     except UsageError as error:
         error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
-    if STDIN in _sources(config) and not stdin:
+    if STDIN in _sources(config.data) and not stdin:
         raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=advice)
     return config
 
@@ -70,6 +74,30 @@ def valid_config(run: RunFiles) -> Config | None:
         with contextlib.suppress(UsageError):
             return read_config(str(run.config))
     return None
+
+
+def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
+    """The texts of a run, by paths that lead to them: relative ones that lead nowhere from here count from elsewhere.
+
+    That is the nearest folder around the run from which all of them are there, such as the one where `gpt train` was
+    called; `notice` receives which. Where there is none, the paths stay as they are.
+    """
+    relative = [
+        name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
+    ]
+    if all(map(_leads_somewhere, relative)):
+        return data
+    for folder in Path(os.path.abspath(run)).parents:
+        paths = {name: os.path.join(glob.escape(str(folder)), name) for name in relative}
+        paths |= {name: str(folder / name) for name in relative if os.path.lexists(folder / name)}
+        if all(map(_leads_somewhere, paths.values())):
+            notice(f"the text of this run is not here; gpt reads it in {shown(folder)}")
+            source, validation = (
+                [paths.get(name, name) for name in named] if isinstance(named, list) else paths.get(named or "", named)
+                for named in (data.source, data.validation_source)
+            )
+            return data.changed(source=source, validation_source=validation)
+    return data
 
 
 def prompts_like(text: str, english: str = "The") -> list[str]:
@@ -114,7 +142,7 @@ def _of_transformers(run: RunFiles) -> bool:
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
     """As `own_config`, of a checkpoint by itself."""
-    sources = _sources(header.config)
+    sources = _sources(header.config.data)
     if header.step == 0 or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
     for source in sources:
@@ -125,5 +153,10 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
     return of_a_stranger(header.config).changed(data=texts)
 
 
-def _sources(config: Config) -> list[str]:
-    return [*names_of(config.data.source), *names_of(config.data.validation_source)]
+def _leads_somewhere(name: str) -> bool:
+    """Whether there is what a SOURCE names; of a glob with **, only what comes before that is looked for."""
+    return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
+
+
+def _sources(data: DataConfig) -> list[str]:
+    return [*names_of(data.source), *names_of(data.validation_source)]

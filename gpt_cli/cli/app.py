@@ -34,6 +34,7 @@ from gpt_cli.cli.usage import (
     require_known_language,
     usage_error,
 )
+from gpt_cli.cli.wrapping import width_of, wrapped
 from gpt_cli.errors import (
     EXIT_CODE_STDOUT_CLOSED,
     EnvironmentFailure,
@@ -209,7 +210,7 @@ def main(words: Sequence[str]) -> int:
             traceback.print_exc()
         failure = _as_gpt_error(error, words)
         name_flags_as_typed(failure, words)
-        print("\n".join(failure.lines()), file=sys.stderr)
+        print(wrapped("\n".join(failure.lines()), width_of(sys.stderr)), file=sys.stderr)
         return failure.exit_code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ OFF = {
     "checkpoint": "best",
 }
 EMPTY_STOP = "the text is empty; name the text before which a sample ends"
+NO_STOP = "/stop TEXT ends answers before that text; /stop off lets them go on"
 LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
 WELCOME = (
     "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
@@ -55,12 +57,12 @@ class SamplingChoices:
     def changed(self, line: str) -> SamplingChoices:
         """With the change that a line such as `/temperature 1.2` asks for; raises typer.BadParameter."""
         name, _, text = line.removeprefix("/").partition(" ")
-        name = _known(name)
+        name = _known(name, text)
         if name == "stop":
             # the text counts as it is typed, as spaces are part of it
             more = text.replace("\\n", "\n")
             if not text.strip():
-                raise typer.BadParameter(EMPTY_STOP)
+                raise typer.BadParameter(NO_STOP)
             found = (*dict.fromkeys((*self.values.get("stop", ()), more)),)
             return self._with(name, () if text.strip() == OFF[name] else found)
         read, text = _flag(name).parser or str, text.strip()
@@ -93,6 +95,10 @@ class SamplingChoices:
         none = [say(f"Or: /{name} {off}")] if off else []
         return [*self._lines_of(name), say(flag.help or ""), *takes, *none]
 
+    def confirmed(self, word: str) -> list[str]:
+        """The answer to a change of `/temperature` or so: temperature 0.5."""
+        return [line.removeprefix("/") for line in self._lines_of(_known(word.removeprefix("/")))]
+
     def _lines_of(self, name: str) -> list[str]:
         value = self.values.get(name)
         each = (value or [None]) if name == "stop" else [value]
@@ -121,7 +127,10 @@ def converse(console: Console, choices: SamplingChoices, open_model: Callable[[S
                 console.result("\n".join(choices.lines()))
             elif line.startswith("/"):
                 changed = choices.changed(line)
-                answer = answer if changed.model == choices.model else open_model(changed)
+                if changed.model == choices.model:
+                    console.notice("\n".join(changed.confirmed(word)))
+                else:  # which says itself what it opens
+                    answer = open_model(changed)
                 choices = changed
             else:
                 if not line:
@@ -137,10 +146,13 @@ def converse(console: Console, choices: SamplingChoices, open_model: Callable[[S
             console.result("")
 
 
-def _known(name: str) -> str:
-    """The name of a setting, with - or _ in it; raises typer.BadParameter for any other."""
+def _known(name: str, text: str = "") -> str:
+    """The name of a setting, with - or _ in it; raises typer.BadParameter for any other, such as /set with a `text`."""
     if (known := name.replace("_", "-")) not in FLAGS:
         near = difflib.get_close_matches(known, FLAGS, n=1) or [flag for flag in FLAGS if flag.startswith(known)]
+        words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
+        if named := [word for word in words if word in FLAGS]:
+            near = [" ".join(words[words.index(named[0]) :])]
         help_ = f"did you mean /{near[0]}?" if near else "/help lists what you can change"
         raise typer.BadParameter(f"there is no {shown('/' + name)}; {help_}")
     return known

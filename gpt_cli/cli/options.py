@@ -27,7 +27,7 @@ def whole_number(low: int, high: int | None = None) -> Callable[[object], int]:
             raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
         return int(text)
 
-    read.__doc__ = f"a whole number {limit}"
+    read.__doc__ = f"a whole number {limit}" if high else f"a whole number, {low} or more"
     return read
 
 
@@ -45,7 +45,7 @@ def number(low: float, high: float = float("inf"), *, above: bool = False) -> Ca
             raise typer.BadParameter(f"{shown(value)} is not allowed; use a number {limit}")
         return found
 
-    read.__doc__ = f"a number {limit}"
+    read.__doc__ = f"a number {limit}" if above or high < float("inf") else f"a number, {low:g} or more"
     return read
 
 

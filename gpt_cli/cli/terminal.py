@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from gpt_cli.callbacks import Host, working
 from gpt_cli.cli.progress import Bar, Lines
+from gpt_cli.cli.wrapping import width_of, wrapped
 from gpt_cli.errors import inert, inert_json
 from gpt_cli.language import labelled, say
 from gpt_cli.machine.last_words import PATIENCE, write_until
@@ -178,7 +179,7 @@ class Console:
             yield
 
     def _line(self, text: str) -> None:
-        tqdm.write(inert(text), file=sys.stderr)  # keeps a progress bar in one piece
+        tqdm.write(wrapped(inert(text), width_of(sys.stderr)), file=sys.stderr)  # keeps a progress bar in one piece
 
 
 def _for_stdout(text: str) -> str:

@@ -109,7 +109,10 @@ def require_known_language() -> None:
 def name_flags_as_typed(error: GptError, words: Sequence[str]) -> None:
     """Let an error and those it carries name a flag with - or _ as the user typed it."""
     for problem in (error, *error.others):
-        problem.where = _typed(problem.where, words)
+        typed = _typed(problem.where, words)
+        if problem.opens_with_its_place(problem.sentence):
+            problem.sentence = typed + problem.sentence.removeprefix(problem.where)
+        problem.where = typed
 
 
 def _typed(flag: str, words: Sequence[str]) -> str:
@@ -191,11 +194,14 @@ class _Line:
         if not places:
             return None
         before = places[0] - 1
-        if flag := self._text_flag_before(before):
+        option = self._flags.get(_plain(flag := self._flag_of(before)))
+        if getattr(option, "metavar", None) == "TEXT":
             end = next((at for at in range(before + 1, len(self.words)) if at not in places), len(self.words))
             text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
             return f"put quotes around a text with spaces: {flag} {shlex.quote(text)}"
-        return _did_you_mean(" ".join(self._flags_for([self.words[place] for place in places])))
+        words = [self.words[place] for place in places]
+        again = [f"{flag} {shlex.quote(word)}" for word in words] if getattr(option, "multiple", False) else []
+        return _did_you_mean(" ".join([*self._flags_for(words)] or again))
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
         """The flags of these words; what names nothing is a prompt, where the command takes one."""
@@ -219,11 +225,10 @@ class _Line:
         if texts and "--prompt" in self._flags.keys() - typed:
             yield f"--prompt {shlex.quote(' '.join(texts))}"
 
-    def _text_flag_before(self, place: int) -> str | None:
-        """The flag whose value, a text, this word is; None where it is something else."""
+    def _flag_of(self, place: int) -> str:
+        """The flag whose value this word is or contains; where it is something else, no flag of the command."""
         word = self.words[place] if place >= self._first else ""
-        flag = word.partition("=")[0] if "=" in word else self.words[place - 1] if place > self._first else ""
-        return flag if getattr(self._flags.get(_plain(flag)), "metavar", None) == "TEXT" else None
+        return word.partition("=")[0] if word[:1] == "-" else self.words[place - 1] if place > self._first else ""
 
     def _value_after(self, place: int) -> str | None:
         following = self.words[place + 1] if place + 1 < len(self.words) else "-"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -79,6 +81,9 @@ def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
     else:
         header, cutter, name = None, _named(request.tokenizer), request.tokenizer
     prompt = request.prompt if request.text is None else request.text
+    if request.text not in (None, "-") and os.path.isfile(request.text):
+        named = shown(request.text)
+        host.notice(f"{named} is also a file; to cut its text: --prompt-file {shlex.quote(request.text)}")
     whole = read_prompt(prompt, request.prompt_file, header, host.stdin)
     source = "TEXT" if request.text not in (None, "-") else prompt_source(request.prompt, request.prompt_file)
     ids = encode_text(cutter, whole, source)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.discovery import Loaded
+from gpt_cli.checkpoints.own_text import located
+from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.text.corpus import Corpus
@@ -49,7 +51,7 @@ class OwnText(NamedTuple):
 def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
     """The text that a run was trained on; raises DataError where it cannot be read."""
     try:
-        return OwnText(data, *read_split(data, host.counting))
+        return OwnText(data, *read_split(located(data, named_run(name), host.notice), host.counting))
     except DataError as error:
         hint = f"{name} was trained on it; name it where it is now, or another text, with --data SOURCE"
         raise DataError(error.where, error.sentence, hint=hint) from error

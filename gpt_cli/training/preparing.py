@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpt_cli.callbacks import Counting, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import read_header
-from gpt_cli.checkpoints.own_text import valid_config
+from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
@@ -67,14 +67,15 @@ def prepare(
             return ended
         continued = _without_best_of_another_run(directory, continued, warn)
     config = _config_to_train(request, continued, notice, warn)
+    reading = _where_the_text_is(request, config, directory, notice)
     require_memory(config, free, ranks)
     given = None if request.initial is None or continued is not None else given_by(request.initial)
     own_tokenizer = request.initial is not None and request.initial.own_tokenizer
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
-        corpus = _read(request, config, continued, counting)
+        corpus = _read(request, reading, continued, counting)
         _remark_on(corpus, config, notice, continued=continued is not None)
-        text = _encode(corpus, config, continued, tokenizer, directory, counting, notice)
+        text = _encode(corpus, reading, continued, tokenizer, directory, counting, notice)
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
     ranks.meet(
@@ -140,6 +141,19 @@ def _config_to_train(request: Request, continued: Checkpoint | None, notice: Not
     if continued is not None and (changes := environment_changes(continued, config)):
         warn(f"not bit-exact from here on: {', '.join(changes)}")
     return config
+
+
+def _where_the_text_is(request: Request, config: Config, directory: RunDirectory, notice: Notify) -> Config:
+    """The config to read the text by: of a run that continues with its own text, with paths that lead there.
+
+    No run keeps these paths, which name folders of this machine.
+    """
+    own = valid_config(directory) if request.resume else None
+    texts = [(one.data.source, one.data.validation_source) for one in (own, config) if one is not None]
+    if own is None or texts[0] != texts[1]:
+        return config
+    found = located(config.data, directory.path, notice)
+    return config.changed(data={"source": found.source, "validation_source": found.validation_source})
 
 
 def _without_best_of_another_run(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:

@@ -10,9 +10,11 @@ import pytest
 from support.exchange import sharp_checkpoint
 from support.helpers import small_config
 
+from gpt_cli.callbacks import ignored
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.own_text import own_config, trusted_config
+from gpt_cli.checkpoints.own_text import located, own_config, trusted_config
+from gpt_cli.config import DataConfig
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.text import catalogue
@@ -136,3 +138,33 @@ def test_a_text_from_stdin_is_gone_but_may_be_given_again(here: Path) -> None:
     with pytest.raises(DataError, match='"mine": this run was trained on text from stdin, which it does not keep'):
         own_config(header)
     assert own_config(header, stdin=True).data.source == "-"
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("a.txt", "{top}/a.txt"),
+        ("texts", "{top}/texts"),
+        ("texts/*.md", "{top}/texts/*.md"),
+        ("texts/**/*.md", "{top}/texts/**/*.md"),
+        (["a.txt", "lunyu", "-"], ["{top}/a.txt", "lunyu", "-"]),
+        (["a.txt", "gone.txt"], ["a.txt", "gone.txt"]),  # all of them, or none
+        ("gone/*.md", "gone/*.md"),
+        ("/gone/a.txt", "/gone/a.txt"),
+        ("~/gone/a.txt", "~/gone/a.txt"),
+    ],
+)
+def test_a_relative_path_counts_from_the_nearest_folder_around_the_run_that_has_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, named: str | list[str], found: str | list[str]
+) -> None:
+    top = here / "project"
+    (top / "runs" / "mine").mkdir(parents=True)
+    (top / "texts").mkdir()
+    (top / "texts" / "b.md").write_text("b")
+    (top / "a.txt").write_text("a")
+    expected = found.format(top=top) if isinstance(found, str) else [one.format(top=top) for one in found]
+    for place in (here, top / "runs"):
+        monkeypatch.chdir(place)
+        assert located(DataConfig(source=named), top / "runs" / "mine", ignored).source == expected
+    monkeypatch.chdir(top)
+    assert located(DataConfig(source=named), Path("runs/mine"), ignored).source == named

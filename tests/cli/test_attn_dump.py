@@ -285,7 +285,7 @@ def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunComman
         (
             ["--out", "-", "--json"],
             2,
-            "--json: --json and --out - cannot be combined; leave one of them out",
+            "--json and --out - cannot be combined; leave one of them out",
         ),
     ],
 )

@@ -55,7 +55,7 @@ error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
-error: --overwrite: --overwrite and --resume cannot be combined; leave one of them out
+error: --overwrite and --resume cannot be combined; leave one of them out
 exit code 2
 
 $ gpt train --resume
@@ -196,7 +196,7 @@ hint: put quotes around a text with spaces: --prompt 'The value'
 exit code 2
 
 $ gpt sample --prompt x --prompt-file short.txt
-error: --prompt-file: --prompt-file and --prompt cannot be combined; leave one of them out
+error: --prompt-file and --prompt cannot be combined; leave one of them out
 exit code 2
 
 $ gpt sample --prompt-file ''
@@ -354,6 +354,10 @@ gpt sample The value of | --prompt 'The value of'
 gpt sample smoke "It's" | --run smoke --prompt 'It'"'"'s'
 gpt eval short.txt | --data short.txt
 gpt eval runs/smoke/checkpoints/best.safetensors | --run runs/smoke/checkpoints/best.safetensors
+gpt eval --run smoke b | --run b
+gpt eval --run=smoke b c | --run b --run c
+gpt train --config tiny --set a.b=1 c.d=2 | --set c.d=2
+gpt eval --stride 4 b | NOTHING
 gpt train —config tiny | --config tiny
 gpt train --config tiny －－max-steps=3 | --max-steps=3
 gpt train --config＝tiny | --config=tiny
@@ -465,7 +469,7 @@ def test_the_hint_on_memory_fits_the_command(command: str, hint: str | None) -> 
 
 def test_an_error_of_a_command_names_the_flag_as_typed(smoke_run: Path, run: RunCommand) -> None:
     typed = run("sample", "--prompt", "x", "--prompt_file", "short.txt")
-    assert typed.err.startswith("error: --prompt_file: --prompt-file and --prompt cannot be combined")
+    assert typed.err.startswith("error: --prompt_file and --prompt cannot be combined")
 
 
 def test_a_tilde_in_quotes_is_the_home_directory(

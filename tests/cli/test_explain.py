@@ -86,18 +86,18 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         (["--query", "-1"], 2, '--query: use the position of a token, from 0, or all instead of "-1"'),
         (["--checkpoint", "5"], 4, '"runs/smoke": this run has no checkpoint of step 5, only of 10, 20'),
         (["--example", "journy"], 2, '--example: "journy" is not journey'),
-        (["--example", "journey"], 2, "--prompt: --prompt and --example cannot be combined; leave one of them out"),
+        (["--example", "journey"], 2, "--prompt and --example cannot be combined; leave one of them out"),
         (
             ["--study", "mask", "--example", "journey"],
             2,
-            "--study: --study and --example cannot be combined; leave one of them out",
+            "--study and --example cannot be combined; leave one of them out",
         ),
-        (["--study", "mask"], 2, "--prompt: --prompt and --study mask cannot be combined; leave one of them out"),
-        (["--json", "--format", "html"], 2, "--format: --format and --json cannot be combined; leave one of them out"),
+        (["--study", "mask"], 2, "--prompt and --study mask cannot be combined; leave one of them out"),
+        (["--json", "--format", "html"], 2, "--format and --json cannot be combined; leave one of them out"),
         (
             ["--study", "mask", "--json", "--format", "html"],
             2,
-            "--prompt: --prompt and --study mask cannot be combined; leave one of them out",
+            "--prompt and --study mask cannot be combined; leave one of them out",
         ),
         (["--out", "a.png"], 2, "--out: only a study has a picture; redirect an explanation with --format html > FILE"),
         (["--format", "pdf"], 2, '--format: "pdf" is not one of terminal, markdown, html'),
@@ -148,7 +148,7 @@ def test_a_study_in_python_is_a_picture_too(here: Path) -> None:
     assert str(found.as_page()).startswith("<!doctype html>")
     assert (found.as_picture() or b"").startswith(b"\x89PNG")
     assert b"<svg" in (here / "mask.svg").read_bytes()
-    with pytest.raises(UsageError, match="layer: layer and study mask cannot be combined"):
+    with pytest.raises(UsageError, match="layer and study mask cannot be combined"):
         gpt_cli.explain(study="mask", layer=0)
 
 
@@ -167,7 +167,7 @@ def test_what_memory_cannot_hold_is_refused_in_the_form_that_needs_it(
 def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:
     for words, flag in ((["--layer", "3"], "--layer"), (["--run", "a"], "--run"), (["--truncate"], "--truncate")):
         assert run("explain", "--study", "mask", *words).err.startswith(
-            f"error: {flag}: {flag} and --study mask cannot be combined;"
+            f"error: {flag} and --study mask cannot be combined;"
         )
     outcome = run("explain", "--study", "mask", "--out", "a.gif")
     assert (outcome.code, outcome.err) == (2, 'error: --out: "a.gif" ends in neither .png nor .svg\n')

@@ -84,7 +84,7 @@ def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: 
 def test_flags_that_a_film_has_no_use_for_are_refused(run: RunCommand, here: Path, words: list[str]) -> None:
     outcome = run("attn-dump", "--over-training", "--out", "film.html", *words)
     wrong = f"{words[0]} and --over-training cannot be combined; leave one of them out"
-    assert (outcome.code, outcome.err) == (2, f"error: {words[0]}: {wrong}\n")
+    assert (outcome.code, outcome.err) == (2, f"error: {wrong}\n")
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "a.png"], ["--out", "-"]])

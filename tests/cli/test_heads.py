@@ -292,17 +292,17 @@ PROMPT_FLAGS = ["--prompt", "The value"]
     [
         (
             [*PROMPT_FLAGS, "--data", "a.txt"],
-            "--data: --data and --prompt cannot be combined; leave one of them out",
+            "--data and --prompt cannot be combined; leave one of them out",
             None,
         ),
         (
             [*PROMPT_FLAGS, "--max-tokens", "9"],
-            "--max-tokens: --max-tokens and --prompt cannot be combined; leave one of them out",
+            "--max-tokens and --prompt cannot be combined; leave one of them out",
             None,
         ),
         (["--max-tokens", "0"], '--max-tokens: "0" is not allowed; use a whole number from 2', None),
-        (["--query", "0"], "--query: --query needs --prompt or --prompt-file", "--prompt 'The value of'"),
-        (["--truncate"], "--truncate: --truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
+        (["--query", "0"], "--query needs --prompt or --prompt-file", "--prompt 'The value of'"),
+        (["--truncate"], "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
         (
             [*PROMPT_FLAGS, "--query", "last"],
             '--query: "last" is not allowed; use a whole number from -65536 to 65,535',
@@ -342,12 +342,12 @@ PROMPT_FLAGS = ["--prompt", "The value"]
         (["--heads", "0-2"], '--heads: this model has heads 0 to 1, so "0-2" is out of range', None),
         (
             ["--over-training", "--ablate", "zero"],
-            "--ablate: --ablate and --over-training cannot be combined; leave one of them out",
+            "--ablate and --over-training cannot be combined; leave one of them out",
             None,
         ),
         (
             ["--over-training", *PROMPT_FLAGS],
-            "--prompt: --prompt and --over-training cannot be combined; leave one of them out",
+            "--prompt and --over-training cannot be combined; leave one of them out",
             None,
         ),
         (

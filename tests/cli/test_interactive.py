@@ -88,16 +88,18 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
     assert trained.code == 0, trained.err
     terminal = Terminal("--max-new-tokens", "4", "--seed", "1")
     for typed, answer in (
-        ("/temperature 0", "/temperature 0\r\n"),
+        ("/temperature 0", "/temperature 0\r\ntemperature 0.0\r\n"),
+        ("/set temperature 0.5", 'warning: there is no "/set"; did you mean /temperature 0.5?'),
+        ("/set parameter top_k=5", 'warning: there is no "/set"; did you mean /top-k 5?'),
         ("abŵ", 'warning: this model knows 5 characters, but not "ŵ" U+0175 at position 2\r\nhint: leave these'),
         ("/help temperature", "/temperature 0.0\r\nBelow 1 is more careful, above 1 more daring"),
         ("/help warmth", 'warning: there is no "/warmth"; /help lists'),
-        ("/help top-k", "Allowed: a whole number from 0\r\nOr: /top-k off\r\n"),
+        ("/help top-k", "Allowed: a whole number, 0 or more\r\nOr: /top-k off\r\n"),
         ("/without 0.1", "heads switched off: 0.1"),
         ("/without 9.9", 'so "9.9" is out of range\r\n'),
         ("/checkpoint 9", "warning: this run has no checkpoint of step 9, only of 1, 2"),
         ("/checkpoint 1", "step-00000001.safetensors, step 1\r\n"),
-        ("/stop", "warning: the text is empty"),
+        ("/stop", "warning: /stop TEXT ends answers before that text; /stop off lets them go on"),
         ("ab", "ab\r\n"),
         ("/help", "/without 0.1\r\n/checkpoint 1\r\n"),
     ):

@@ -121,6 +121,38 @@ def test_a_run_goes_on_where_its_text_was_moved(
     assert run("train", "--out", "moved", "--resume", "--max-steps", "25", "--quiet").code == 0  # it is kept
 
 
+def test_a_run_finds_its_text_from_any_folder(
+    mine: Path, here: Path, tmp_path_factory: pytest.TempPathFactory, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(mine, "runs/whole")
+    whole = json.loads(run("train", "--out", "runs/whole", "--resume", "--max-steps", "24", "--json").out)
+    measured = json.loads(run("eval", "--run", "runs/whole", "--json").out)["runs"][0]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for folder, out in ((here / "runs", "mine"), (elsewhere, str(here / "runs" / "mine"))):
+        monkeypatch.chdir(folder)
+        found = f'the text of this run is not here; gpt reads it in "{here}"'
+        again = run("train", "--out", out, "--resume", "--max-steps", "24", "--json")
+        assert again.code == 0, again.err
+        assert found in again.err or "already has its 24 steps" in again.err
+        assert json.loads(again.out)["validation_loss"] == whole["validation_loss"]
+        evaluated = run("eval", "--run", out, "--json")
+        assert found in evaluated.err
+        assert (only := json.loads(evaluated.out)["runs"][0])["loss"] == measured["loss"]
+        assert (only["text"], only["same_text"]) == ("my.txt", True)
+        assert json.loads(run("heads", "--run", out, "--json").out)["text"] == "my.txt"
+    # what is shared names no folder of this machine
+    assert "\n  source: my.txt\n" in (here / mine / "config.yaml").read_text()
+    assert all(str(here).encode() not in path.read_bytes() for path in (here / mine).rglob("*.*") if path.is_file())
+    # a text of the same name that is nearer is not taken for it
+    (here / "runs" / "my.txt").write_text(CORPUS_TEXT + "more")
+    other = run("train", "--out", out, "--resume", "--max-steps", "28")
+    assert other.code == 4
+    assert other.err.splitlines()[-2] == (
+        f'error: --resume: "{here}/runs/my.txt" is not the text that this run began with'
+    )
+    assert 'same_text": false' in run("eval", "--run", out, "--json").out
+
+
 def test_a_missing_validation_text_is_named_by_its_setting(mine: Path, run: RunCommand) -> None:
     Path("held-out.txt").write_text(CORPUS_TEXT)
     own = [*FAST, "--set", "data.validation_source=held-out.txt", "--out", "runs/mine", "--overwrite", "--quiet"]

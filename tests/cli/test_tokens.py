@@ -65,16 +65,19 @@ def test_the_text_comes_as_prompts_do(here: Path, run: RunCommand) -> None:
     assert run(*byte, "ab").out == run(*byte, "--prompt", "ab").out == expected
     assert run(*byte, stdin=b"ab\n").out == run(*byte, "-", stdin=b"ab").out == expected
     assert run(*byte, "--prompt-file", "a.txt").out == expected
+    named = run("tokens", "--tokenizer", "byte", "a.txt")  # its name is the text, which may be a mistake
+    assert named.out.split()[:5] == ["a", ".", "t", "x", "t"]
+    assert named.err.startswith('"a.txt" is also a file; to cut its text: --prompt-file a.txt\n')
 
 
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (["x", "--prompt", "y"], 2, "--prompt: --prompt and TEXT cannot be combined; leave one of them out"),
+        (["x", "--prompt", "y"], 2, "--prompt and TEXT cannot be combined; leave one of them out"),
         (
             ["x", "--tokenizer", "byte", "--run", "a"],
             2,
-            "--run: --run and --tokenizer cannot be combined; leave one of them out",
+            "--run and --tokenizer cannot be combined; leave one of them out",
         ),
         (["x", "--tokenizer", "gpt9"], 2, '--tokenizer: tiktoken has no vocabulary "gpt9"; use one of gpt2, '),
         (["x", "--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),

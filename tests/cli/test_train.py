@@ -115,10 +115,7 @@ def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunComm
         sentence = "is not a duration, such as 90s or 1h30m, up to 10,000 hours"
         assert refused.err == f"error: --max-time: {shown} {sentence}\n"
     both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
-    assert (
-        both.err.splitlines()[0]
-        == "error: --max-time: --max-time and --max-steps cannot be combined; leave one of them out"
-    )
+    assert both.err.splitlines()[0] == "error: --max-time and --max-steps cannot be combined; leave one of them out"
 
 
 def test_a_failed_compilation_is_reported_with_a_hint(
@@ -401,7 +398,7 @@ def test_flags_are_reported_as_they_are_typed(corpus: Path, run: RunCommand) -> 
         (["--threads", "0"], "error: --threads: "),
         (
             ["--resume", "--overwrite"],
-            "error: --overwrite: --overwrite and --resume cannot be combined; leave one of them out",
+            "error: --overwrite and --resume cannot be combined; leave one of them out",
         ),
     ):
         refused = run("train", *FAST, *flags)

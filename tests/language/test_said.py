@@ -8,7 +8,7 @@ import pytest
 from support.documents import CHINESE
 from support.messages import PACKAGE
 
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, GptError, UsageError
 from gpt_cli.language import chinese
 from gpt_cli.model.costs import _PARTS
 
@@ -118,16 +118,17 @@ def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -
         (DataError("prompt", "it has 60 tokens, but this model sees 16"), "error: 提示词：共有 60 个 token，而这个模型最多看 16 个"),
         (DataError("a.txt: line 1", "unheard of"), "error: a.txt 第 1 行：unheard of"),
         (DataError("--prompt", "there is no such file"), "error: --prompt: 没有这个文件"),
+        (UsageError("--query", "--query and --data cannot be combined; leave one of them out"), "error: --query 与 --data 不能同时用，请去掉其中一个"),
         (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
         (DataError("--query", "--query needs --prompt or --prompt-file"), "error: --query 要与 --prompt 或 --prompt-file 一起用"),
-        (DataError("--query", "--query is unheard of"), "error: --query: --query is unheard of"),
+        (DataError("--query", "--query is unheard of"), "error: --query is unheard of"),
     ],
 )  # fmt: skip
-def test_after_chinese_words_a_colon_is_chinese(error: DataError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_chinese_words_a_colon_is_chinese(error: GptError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     assert error.lines() == [line]
     monkeypatch.setenv("GPT_LANGUAGE", "en")
-    assert error.lines() == [f"error: {error.where}: {error.sentence}"]
+    assert error.lines() == [f"error: {error}"]
 
 
 def test_no_chinese_text_has_an_english_colon() -> None:
