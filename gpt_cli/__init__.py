@@ -63,9 +63,10 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
     `checkpoint` is "best", "last" or a step, for a run directory.
     Raises CheckpointError for a missing, damaged or foreign one.
     """
-    from gpt_cli.trained import load as load_run
+    from gpt_cli.checkpoints.discovery import load as load_run
+    from gpt_cli.trained import Trained
 
-    return load_run(path, str(checkpoint))
+    return Trained(**vars(load_run(path, str(checkpoint))))
 
 
 def _to_stderr(line: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Generic
 
 from gpt_cli import api
 from gpt_cli.api import Function, P, R
-from gpt_cli.checkpoints import discovery
+from gpt_cli.checkpoints.discovery import Loaded
 
 
 class Method(Generic[P, R]):
@@ -20,7 +19,7 @@ class Method(Generic[P, R]):
         return self._function.on(loaded)
 
 
-class Trained(discovery.Loaded):
+class Trained(Loaded):
     """A trained model with all that is needed to use it.
 
     Most methods ask the model as it is in memory; `info` and `export_model` read its file.
@@ -32,8 +31,3 @@ class Trained(discovery.Loaded):
     info = Method(api.info)
     sample = Method(api.sample)
     tokens = Method(api.tokens)
-
-
-def load(path: str | Path | None, checkpoint: str) -> Trained:
-    """The model of a run directory or file; raises CheckpointError."""
-    return Trained(**vars(discovery.load(path, checkpoint)))

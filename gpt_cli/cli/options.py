@@ -31,17 +31,17 @@ def whole_number(low: int, high: int | None = None) -> Callable[[object], int]:
     return read
 
 
-def number(low: float, high: float = float("inf"), *, above: bool = False) -> Callable[[object], float]:
-    """A reader of finite numbers from low (or above it) to high, whose docstring says so."""
+def number(low: float) -> Callable[[object], float]:
+    """A reader of finite numbers from low on, whose docstring says so."""
 
-    limit = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if high < float("inf") else "")
+    limit = f"from {low:g}"
 
     def read(value: object) -> float:
         try:
             found = float(str(value))
         except ValueError:
             found = float("nan")
-        if not low <= found <= high or abs(found) == float("inf") or (above and found == low):
+        if not low <= found < float("inf"):
             raise typer.BadParameter(f"{shown(value)} is not allowed; use a number {limit}")
         return found
 
