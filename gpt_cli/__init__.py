@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from gpt_cli.api import export_model as export_model
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
+    from gpt_cli.api import sample as sample
     from gpt_cli.api import tokens as tokens
-    from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.config import Config
+    from gpt_cli.trained import Trained
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
-_COMMANDS = ("bench", "evaluate", "explain", "export_model", "import_model", "info", "tokens")
+_COMMANDS = ("bench", "evaluate", "explain", "export_model", "import_model", "info", "sample", "tokens")
 _GROUPS = ("data",)
 __all__ = [
     "__version__",
@@ -37,6 +38,7 @@ __all__ = [
     "import_model",
     "info",
     "load",
+    "sample",
     "tokens",
     "train",
 ]
@@ -54,16 +56,17 @@ def __getattr__(name: str) -> object:
     return getattr(api, name)
 
 
-def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Loaded:
-    """A trained model with its tokenizer and config, ready for use on the CPU.
+def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trained:
+    """A trained model with its tokenizer and config, ready for use on the CPU; functions of gpt_cli are its methods.
 
     `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
     `checkpoint` is "best", "last" or a step, for a run directory.
     Raises CheckpointError for a missing, damaged or foreign one.
     """
     from gpt_cli.checkpoints.discovery import load as load_run
+    from gpt_cli.trained import Trained
 
-    return load_run(path, str(checkpoint))
+    return Trained(**vars(load_run(path, str(checkpoint))))
 
 
 def _to_stderr(line: str) -> None:

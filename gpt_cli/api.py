@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn
@@ -14,7 +14,7 @@ from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
-from gpt_cli.sampling.request import EvaluateRequest
+from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,6 +25,7 @@ class Function(Protocol[P, R]):
 
     request: type[Request]
     answer: Callable[[Any, Host], R]
+    on: Callable[[Any], Function[P, R]]  # the same for a model that is loaded, of whose run it is then
 
     @overload
     def __call__(self, first: Any = ..., /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -44,33 +45,43 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
     assert issubclass(request, Request)
     fields = [(name, field) for name, field, _ in flags_of(request)]
     leading = fields[0][0] if fields else "progress"
+    place = "run" if "run" in request.model_fields else "path"  # what names a run
 
     def decorated(work: Callable[[Any, Any, Host], R]) -> Function[P, R]:
         def answer(asked: Request, host: Host) -> R:
             return work(asked, asked.find(host), host)
 
-        def call(*first: Any, **given: Any) -> R:
-            if len(first) > 1 or (first and leading in given):
-                raise TypeError(f"all arguments but {leading} need their names")
-            values = {**dict(zip([leading], first, strict=False)), **given}
-            asked = read_request(request, {name: value for name, value in values.items() if value is not None})
-            host = Host(warn=lambda line: warnings.warn(line, stacklevel=2))
-            return answer(asked, drawn(host) if asked.progress else host)
+        def on(loaded: Any) -> Function[P, R]:
+            chosen = {} if loaded is None else {place: loaded.path, "checkpoint": None}
 
-        meanings = [f"    {name}: {field.description}" for name, field in fields]
-        vars(call).update(request=request, answer=answer, __signature__=inspect.Signature(_keywords(request)))
-        call.__doc__ = "\n".join([inspect.getdoc(request) or "", "", *meanings])
-        call.__name__ = call.__qualname__ = work.__name__
-        return call  # pyright: ignore[reportReturnType] - it has the attributes since two lines
+            def call(*first: Any, **given: Any) -> R:
+                if len(first) > 1 or (first and leading in given):
+                    raise TypeError(f"all arguments but {leading} need their names")
+                values = {**dict(zip([leading], first, strict=False)), **given}
+                if wrong := [name for name in chosen if name in values]:
+                    raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
+                values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
+                asked = read_request(request, values)
+                host = Host(warn=lambda line: warnings.warn(line, stacklevel=2), loaded=loaded)
+                return answer(asked, drawn(host) if asked.progress else host)
+
+            meanings = [f"    {name}: {field.description}" for name, field in fields if name not in chosen]
+            signature = inspect.Signature(_keywords(request, chosen))
+            vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
+            call.__doc__ = "\n".join([inspect.getdoc(request) or "", "", *meanings])
+            call.__name__ = call.__qualname__ = work.__name__
+            return call  # pyright: ignore[reportReturnType] - it has the attributes since three lines
+
+        return on(None)
 
     return decorated
 
 
-def _keywords(request: type[Request]) -> list[inspect.Parameter]:
+def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Parameter]:
     """The signature that Python shows: the first may come without its name."""
     found = []
     for name, field in [*((name, field) for name, field, _ in flags_of(request)), *request.model_fields.items()]:
-        if name not in [parameter.name for parameter in found]:
+        if name not in chosen and name not in [parameter.name for parameter in found]:
             kind = inspect.Parameter.KEYWORD_ONLY if found else inspect.Parameter.POSITIONAL_OR_KEYWORD
             default = inspect.Parameter.empty if field.is_required() else field.default
             found.append(inspect.Parameter(name, kind, default=default))
@@ -104,6 +115,14 @@ def bench(request: BenchRequest, found: Any, host: Host):
         with host.importing():
             from gpt_cli.measuring.bench import bench
         return bench(request, found, host)
+
+
+@function(SampleRequest)
+def sample(request: SampleRequest, found: Any, host: Host):
+    with sharing():
+        with host.importing():
+            from gpt_cli.sampling.sample import sample
+        return sample(request, found, host)
 
 
 @function(EvaluateRequest)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TextIO
+from typing import Any, TextIO
 
 # receives a line for the user
 Notify = Callable[[str], object]
@@ -48,14 +48,16 @@ def ignored(_: str) -> None:
 class Host:
     """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
 
-    A prompt that nobody names comes from `stdin`.
+    A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
+    as `gpt_cli.load` returns it.
     """
 
     notice: Notify = ignored
     warn: Notify = ignored
     counting: Counting = uncounted
     importing: Callable[[], AbstractContextManager[None]] = nullcontext
-    stdin: TextIO | None = None  # where a prompt comes from that nobody names
+    stdin: TextIO | None = None
+    loaded: Any = None
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -58,12 +58,30 @@ def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
         'checkpoint: "[]" is not text',
         'ranks: "0" is not a whole number from 1 to 1,024',
     ]
+    with pytest.raises(UsageError, match='settings: "" is empty; leave it out'):
+        info("smoke", settings=["model.dropout=0", ""])
+    with pytest.raises(UsageError, match='settings: "3" is not text'):
+        info("smoke", settings=[3])
     with pytest.raises(UsageError, match="rank: there is no such argument"):
         info("smoke", rank=2)
     with pytest.raises(TypeError, match="all arguments but path need their names"):
         info("smoke", "best")
     with pytest.raises(CheckpointError, match="there is no such run or checkpoint"):
         info("runs/nothere")
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.get(name, name) for name in REQUESTS))
+def test_a_loaded_model_has_each_function_that_takes_a_run_as_a_method(name: str, smoke_run: Path) -> None:
+    fields = dict.fromkeys(inspect.signature(getattr(gpt_cli, name)).parameters)
+    place = "run" if "run" in fields else "path"
+    if place not in fields:
+        assert not hasattr(gpt_cli.load(), name)
+        return
+    method = getattr(gpt_cli.load(), name)
+    assert inspect.signature(method).parameters.keys() == fields.keys() - {place, "checkpoint"}
+    assert "checkpoint: " not in method.__doc__
+    with pytest.raises(TypeError, match=f"{place} is that of the model"):
+        method(**{place: smoke_run})
 
 
 def test_nothing_is_printed_unless_progress_is_asked_for(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

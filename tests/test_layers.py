@@ -20,6 +20,7 @@ PACKAGE = Path(gpt_cli.__file__).parent
 ORDER = [
     "cli",
     "data",
+    "trained",
     "api",
     "measuring",
     "exchange",
@@ -57,7 +58,7 @@ IMPORTS_INSIDE = {
     "callbacks.py": "only who asks for bars needs them",
     "cli/app.py": "only gpt alone looks for runs, and a request is imported when its command is named",
     "cli/completing.py": "only a shell that completes words asks for names",
-    "cli/interactive.py": "importing readline changes how input() reads",
+    "cli/sample.py": "importing readline changes how input() reads",
     "cli/work/head_history.py": "matplotlib takes a second, and few histories are pictures",
     "cli/work/head_report.py": "matplotlib takes a second, and few reports are pictures",
     "cli/work/leaving.py": "matplotlib takes a second, for which no training should wait",

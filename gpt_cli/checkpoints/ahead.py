@@ -7,8 +7,14 @@ import os
 import threading
 from pathlib import Path
 
-from gpt_cli.checkpoints.verified import Verified, read_verified
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.verified import ReadVerified, Verified, read_verified
 from gpt_cli.machine.memory import reuse_memory
+
+
+def read_ahead(path: Path, host: Host) -> ReadVerified:
+    """Begin to read a file, unless `host` has loaded it already; returns what gives its content."""
+    return ReadingAhead(path).read if host.loaded is None else read_verified
 
 
 class ReadingAhead:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
 from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
@@ -24,6 +27,7 @@ class Loaded:
     step: int
     path: Path
     data_digest: str  # of the training and validation ids, as `text.tokens.data_digest` gives it
+    header: Header = field(repr=False)
 
 
 def load(
@@ -38,8 +42,16 @@ def load(
     """
 
     def use(file: Path) -> Loaded:
-        stored = parse_checkpoint(read(file))
-        progress = stored.progress
-        return Loaded(stored.build_model(), stored.tokenizer, stored.config, progress.step, file, progress.data_digest)
+        verified = read(file)
+        stored = parse_checkpoint(verified)
+        step, digest = stored.progress.step, stored.progress.data_digest
+        return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, digest, verified.header)
 
     return first_usable(path, checkpoint, use, warn)
+
+
+def load_for(host: Host, path: Path | None, checkpoint: str | None, read: ReadVerified = read_verified) -> Loaded:
+    """As `load`, for a command, which may change the model: of one that `host` has loaded already, a copy."""
+    if host.loaded is None:
+        return load(path, checkpoint, host.warn, read)
+    return replace(host.loaded, model=copy.deepcopy(host.loaded.model).eval())

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.overview import find_runs
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
@@ -24,12 +25,14 @@ _MOST_LISTED = 10
 Read = TypeVar("Read")
 
 
-def find_header(path: str | Path | None, checkpoint: str | None = None) -> Header:
+def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
     """The header of the checkpoint that the user means, or of another one of its run where that one is damaged.
 
-    Commands use it to refuse a wrong layer, head or name before they load torch and the weights. Raises
-    CheckpointError.
+    Where `host` has loaded the model already, it is the header of that. Commands use it to refuse a wrong layer, head
+    or name before they load torch and the weights. Raises CheckpointError.
     """
+    if host is not None and host.loaded is not None:
+        return host.loaded.header
     return first_usable(path, checkpoint, read_header, warn=lambda _: None)
 
 

@@ -21,7 +21,6 @@ from gpt_cli.cli import (
     options,
     report,
     runs,
-    sample,
     sweep,
     train,
 )
@@ -65,6 +64,7 @@ MEMORY_HINTS = {
 # commands made from requests, which are imported when they are named: the first sentence of their help, examples, and
 # the function's name where it is another one
 REQUESTS: dict[str, tuple[str, ...]] = {
+    "sample": ("Continue prompts.", "gpt sample --prompt 'The value of' --num-samples 3"),
     "info": (
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
@@ -180,7 +180,6 @@ def show_help(
 
 
 app.command("train", epilog="Example: gpt train --config tiny --data my.txt")(train.train)
-app.command("sample", epilog="Example: gpt sample --prompt 'The value of' --num-samples 3")(sample.sample)
 app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
     attn_dump.attn_dump
 )

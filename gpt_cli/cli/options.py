@@ -27,25 +27,23 @@ def whole_number(low: int, high: int | None = None) -> Callable[[object], int]:
             raise typer.BadParameter(f"{shown(text)} is not allowed; use a whole number {limit}")
         return int(text)
 
-    read.__doc__ = f"a whole number {limit}" if high else f"a whole number, {low} or more"
     return read
 
 
-def number(low: float, high: float = float("inf"), *, above: bool = False) -> Callable[[object], float]:
-    """A reader of finite numbers from low (or above it) to high, whose docstring says so."""
+def number(low: float) -> Callable[[object], float]:
+    """A reader of finite numbers from low on, whose docstring says so."""
 
-    limit = f"{'above' if above else 'from'} {low:g}" + (f" to {high:g}" if high < float("inf") else "")
+    limit = f"from {low:g}"
 
     def read(value: object) -> float:
         try:
             found = float(str(value))
         except ValueError:
             found = float("nan")
-        if not low <= found <= high or abs(found) == float("inf") or (above and found == low):
+        if not low <= found < float("inf"):
             raise typer.BadParameter(f"{shown(value)} is not allowed; use a number {limit}")
         return found
 
-    read.__doc__ = f"a number {limit}" if above or high < float("inf") else f"a number, {low:g} or more"
     return read
 
 
@@ -93,7 +91,6 @@ DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 MAX_SEED = 2**63 - 1
 DTYPES = ("auto", "float32", "bfloat16")
 TEMPERATURE = number(0)
-NEW_TOKENS = whole_number(1, 1_000_000)
 ConfigFile = Annotated[
     str | None,
     typer.Option(
@@ -133,15 +130,6 @@ PromptFile = Annotated[
     Path | None,
     typer.Option("--prompt-file", metavar="FILE", parser=path, help="Read the prompt from a UTF-8 file."),
 ]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        parser=whole_number(0, MAX_SEED),
-        help=f"Repeats the draws; from 0 to {MAX_SEED}. Default: another seed each time.",
-    ),
-]
 Device = Annotated[
     str | None,
     typer.Option(
@@ -159,75 +147,6 @@ Dtype = Annotated[
         metavar="NAME",
         **one_of(*DTYPES),
         help="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config.",
-    ),
-]
-Quantize = Annotated[
-    str | None,
-    typer.Option(
-        "--quantize",
-        metavar="NAME",
-        **one_of("int8"),
-        help="int8: weights in 8 bits, products in bfloat16.",
-    ),
-]
-MaxNewTokens = Annotated[
-    int, typer.Option("--max-new-tokens", metavar="N", parser=NEW_TOKENS, help="How many tokens to add.")
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        metavar="X",
-        parser=TEMPERATURE,
-        help="Below 1 is more careful, above 1 more daring, 0 the same as --greedy. Default: 0.8.",
-    ),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(
-        "--top-k",
-        metavar="N",
-        parser=whole_number(0),
-        help="Choose among the N likeliest tokens only; 0 means all.",
-    ),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        "--top-p",
-        metavar="X",
-        parser=number(0, 1),
-        help="Choose among the likeliest tokens whose probabilities add up to X.",
-    ),
-]
-MinP = Annotated[
-    float | None,
-    typer.Option(
-        "--min-p",
-        metavar="X",
-        parser=number(0, 1),
-        help="Choose among tokens at least X times as probable as the likeliest.",
-    ),
-]
-RepetitionPenalty = Annotated[
-    float,
-    typer.Option(
-        "--repetition-penalty",
-        metavar="X",
-        parser=number(0, above=True),
-        help="Above 1 makes tokens of the text so far less likely.",
-    ),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option("--stop", metavar="TEXT", help="End before this text and leave it out. Repeatable."),
-]
-Without = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--without",
-        metavar="LAYER.HEAD",
-        help="Switch this head off, or several with commas between them: 2.3 or 2.3,4.0. Repeatable.",
     ),
 ]
 Threads = Annotated[

@@ -1,58 +1,210 @@
-"""`gpt sample`: its flags."""
+"""`gpt sample` in a terminal: text as it comes, and a session that continues line after line."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import contextlib
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import typer
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.finding import newest_run
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.terminal import Console, colourful, for_stdout
+from gpt_cli.config.describing import allowed_values
+from gpt_cli.config.request import read_request
+from gpt_cli.errors import DataError, GptError, UsageError, shown, visible
+from gpt_cli.language import say
+from gpt_cli.machine.sharing import sharing
+from gpt_cli.sampling.request import SampleRequest, new_seed
 
-from gpt_cli.cli import options
+if TYPE_CHECKING:
+    from gpt_cli.sampling.sample import Prompt, Sampler
+
+# what may change in a session, and what to type for no value
+SETTINGS = {
+    "seed": "random",
+    "temperature": "",
+    "top_k": "off",
+    "top_p": "off",
+    "min_p": "off",
+    "repetition_penalty": "",
+    "max_new_tokens": "",
+    "stop": "off",
+    "without": "off",
+    "checkpoint": "best",
+}
+NO_STOP = "/stop TEXT ends answers before that text; /stop off lets them go on"
+LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
+WELCOME = (
+    "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
+)
 
 
-def sample(
-    prompt: options.Prompt = None,
-    prompt_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompt-file", metavar="FILE", parser=options.path, help="A UTF-8 text file with one prompt per line."
-        ),
-    ] = None,
-    run: options.WhichRun = None,
-    checkpoint: options.WhichCheckpoint = None,
-    max_new_tokens: options.MaxNewTokens = 200,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
-    stop: options.Stop = None,
-    num_samples: Annotated[
-        int,
-        typer.Option(
-            metavar="N", parser=options.whole_number(1, 10_000), help="How many continuations of each prompt."
-        ),
-    ] = 1,
-    seed: options.Seed = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
-    stream: Annotated[
-        bool, typer.Option("--stream/--no-stream", help="Print a single sample token by token as the model writes it.")
-    ] = True,
-    without: options.Without = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    quantize: options.Quantize = None,
-    threads: options.Threads = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Continue prompts.
+Answer = Callable[[str, SampleRequest], object]
 
-    stdout contains the continuations alone; a line with --- separates several. An empty prompt starts a new
-    document. On a terminal, without a prompt, gpt sample reads lines and continues each. End a prompt with a whole
-    word, not with a space: a byte-pair model learned its words with the space in front.
+
+def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
+    """Continue prompts and print the continuations; on a terminal, without a prompt, those of lines that it reads."""
+    host = console.host(importing_torch)
+    unasked = request.prompt is None and request.prompt_file is None and not json
+    if unasked and sys.stdin.isatty() and sys.stdout.isatty():
+        with sharing():
+            converse(console, in_session(request), lambda changed: _open(changed, console, host))
+        return
+    found = request.find(host)
+    with sharing():
+        with importing_torch():
+            from gpt_cli.sampling.sample import Sampler, sample  # only now torch
+        if json or not request.stream or len(found.prompts) * request.num_samples > 1:
+            samples = sample(request, found, host)
+            if json:
+                console.pieces(samples.as_json())
+            else:
+                console.result(for_stdout(samples.as_text()))
+            return
+        sampler = Sampler(request, found.model, host)
+        prompts = sampler.accept(found.prompts, found.source, found.seed if request.seed is None else None)
+        if sys.stdout.isatty() and sys.stderr.isatty() and not console.quiet:
+            # on a terminal the continuation follows its prompt, which is no part of the result
+            bold, plain = ("\033[1m", "\033[0m") if colourful(sys.stderr) else ("", "")
+            print(f"{bold}{for_stdout(found.prompts[0])}{plain}", end="", file=sys.stderr, flush=True)
+        _print_samples(sampler, prompts, request, found.seed)
+
+
+def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleRequest, seed: int | None) -> None:
+    """Print continuations of a prompt: one while it comes, several when they are complete."""
+    if request.num_samples == 1:
+        sampler.draw(prompts, request, seed, show=lambda text: print(for_stdout(text), end="", flush=True))
+        print(flush=True)
+    else:
+        texts = (sample.text for sample in sampler.draw(prompts, request, seed))
+        print(for_stdout("\n---\n".join(texts)), flush=True)
+
+
+def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
+    """Load the model of a session; what it returns prints what continues a line."""
+    model = request.find_model(host)
+    with importing_torch():
+        from gpt_cli.sampling.sample import Sampler
+    sampler = Sampler(request, model, host)
+    console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step}")
+
+    def answer(line: str, asked: SampleRequest) -> None:
+        seed = new_seed() if asked.seed is None else asked.seed
+        _print_samples(sampler, sampler.accept([line], "prompt"), asked, seed)
+
+    return answer
+
+
+def in_session(request: SampleRequest) -> SampleRequest:
+    """What holds at the beginning of a session, of one run, even where a newer one begins meanwhile."""
+    given = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
+    greedy = {"temperature": 0.0} if request.greedy else {}
+    return read_request(SampleRequest, {**given, **greedy, "run": request.run or newest_run()})
+
+
+def converse(console: Console, request: SampleRequest, open_model: Callable[[SampleRequest], Answer]) -> None:
+    """Answer lines until the input ends; what `open_model` gives prints the continuation of one."""
+    answer = open_model(request)
+    console.notice(WELCOME)
+    for line in _lines():
+        word, _, more = line.strip().partition(" ")
+        if not more and word.removeprefix("/") in LEAVING:
+            return
+        try:
+            if word == "/help" and more:
+                console.result("\n".join(explained(request, more.strip().removeprefix("/"))))
+            elif word == "/help":
+                console.result(say(WELCOME))
+                console.result(
+                    say("These are the values now; type a line like them to change one, /help NAME for more:")
+                )
+                console.result("\n".join(line for name in SETTINGS for line in lines_of(request, name)))
+            elif line.startswith("/"):
+                changed = changed_by(request, line)
+                if (changed.checkpoint, changed.without) != (request.checkpoint, request.without):
+                    answer = open_model(changed)  # which says itself what it opens
+                else:
+                    lines = lines_of(changed, _known(word.removeprefix("/")))
+                    console.notice("\n".join(line.removeprefix("/") for line in lines))
+                request = changed
+            else:
+                if not line:
+                    console.notice("an empty line starts a new document")
+                answer(line, request)
+        except GptError as error:
+            console.warn(error.sentence)
+            if isinstance(error, DataError) and error.hint:  # hints of others are about flags of a command line
+                console.hint(error.hint)
+        except KeyboardInterrupt:
+            console.result("")
+
+
+def changed_by(request: SampleRequest, line: str) -> SampleRequest:
+    """The request with the change that a line such as `/temperature 1.2` asks for; raises UsageError."""
+    typed, _, text = line.removeprefix("/").partition(" ")
+    name = _known(typed, text)
+    given = {each: getattr(request, each) for each in request.model_fields_set}
+    if SETTINGS[name] and text.strip() == SETTINGS[name]:
+        given.pop(name, None)
+    elif name == "stop":
+        if not text.strip():
+            raise UsageError("/stop", NO_STOP)
+        # the text counts as it is typed, as spaces are part of it
+        given["stop"] = [*dict.fromkeys((*request.stop, text.replace("\\n", "\n")))]
+    else:
+        given[name] = text.strip()
+    return read_request(SampleRequest, given)
+
+
+def explained(request: SampleRequest, typed: str) -> list[str]:
+    """The answer to /help temperature: what holds now, what it means and what is allowed.
+
+    Raises UsageError for a name that is none.
     """
-    given = locals()
-    from gpt_cli.cli.work.sample import sample as work
+    name = _known(typed)
+    details = SampleRequest.model_json_schema()["properties"][name]
+    allowed = [say(f"Allowed: {what}") for what in allowed_values(name, details) if what not in ("text", "null")]
+    none = [say(f"Or: /{_typed(name)} {SETTINGS[name]}")] if SETTINGS[name] else []
+    return [*lines_of(request, name), say(details["description"]), *allowed, *none]
 
-    return work(**given)
+
+def lines_of(request: SampleRequest, name: str) -> list[str]:
+    """What can be typed to get what holds now."""
+    value = getattr(request, name)
+    each = value if name == "stop" else [",".join(value)] if name == "without" else [value]
+    return [f"/{_typed(name)} {SETTINGS[name] if one in (None, '') else visible(one)}" for one in each or [None]]
+
+
+def _typed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _known(typed: str, text: str = "") -> str:
+    """The setting of a name with - or _ in it; raises UsageError for any other, such as /set with a `text`."""
+    if (known := typed.replace("-", "_")) not in SETTINGS:
+        near = difflib.get_close_matches(known, SETTINGS, n=1) or [name for name in SETTINGS if name.startswith(known)]
+        near = [_typed(name) for name in near]
+        words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
+        if named := [word for word in words if word.replace("-", "_") in SETTINGS]:
+            near = [" ".join(words[words.index(named[0]) :])]
+        help_ = f"did you mean /{near[0]}?" if near else "/help lists what you can change"
+        raise UsageError("/help", f"there is no {shown('/' + _typed(typed))}; {help_}")
+    return known
+
+
+def _lines() -> Iterator[str]:
+    """What the user types, line by line, with history and editing where the system has them."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - its import gives input() a history
+    while True:
+        try:
+            yield input("> ")
+        except EOFError:
+            print()
+            return
+        except KeyboardInterrupt:
+            print()

@@ -143,7 +143,7 @@ class Console:
         """A result that is too long for memory."""
         last = ""
         for last in filter(None, pieces):
-            print(_for_stdout(last), end="")
+            print(for_stdout(last), end="")
         print(end="" if last.endswith("\n") else "\n", flush=True)
 
     def json(self, content: dict[str, Any]) -> None:
@@ -182,8 +182,8 @@ class Console:
         tqdm.write(wrapped(inert(text), width_of(sys.stderr)), file=sys.stderr)  # keeps a progress bar in one piece
 
 
-def _for_stdout(text: str) -> str:
-    """A file as it is for a pipe, and inert for a terminal."""
+def for_stdout(text: str) -> str:
+    """A text as it is for a file or a pipe, and inert for a terminal."""
     return inert(text) if sys.stdout.isatty() else text
 
 

@@ -48,6 +48,8 @@ def is_none_of(alternatives: list[str]) -> str:
 
 
 def _alternatives(schema: Mapping[str, Any]) -> list[str]:
+    if "items" in schema:  # of several values, what each may be
+        return _alternatives(schema["items"])
     if "enum" in schema:
         return list(schema["enum"])
     if "const" in schema:

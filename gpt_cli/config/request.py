@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
 from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole
-from gpt_cli.errors import UsageError, shown, together
+from gpt_cli.errors import UsageError, full_width, shown, together
 
 Asked = TypeVar("Asked", bound="Request")
 
@@ -54,7 +54,7 @@ def read_request(kind: type[Asked], given: Mapping[str, Any], spelled: Callable[
     try:
         request = kind.model_validate(given)
     except ValidationError as error:
-        raise together(list(_refusals(kind, error, spelled))) from None
+        raise together(_refusals(kind, error, given, spelled)) from None
     names = {name: spelled(name) for name, _, _ in flags_of(kind)}
     if found := list(request.misfits()):
         hints = (misfit.hint and misfit.hint.format_map(names) for misfit in found)
@@ -67,21 +67,24 @@ def read_request(kind: type[Asked], given: Mapping[str, Any], spelled: Callable[
     return request
 
 
-def _refusals(kind: type[Request], error: ValidationError, spelled: Callable[[str], str]) -> list[UsageError]:
+def _refusals(
+    kind: type[Request], error: ValidationError, given: Mapping[str, Any], spelled: Callable[[str], str]
+) -> list[UsageError]:
     """A sentence for each field that pydantic refuses; of several for one field, one is enough."""
     schemas = kind.model_json_schema()["properties"]
     first = {str(details["loc"][0]): details for details in reversed(error.errors())}
     found = []
     for name in filter(first.__contains__, kind.model_fields):
         details = first[name]
+        value = details["input"] if len(details["loc"]) > 1 else given.get(name)  # one of several, or as it was given
         if details["type"] == "missing":
             sentence = "a value is missing"
         elif advice := str(details.get("ctx", {}).get("error", "")):
-            sentence = f"{shown(details['input'])} {advice}"
+            sentence = f"{shown(value)} {advice}"
         else:
             allowed = [word for word in allowed_values(name, schemas[name]) if word != "null"]
-            sentence = f"{shown(details['input'])} {is_none_of(allowed)}"
-        found.append(UsageError(spelled(name), sentence))
+            sentence = f"{shown(value)} {is_none_of(allowed)}"
+        found.append(UsageError(spelled(name), sentence, hint=full_width(value)))
     unknown = [name for name in first if name not in kind.model_fields]
     hint = f"the arguments are {', '.join(kind.model_fields)}"
     return found + [UsageError(name, "there is no such argument", hint=hint) for name in unknown]
@@ -101,6 +104,13 @@ def read_digits(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
+def _not_empty(value: Any) -> Any:
+    """A text of at least a character."""
+    if value == "":
+        raise UnreadableError("is empty; leave it out, or give it a value")
+    return value
+
+
 def read_texts(value: Any) -> Any:
     """One text, or path, as a list of it."""
     return (value,) if isinstance(value, str | os.PathLike) else value
@@ -108,7 +118,7 @@ def read_texts(value: Any) -> Any:
 
 Each = TypeVar("Each")
 Several = Annotated[Sequence[Each], BeforeValidator(read_texts)]
-Text = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, BeforeValidator(_not_empty)]
 PathText = Annotated[Path, BeforeValidator(_read_path)]
 NamedPath = Annotated[Text, BeforeValidator(_read_path)]  # a path, or the name of something
 Settings = Annotated[

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
-from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.discovery import load_for
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.explaining import studies
@@ -85,7 +85,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, read: R
     Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
     EnvironmentFailure for what memory cannot hold.
     """
-    loaded = load(request.run, request.checkpoint, host.warn, read)
+    loaded = load_for(host, request.run, request.checkpoint, read)
     context_length = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, prompt, context_length, source=source, truncate=request.truncate)
     tokens = [loaded.tokenizer.token_text(token) for token in ids]
@@ -128,7 +128,7 @@ def _study(request: ExplainRequest, host: Host) -> Explanation:
     if request.study != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
     try:
-        loaded = load(request.run, request.checkpoint, host.warn)
+        loaded = load_for(host, request.run, request.checkpoint)
     except CheckpointError as error:
         if request.run is not None or request.checkpoint is not None:
             raise

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.ahead import ReadingAhead
+from gpt_cli.checkpoints.ahead import read_ahead
 from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.protection import require_foreign
 from gpt_cli.checkpoints.verified import ReadVerified
@@ -81,10 +81,10 @@ class ExplainRequest(Request):
         query = self.query
         if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
             raise UsageError("--query", f"use the position of a token, from 0, or all instead of {shown(query)}")
-        header = find_header(self.run, self.checkpoint)
+        header = find_header(self.run, self.checkpoint, host)
         sizes = header.config.model
         for flag, value, count in (("--layer", self.layer, sizes.num_blocks), ("--head", self.head, sizes.num_heads)):
             if (value or 0) >= count:
                 raise UsageError(flag, out_of_range(flag, value or 0, count))
         text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
-        return text, prompt_source(self.prompt, self.prompt_file), ReadingAhead(header.path).read
+        return text, prompt_source(self.prompt, self.prompt_file), read_ahead(header.path, host)

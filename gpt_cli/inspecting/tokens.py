@@ -76,8 +76,8 @@ class Tokens(Result):
 def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
     """Cut a text; raises DataError for one with a character that the tokenizer lacks."""
     if request.tokenizer is None:
-        header: Header | None = first_usable(request.run, request.checkpoint, read_verified, host.warn).header
-        cutter, name = _of(header), run_name(header.path)
+        loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
+        header, cutter, name = loaded.header, _of(loaded.header), run_name(loaded.header.path)
     else:
         header, cutter, name = None, _named(request.tokenizer), request.tokenizer
     prompt = request.prompt if request.text is None else request.text

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.discovery import Loaded, load
+from gpt_cli.checkpoints.discovery import Loaded, load_for
 from gpt_cli.errors import DataError, counted, inert, shown, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory
@@ -132,7 +132,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     if asked.without:
         host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
     for path, text in zip(asked.runs, asked.texts, strict=True):
-        loaded = load(path, request.checkpoint, host.warn, asked.read)
+        loaded = load_for(host, path, request.checkpoint, asked.read)
         remove_heads(loaded.model, asked.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)

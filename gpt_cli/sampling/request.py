@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.ahead import ReadingAhead
+from gpt_cli.checkpoints.ahead import read_ahead
 from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import NAME_ONE, own_config, trusted_config
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.config import DataConfig
-from gpt_cli.config.fields import Misfit, Switch, Whole
+from gpt_cli.config.fields import Misfit, Number, Switch, UnreadableError, Whole, read_number
 from gpt_cli.config.request import (
     MAX_SEED,
     Device,
@@ -23,16 +25,38 @@ from gpt_cli.config.request import (
     Flag,
     NamedPath,
     NewTokens,
+    PathText,
+    Prompt,
     Quantize,
     Request,
     Seed,
     Several,
     Threads,
     WhichCheckpoint,
+    WhichRun,
     Without,
 )
 from gpt_cli.errors import UsageError
+from gpt_cli.sampling.prompts import prompt_source, read_prompts
 from gpt_cli.sampling.removing import parse_heads
+
+
+class ToLoad(NamedTuple):
+    """The model of a run, as far as the header of its checkpoint tells."""
+
+    run: Path  # or one checkpoint file
+    header: Header
+    without: tuple[tuple[int, int], ...]  # heads to switch off: layer, head
+    read: ReadVerified  # has begun to read the file
+
+
+class ToSample(NamedTuple):
+    """Prompts to continue, and the model that does."""
+
+    model: ToLoad
+    prompts: list[str]
+    source: str  # what an error about a prompt names
+    seed: int | None  # None: nothing is drawn
 
 
 class ToEvaluate(NamedTuple):
@@ -44,6 +68,88 @@ class ToEvaluate(NamedTuple):
     longest_window: int  # the longest context of all runs
     one_tokenizer: bool  # whether all runs cut text into the same tokens
     read: ReadVerified  # has begun to read the first
+
+
+def _read_stop(value: Any) -> Any:
+    if value == "":
+        raise UnreadableError("is empty; name the text before which a sample ends")
+    return value
+
+
+def new_seed() -> int:
+    """A seed where nobody names one."""
+    return secrets.randbelow(2**31)
+
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(read_number)] | None
+
+
+class SampleRequest(Request):
+    """Continue prompts.
+
+    stdout contains the continuations alone; a line with --- separates several. An empty prompt starts a new
+    document. On a terminal, without a prompt, gpt sample reads lines and continues each. End a prompt with a whole
+    word, not with a space: a byte-pair model learned its words with the space in front.
+    """
+
+    prompt: Prompt = None
+    prompt_file: Annotated[PathText | None, Flag("FILE")] = Field(
+        default=None, description="A UTF-8 text file with one prompt per line."
+    )
+    run: WhichRun = None
+    checkpoint: WhichCheckpoint = None
+    max_new_tokens: NewTokens = Field(default=200, description="How many tokens to add. Default: 200.")
+    temperature: Number = Field(
+        default=0.8,
+        ge=0,
+        description="Below 1 is more careful, above 1 more daring, 0 the same as --greedy. Default: 0.8.",
+    )
+    top_k: Annotated[int, Field(ge=0), Whole] | None = Field(
+        default=None, description="Choose among the N likeliest tokens only; 0 means all."
+    )
+    top_p: Share = Field(default=None, description="Choose among the likeliest tokens whose probabilities add up to X.")
+    min_p: Share = Field(default=None, description="Choose among tokens at least X times as probable as the likeliest.")
+    repetition_penalty: Number = Field(
+        default=1.0, gt=0, description="Above 1 makes tokens of the text so far less likely. Default: 1."
+    )
+    stop: Several[Annotated[str, BeforeValidator(_read_stop)]] = Field(
+        default=(), description="End before this text and leave it out. Repeatable."
+    )
+    num_samples: Annotated[int, Field(ge=1, le=10_000), Whole] = Field(
+        default=1, description="How many continuations of each prompt. Default: 1."
+    )
+    seed: Seed | None = Field(
+        default=None, description=f"Repeats the draws; from 0 to {MAX_SEED}. Default: another seed each time."
+    )
+    greedy: Switch = Field(default=False, description="Always take the likeliest token.")
+    stream: Switch = Field(
+        default=True, description="Print a single sample token by token as the model writes it. Default: --stream."
+    )
+    without: Without = ()
+    device: Device = None
+    dtype: Dtype = "float32"
+    quantize: Quantize = None
+    threads: Threads = None
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What greedy sampling has no use for."""
+        if self.greedy and self.temperature and "temperature" in self.model_fields_set:
+            yield Misfit(("temperature",), "{temperature} and {greedy} cannot be combined; leave one of them out")
+
+    def find(self, host: Host) -> ToSample:
+        """Prompts, model and seed; raises DataError for prompts that cannot be read, and as `find_model`."""
+        model = self.find_model(host)
+        prompts = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
+        seed = new_seed() if self.seed is None and not self.greedy else self.seed
+        return ToSample(model, prompts, prompt_source(self.prompt, self.prompt_file), seed)
+
+    def find_model(self, host: Host) -> ToLoad:
+        """The model; raises UsageError or CheckpointError for what its header rules out."""
+        header = find_header(self.run, self.checkpoint, host)
+        off = parse_heads(",".join(self.without), header.config.model) if self.without else ()
+        # the newest run may be another one by the time when the model is loaded
+        run = header.path.parent.parent if self.run is None else self.run
+        return ToLoad(run, header, off, read_ahead(header.path, host))
 
 
 class EvaluateRequest(Request):
@@ -93,7 +199,7 @@ class EvaluateRequest(Request):
     def find(self, host: Host) -> ToEvaluate:
         """The runs; raises UsageError, DataError or CheckpointError for what their headers rule out."""
         runs: list[Path | None] = [*self.run] or [None]
-        headers = [find_header(path, self.checkpoint) for path in runs]
+        headers = [find_header(path, self.checkpoint, host) for path in runs]
         off: tuple[tuple[int, int], ...] = ()
         for header in headers:
             length = header.config.model.context_length
@@ -113,5 +219,5 @@ class EvaluateRequest(Request):
             without=off,
             longest_window=max(header.config.model.context_length for header in headers),
             one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
-            read=ReadingAhead(headers[0].path).read,
+            read=read_ahead(headers[0].path, host),
         )

@@ -148,7 +148,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_the_thread(smoke_run: Path) -> Non
         "from gpt_cli.__main__ import main\n"
         "from gpt_cli.checkpoints import ahead\n"
         "def wait(path):\n"
-        "    while 'gpt_cli.cli.work.sampling' not in sys.modules: time.sleep(0.01)\n"
+        "    while 'gpt_cli.sampling.sample' not in sys.modules: time.sleep(0.01)\n"
         "    time.sleep(0.3)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(60)\n"

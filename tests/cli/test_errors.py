@@ -10,7 +10,7 @@ import pytest
 from support.helpers import RunCommand, _Standard, run_command
 
 import gpt_cli.cli.app as app
-from gpt_cli.cli.work import sample as sample_module
+from gpt_cli.sampling import request as sample_module
 
 TRANSCRIPT = r"""
 $ gpt trian
@@ -112,19 +112,19 @@ error: --checkpoint: "worst" is not allowed; use best, last or the number of a s
 exit code 2
 
 $ gpt sample --prompt x --temperature nan
-error: --temperature: "nan" is not allowed; use a number from 0
+error: --temperature: "nan" is not a number of at least 0
 exit code 2
 
 $ gpt sample --prompt x --temperature -1
-error: --temperature: "-1" is not allowed; use a number from 0
+error: --temperature: "-1" is not a number of at least 0
 exit code 2
 
 $ gpt sample --prompt x --top_k -3
-error: --top_k: "-3" is not allowed; use a whole number from 0
+error: --top_k: "-3" is not a whole number of at least 0
 exit code 2
 
 $ gpt sample --prompt x --max-new-tokens 1e3
-error: --max-new-tokens: "1e3" is not allowed; use a whole number from 1 to 1,000,000
+error: --max-new-tokens: "1e3" must be written as a whole number, 1000
 exit code 2
 
 $ gpt sample --prompt
@@ -163,7 +163,7 @@ error: --file-dtype: "int8" is not allowed; use float32 | float16
 exit code 2
 
 $ gpt sample --prompt x --device cuda:x
-error: --device: "cuda:x" is not allowed; use auto | cpu | cuda | cuda:N
+error: --device: "cuda:x" is not one of auto, cpu, cuda, cuda:N
 exit code 2
 
 $ gpt info runs/nothere
@@ -200,19 +200,19 @@ error: --prompt-file and --prompt cannot be combined; leave one of them out
 exit code 2
 
 $ gpt sample --prompt-file ''
-error: --prompt-file: the name is empty; name a file or a directory
+error: --prompt-file: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt sample --prompt x --run ''
-error: --run: the name is empty; name a file or a directory
+error: --run: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt sample --prompt x --num_samples=0
-error: --num_samples: "0" is not allowed; use a whole number from 1 to 10,000
+error: --num_samples: "0" is not a whole number from 1 to 10,000
 exit code 2
 
 $ gpt sample --prompt x --seed 9223372036854775808
-error: --seed: "9223372036854775808" is not allowed; use a whole number from 0 to 9,223,372,036,854,775,807
+error: --seed: "9223372036854775808" is not a whole number from 0 to 9,223,372,036,854,775,807
 exit code 2
 
 $ gpt sample --prompt x --json=1
@@ -243,7 +243,7 @@ error: PATH: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt sample --prompt x --stop ''
-error: --stop: the text is empty; name the text before which a sample ends
+error: --stop: "" is empty; name the text before which a sample ends
 exit code 2
 
 $ gpt config check
@@ -305,7 +305,7 @@ hint: --without '0.1, 1.0'
 exit code 2
 
 $ gpt sample --prompt x --top_p 0。8
-error: --top_p: "0。8" is not allowed; use a number from 0 to 1
+error: --top_p: "0。8" is not a number from 0 to 1
 hint: "。" in "0。8" is a full-width character; type "."
 exit code 2
 

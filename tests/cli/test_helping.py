@@ -22,7 +22,7 @@ def chinese_help(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_help_is_chinese_with_flags_and_values_as_they_are(chinese_help: list[str]) -> None:
     assert chinese_help[0] == "用法：gpt sample [选项]"
     assert "  --greedy                总是选概率最大的 token。" in chinese_help
-    assert "  --num-samples N         每个提示词续写几次。  [默认：1]" in chinese_help
+    assert "  --num-samples N         每个提示词续写几次。默认：1。" in chinese_help
     assert chinese_help[-1] == "  例：gpt sample --prompt '今天天气' --num-samples 3"
 
 

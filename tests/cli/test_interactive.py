@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-import typer
 from support.helpers import RunCommand
 
-from gpt_cli.cli.interactive import Answer, SamplingChoices, converse
+from gpt_cli.cli.sample import SETTINGS, Answer, changed_by, converse, explained, in_session, lines_of
 from gpt_cli.cli.terminal import Console
+from gpt_cli.config.request import read_request
+from gpt_cli.errors import UsageError
+from gpt_cli.sampling.request import SampleRequest
 
 TIMEOUT = 60.0  # seconds
 
@@ -94,7 +96,7 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
         ("abŵ", 'warning: this model knows 5 characters, but not "ŵ" U+0175 at position 2\r\nhint: leave these'),
         ("/help temperature", "/temperature 0.0\r\nBelow 1 is more careful, above 1 more daring"),
         ("/help warmth", 'warning: there is no "/warmth"; /help lists'),
-        ("/help top-k", "Allowed: a whole number, 0 or more\r\nOr: /top-k off\r\n"),
+        ("/help top-k", "Allowed: a whole number of at least 0\r\nOr: /top-k off\r\n"),
         ("/without 0.1", "heads switched off: 0.1"),
         ("/without 9.9", 'so "9.9" is out of range\r\n'),
         ("/checkpoint 9", "warning: this run has no checkpoint of step 9, only of 1, 2"),
@@ -116,7 +118,7 @@ def test_a_word_of_farewell_leaves(word: str, monkeypatch: pytest.MonkeyPatch) -
     lines = iter([word, "more"])
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
     answered: list[str] = []
-    converse(Console(), SamplingChoices(), lambda _: lambda line, _: answered.append(line))
+    converse(Console(), SampleRequest(), lambda _: lambda line, _: answered.append(line))
     assert answered == []
     assert next(lines) == "more"
 
@@ -126,40 +128,55 @@ def test_only_another_checkpoint_or_other_heads_load_a_model_again(monkeypatch: 
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
     opened: list[object] = []
 
-    def open_model(choices: SamplingChoices) -> Answer:
-        opened.append(choices.model)
+    def open_model(request: SampleRequest) -> Answer:
+        opened.append((request.checkpoint, *request.without))
         return lambda line, _: None
 
-    converse(Console(), SamplingChoices(), open_model)
-    assert opened == [(None, None), (None, "0.0"), ("last", "0.0"), (None, "0.0")]
+    converse(Console(), SampleRequest(), open_model)
+    assert opened == [(None,), (None, "0.0"), ("last", "0.0"), (None, "0.0")]
+
+
+def changed(*lines: str, **given: object) -> SampleRequest:
+    """A request after some lines of a session."""
+    request = read_request(SampleRequest, given)
+    for line in lines:
+        request = changed_by(request, line)
+    return request
+
+
+def help_of(request: SampleRequest) -> list[str]:
+    return [line for name in SETTINGS for line in lines_of(request, name)]
 
 
 def test_stops_are_added_one_by_one_and_go_together() -> None:
-    choices = SamplingChoices().changed("/stop .").changed("/stop \\n").changed("/stop .")
-    assert choices.values["stop"] == (".", "\n")
-    assert {"/stop .", "/stop \\n"} < set(choices.lines())
-    assert choices.changed("/stop off").values["stop"] == ()
+    request = changed("/stop .", "/stop \\n", "/stop .")
+    assert request.stop == [".", "\n"]
+    assert {"/stop .", "/stop \\n"} < set(help_of(request))
+    assert changed_by(request, "/stop off").stop == ()
 
 
 def test_choices_are_read_as_the_flags_are() -> None:
-    choices = SamplingChoices({"temperature": 0.8}).changed("/top_p 0.5").changed("/temperature 1.5")
-    assert choices.values == {"temperature": 1.5, "top-p": 0.5}
-    assert choices.changed("/seed 0").seed() == 0
-    with pytest.raises(typer.BadParameter, match=re.escape('"-1" is not allowed; use a number from 0')):
-        choices.changed("/temperature -1")
+    request = changed("/top_p 0.5", "/temperature 1.5", temperature="0.8")
+    assert request.model_dump(exclude_unset=True) == {"temperature": 1.5, "top_p": 0.5}
+    assert changed_by(request, "/seed 0").seed == 0
+    with pytest.raises(UsageError, match=re.escape('"-1" is not a number of at least 0')):
+        changed_by(request, "/temperature -1")
+    with pytest.raises(UsageError, match=re.escape('there is no "/temp"; did you mean /temperature?')):
+        explained(request, "temp")
 
 
 def test_every_line_of_help_can_be_typed() -> None:
-    for choices in (SamplingChoices(), SamplingChoices({"seed": 3, "top-k": 5, "top-p": 0.5, "min-p": 0.1})):
-        given = choices
-        for line in ("/temperature 0.8", "/repetition-penalty 1.0", "/max-new-tokens 9"):
-            given = given.changed(line)
-        retyped = SamplingChoices({"seed": 1, "top-k": 1})
-        for line in given.lines():
-            retyped = retyped.changed(line)
-        assert retyped.lines() == given.lines()
-    assert "/top-k off" in SamplingChoices().lines()
-    assert SamplingChoices({"seed": 3}).changed("/seed random").values["seed"] is None
+    for request in (changed(), changed(seed=3, top_k=5, top_p=0.5, min_p=0.1, without="0.1", max_new_tokens=9)):
+        retyped = changed(*help_of(request), seed=1, top_k=1)
+        assert help_of(retyped) == help_of(request)
+    assert "/top-k off" in help_of(changed())
+    assert changed("/seed random", seed=3).seed is None
+
+
+def test_a_greedy_session_begins_at_temperature_zero(smoke_run: Path) -> None:
+    request = in_session(SampleRequest(greedy=True, seed=4))
+    assert (request.temperature, request.seed, request.run) == (0, 4, smoke_run)
+    assert changed_by(request, "/temperature 1").temperature == 1
 
 
 def test_an_earlier_line_comes_back_with_the_key_for_it(smoke_run: Path) -> None:

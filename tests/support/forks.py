@@ -38,7 +38,7 @@ PRELOADED = (
     "gpt_cli.cli.work.train",
     "gpt_cli.cli.work.together",
     "gpt_cli.cli.work.training",
-    "gpt_cli.cli.work.sampling",
+    "gpt_cli.sampling.sample",
     "gpt_cli.reporting.picture",
 )
 TIMEOUT = 120.0  # seconds; a case takes less than one

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpt_cli.cli.interactive import SamplingChoices
 from gpt_cli.config import DataConfig
 
 STDOUT = Path("-")
@@ -30,24 +29,6 @@ class DumpWanted:
     file_dtype: str
     truncate: bool
     device: str
-    json: bool
-
-
-@dataclass(frozen=True)
-class SamplesWanted:
-    """Continuations of prompts; without prompts, of the lines that the user types."""
-
-    prompts: list[str]
-    prompt_source: str
-    run: Path | None
-    choices: SamplingChoices
-    seed_is_ours: bool  # the user named none, so the command shows the one it chose
-    num_samples: int
-    stream: bool
-    device: str
-    dtype: str
-    quantize: str | None
-    threads: int | None
     json: bool
 
 

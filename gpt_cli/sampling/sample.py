@@ -1,0 +1,245 @@
+"""`gpt sample`: continuations of prompts."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from json import dumps
+from typing import Any, NamedTuple
+
+from gpt_cli.amounts import size
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.checkpoints.discovery import load_for
+from gpt_cli.errors import EnvironmentFailure, UsageError, inert_json, shown
+from gpt_cli.limits import SAMPLING_BYTES
+from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
+from gpt_cli.machine.memory import available_memory
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.sampling.decoder import Decoder, row_bytes
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.prompts import encode_text
+from gpt_cli.sampling.removing import head_names, remove_heads
+from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
+from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.text.tokenizer import BytePairTokenizer
+
+_TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
+
+
+class Prompt(NamedTuple):
+    """A prompt and the ids of it that the model sees."""
+
+    text: str
+    ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A continuation: its text and tokens, each with its log-probability under the model itself.
+
+    That is in nats, before temperature and limits.
+    """
+
+    prompt: str
+    text: str
+    tokens: Sequence[int]
+    log_probabilities: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Samples(Result):
+    """Continuations of prompts: those of the first one, then those of the second.
+
+    The seed repeats them, also where none was given; greedy sampling has none.
+    """
+
+    checkpoint: str
+    step: int
+    seed: int | None
+    prompts: list[str]
+    samples: list[Sample]
+    without: list[str]  # heads that were switched off
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt sample --json` prints."""
+        head, tail = self._around()
+        return {**head, "samples": [*map(self._as_dict, self.samples)], **tail}
+
+    def as_json(self) -> Iterator[str]:
+        """The same, a sample at a time."""
+        head, tail = (inert_json(dumps(part, ensure_ascii=False)) for part in self._around())
+        yield f'{head[:-1]}, "samples": ['
+        for number, sample in enumerate(self.samples):
+            content = dumps(self._as_dict(sample), ensure_ascii=False, allow_nan=False)
+            yield f"{', ' if number else ''}{inert_json(content)}"
+        yield f"], {tail[1:]}" if len(tail) > 2 else "]}"
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The continuations alone, with a line of --- between them."""
+        return "\n---\n".join(sample.text for sample in self.samples)
+
+    def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What stands before the samples, and what after them; each sample names its prompt where there are several."""
+        off = {"without": self.without} if self.without else {}
+        prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
+        return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
+
+    def _as_dict(self, sample: Sample) -> dict[str, Any]:
+        found = {"text": sample.text, "tokens": [*sample.tokens], "log_probabilities": [*sample.log_probabilities]}
+        return {**found, "prompt": sample.prompt} if len(self.prompts) > 1 else found
+
+
+def sample(request: SampleRequest, found: ToSample, host: Host) -> Samples:
+    """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
+    _require_memory_for_all(len(found.prompts) * request.num_samples, request.max_new_tokens)
+    sampler = Sampler(request, found.model, host, len(found.prompts))
+    prompts = sampler.accept(found.prompts, found.source, found.seed if request.seed is None else None)
+    batches, samples = list(sampler.batches(prompts, request)), list[Sample]()
+    with host.counting("sampling", request.max_new_tokens * len(batches), "tokens") as count:
+        for batch in batches:
+            samples += sampler.draw(batch, request, found.seed, count=count)
+    loaded, off = sampler.loaded, head_names(found.model.without)
+    return Samples(str(loaded.path), loaded.step, found.seed, found.prompts, samples, off)
+
+
+class Sampler:
+    """A model that is ready to continue prompts, with what stays the same from one to the next.
+
+    Raises CheckpointError for a damaged model, UsageError for a device that does not compute as the request asks.
+    """
+
+    def __init__(self, request: SampleRequest, model: ToLoad, host: Host, num_prompts: int = 1):
+        use_threads(request.threads)
+        where = choose_device(request.device or "auto")
+        if request.quantize and where.type != "cpu":
+            wrong = f"{request.quantize} works on processors only, not on {where}"
+            raise UsageError("--quantize", wrong, hint="--device cpu")
+        self._host = host
+        self.loaded = load_for(host, model.run, request.checkpoint, model.read)
+        if model.without:
+            remove_heads(self.loaded.model, model.without)
+            host.notice(f"heads switched off: {', '.join(head_names(model.without))}")
+        number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model))
+        num_rows = num_prompts * request.num_samples
+        int8 = request.quantize is not None
+        self._decoder = Decoder(self.loaded.model.to(where), number_type, int8=int8, num_rows=num_rows)
+
+    def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
+        """The ids of prompts, after notices about them and about a seed that the user does not know yet.
+
+        Those of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
+        """
+        loaded, notice, length = self.loaded, self._host.notice, self._decoder.config.context_length
+        encoded = [array("i", encode_text(loaded.tokenizer, text, source)) for text in prompts]
+        if seed is not None:
+            notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
+        pairs = isinstance(loaded.tokenizer, BytePairTokenizer)
+        if pairs and any(re.search(r"\S +\Z", text) for text in prompts):
+            notice(
+                "the prompt ends with a space, which this model learned as the beginning of the next word; "
+                "it continues better without it"
+            )
+        for ids in encoded:
+            if len(ids) > length:
+                notice(f"the prompt has {len(ids)} tokens; the model sees the last {length}")
+        start = array("i", [loaded.tokenizer.end_of_text])
+        return [Prompt(text, ids[-length:] or start) for text, ids in zip(prompts, encoded, strict=True)]
+
+    def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
+        """The prompts in order, so many at once as take SAMPLING_BYTES of memory, and at least one."""
+        free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
+        most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
+        for prompt in prompts:
+            # no token has less than a byte
+            length = min(len(prompt.text.encode("utf-8", "replace")), config.context_length)
+            longest = max(longest, length)
+            of_row = row_bytes(config, self.loaded.tokenizer.vocab_size, longest, longest + request.max_new_tokens)
+            if batch and (len(batch) + 1) * request.num_samples * of_row > most:
+                yield batch
+                batch, longest = [], length
+            batch.append(prompt)
+        yield batch
+
+    def draw(
+        self,
+        prompts: Sequence[Prompt],
+        request: SampleRequest,
+        seed: int | None,
+        *,
+        show: Notify = ignored,
+        count: Callable[[int], object] = lambda _: None,
+    ) -> list[Sample]:
+        """Draw the samples of all prompts in one batch; `show` receives text as it comes, `count` each step.
+
+        Raises EnvironmentFailure where memory is short, CheckpointError for weights that give no finite logits.
+        """
+        tokenizer, several = self.loaded.tokenizer, request.num_samples
+        self._require_memory(max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens, len(prompts), several)
+        rows = [_Row(prompt.text, TextStream(tokenizer, request.stop)) for prompt in prompts for _ in range(several)]
+        steps = generate(
+            self._decoder,
+            [prompt.ids for prompt in prompts],
+            SamplingParameters(
+                0.0 if request.greedy else request.temperature,
+                request.top_k,
+                request.top_p,
+                request.min_p,
+                request.repetition_penalty,
+            ),
+            max_new_tokens=request.max_new_tokens,
+            num_samples=several,
+            seed=seed or 0,
+            end_of_text=tokenizer.end_of_text,
+            done=lambda number: rows[number].stream.stopped,
+            where=shown(self.loaded.path),
+        )
+        for draws in steps:
+            count(1)
+            for row, draw in zip(rows, draws, strict=True):
+                if draw is not None:
+                    row.tokens.append(draw.token)
+                    row.log_probabilities.append(draw.log_probability)
+                    show(row.add(row.stream.feed(draw.token)))
+        for row in rows:
+            show(row.add(row.stream.finish()))
+        return [Sample(row.prompt, row.text, row.tokens, row.log_probabilities) for row in rows]
+
+    def _require_memory(self, num_tokens: int, num_prompts: int, num_samples: int) -> None:
+        """Refuse a batch whose keys and values the machine cannot hold."""
+        of_row, free, num_rows = self._decoder.cache_bytes(num_tokens), available_memory(), num_prompts * num_samples
+        if self._decoder.device.type == "cpu" and free is not None and of_row * num_rows > free:
+            fits = free // of_row // num_prompts
+            raise EnvironmentFailure(
+                "--num-samples",
+                f"{num_rows:,} sequences of {num_tokens:,} tokens take about {size(of_row * num_rows)} of memory, "
+                f"but only {size(free)} are free",
+                hint=f"--num-samples {fits}" if fits else "give fewer prompts at once",
+            )
+
+
+class _Row:
+    """A sample in the making."""
+
+    def __init__(self, prompt: str, stream: TextStream):
+        self.prompt, self.stream, self.text = prompt, stream, ""
+        self.tokens, self.log_probabilities = array("i"), array("d")
+
+    def add(self, text: str) -> str:
+        self.text += text
+        return text
+
+
+def _require_memory_for_all(num_samples: int, num_tokens: int) -> None:
+    """Refuse samples that are too many to be kept until the last one is drawn."""
+    needed, free = _TOKEN_BYTES * num_samples * num_tokens, available_memory()
+    if free is not None and needed > free:
+        fits = free // (_TOKEN_BYTES * num_samples)
+        raise EnvironmentFailure(
+            "--max-new-tokens",
+            f"{num_samples:,} samples of {num_tokens:,} tokens take about {size(needed)} of memory, "
+            f"but only {size(free)} are free",
+            hint=f"--max-new-tokens {fits}" if fits else "give fewer prompts at once",
+        )

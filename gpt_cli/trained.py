@@ -1,0 +1,33 @@
+"""What `gpt_cli.load` returns: a trained model, and the functions of `gpt_cli` for it."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from gpt_cli import api
+from gpt_cli.api import Function, P, R
+from gpt_cli.checkpoints.discovery import Loaded
+
+
+class Method(Generic[P, R]):
+    """A function of `gpt_cli` as a method of a trained model: without the keywords that name a run."""
+
+    def __init__(self, function: Function[P, R]):
+        self._function = function
+
+    def __get__(self, loaded: Any, owner: type) -> Function[P, R]:
+        return self._function.on(loaded)
+
+
+class Trained(Loaded):
+    """A trained model with all that is needed to use it.
+
+    Most methods ask the model as it is in memory; `info` and `export_model` read its file.
+    """
+
+    evaluate = Method(api.evaluate)
+    explain = Method(api.explain)
+    export_model = Method(api.export_model)
+    info = Method(api.info)
+    sample = Method(api.sample)
+    tokens = Method(api.tokens)
