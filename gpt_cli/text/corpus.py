@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpt_cli.errors import counted, shown
+from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.text.blocks import Block, in_blocks, part_of
 from gpt_cli.text.manifest import Survey
 
+# reading and encoding a shorter text is faster than looking in the cache, and its documents are held once they are read
+CACHE_FROM = 2_000_000  # characters
+_BLOCK_CHARACTERS = 32  # as many take the memory that a block takes beside its text
 # a thread that has less to hash waits longer for the interpreter than it hashes
 HASHED_AT_ONCE = 2**20  # bytes
 # receives a block of text in UTF-8
@@ -155,20 +158,35 @@ class Texts(SurveyedCorpus):
         return in_blocks(self._documents)
 
 
+def is_short(num_characters: int, num_documents: int) -> bool:
+    """Whether the documents of a text are held in memory once they have been read."""
+    return num_characters + _BLOCK_CHARACTERS * num_documents < CACHE_FROM
+
+
 class Tally:
-    """Counts documents, and makes a digest of them; `worker` is a thread that hashes while this one reads on."""
+    """Counts documents, makes a digest of them, and keeps them while they are few.
+
+    `worker` is a thread that hashes while this one reads on.
+    """
 
     def __init__(self, worker: Executor) -> None:
         self._worker = worker
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
-
-    def copy(self) -> Tally:
-        other = Tally(self._worker)
-        other.__dict__ |= self.__dict__ | {"_digest": self._digest.copy()}
-        return other
+        self.kept: list[Block] | None = []
 
     def add_all(self, blocks: Iterator[Block], watch: Watch = lambda _: None) -> None:
+        """Add the documents of a file; of a bad one, which raises DataError, nothing stays."""
+        before, num_kept = self.__dict__ | {"_digest": self._digest.copy()}, len(self.kept or ())
+        try:
+            self._add_all(blocks, watch)
+        except DataError:
+            self.__dict__ = before
+            if self.kept is not None:
+                del self.kept[num_kept:]
+            raise
+
+    def _add_all(self, blocks: Iterator[Block], watch: Watch) -> None:
         held, num_held = list[bytes](), 0
         hashing: Future[None] | None = None
         for block in blocks:
@@ -185,6 +203,10 @@ class Tally:
             num_held += len(content)
             self._num_characters += len(block.text)
             self._num_bytes += len(content)
+            if self.kept is not None:
+                self.kept.append(block)
+                if not is_short(self._num_characters, self._num_documents):
+                    self.kept = None
             watch(content)
         if hashing:
             hashing.result()

@@ -23,15 +23,13 @@ from gpt_cli.files import cache_directory, make_directory, remove, write_durably
 from gpt_cli.machine.sharing import cores
 from gpt_cli.opening import read_bytes
 from gpt_cli.text.blocks import Block, in_groups, in_pieces
-from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.reading import SourceCorpus, split_of
 from gpt_cli.text.token_files import Ids, TokensOnDisk, open_tokens
 from gpt_cli.text.token_writer import LOCK, TokenWriter, sole_writer
 from gpt_cli.text.tokenizer import SAMPLE_BYTES, Tokenizer, is_sampled, make_tokenizer, tokenizer_from_dict
 from gpt_cli.text.tokens import check_length, data_digest
 
-# reading and encoding a shorter text is faster than looking in the cache
-CACHE_FROM = 2_000_000  # characters
 # ids that take no more are held in memory, or on the device that trains: 268 million tokens
 IN_MEMORY = 2**30  # bytes, 4 a token
 TOKENIZING = "tokenizing"  # what is counted while a text is encoded

@@ -14,8 +14,8 @@ from gpt_cli.config import Config
 from gpt_cli.errors import DataError, GptError, together
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import table
-from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encoding import CACHE_FROM, TOKENIZING, EncodedText, encode_parts
+from gpt_cli.text.corpus import CACHE_FROM, Corpus
+from gpt_cli.text.encoding import TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.prepared import Prepared, find_prepared
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, names_of

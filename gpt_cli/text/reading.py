@@ -19,7 +19,7 @@ from gpt_cli.files import write_failure
 from gpt_cli.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, in_blocks, split_at
-from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch
+from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch, is_short
 from gpt_cli.text.decoding import decoded
 from gpt_cli.text.formats import BLOCK, Reading, read_file
 from gpt_cli.text.manifest import Survey, find_survey, remember
@@ -35,11 +35,17 @@ class SourceCorpus(SurveyedCorpus):
 
     is_known: bool  # whether an earlier program has made that pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once
+    _kept: list[Block] | None = None  # all documents of a short text, once they have been read
 
     def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
         self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
 
     def blocks(self) -> Iterator[Block]:
+        if self._kept is None and is_short(self.num_characters, self.num_documents):
+            self._kept = [*self._blocks_again()]  # an earlier program made the survey
+        yield from self._blocks_again() if self._kept is None else self._kept
+
+    def _blocks_again(self) -> Iterator[Block]:
         left_out = set(self.survey.bad)
         for found in Walk(self.sources, self.skip_bad):
             if found.name not in left_out:
@@ -91,21 +97,19 @@ class SourceCorpus(SurveyedCorpus):
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
         num_errors, any_named, any_found = 0, False, False
         for found in walk:
-            before = tally.copy()
             try:
                 if (blocks := self._blocks_of(found, count)) is None:
                     num_skipped += 1
                 else:
                     tally.add_all(blocks, watch)
             except DataError as error:
-                tally = before  # nothing of a bad file counts
                 bad.append(found.name)
                 num_errors += 1
                 any_named |= found.named  # a mistyped name must not train on less text
                 if not found.named:
                     error.hint, any_found = error.hint or _SKIP_HINT, True
                 errors += [error] if num_errors <= MOST_ERRORS else []
-        survey = tally.survey()
+        survey, self._kept = tally.survey(), tally.kept
         if errors and (any_named or not self.skip_bad or not survey.num_documents):
             if num_errors > MOST_ERRORS:
                 more = f"{counted(num_errors - MOST_ERRORS, 'more file')} cannot be read"

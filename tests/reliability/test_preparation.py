@@ -37,6 +37,7 @@ LARGE = {
     "gpt_cli.text.blocks.MAX_PIECE": 100,
     "gpt_cli.text.blocks.GROUP_CHARACTERS": 300,
     "gpt_cli.text.token_writer.PART_TOKENS": 1000,
+    "gpt_cli.text.corpus.CACHE_FROM": 1,
     "gpt_cli.text.encoding.CACHE_FROM": 1,
     "gpt_cli.text.encoding.IN_MEMORY": 0,
     "gpt_cli.text.manifest.REMEMBER_FROM": 1,

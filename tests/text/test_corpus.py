@@ -205,15 +205,23 @@ def folder_of(files: list[tuple[str, list[str]]]) -> Iterator[Path]:
         yield Path(name)
 
 
-@given(files, separators, st.integers(1, 64), st.floats(0, 1), st.sampled_from(["folder", "glob", "list", "stdin"]))
+@given(
+    files,
+    separators,
+    st.integers(1, 64),
+    st.floats(0, 1),
+    st.sampled_from(["folder", "glob", "list", "stdin"]),
+    st.sampled_from([0, 60, 10**6]),
+)
 def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
-    files: list[tuple[str, list[str]]], separator: str | None, block: int, fraction: float, how: str
+    files: list[tuple[str, list[str]]], separator: str | None, block: int, fraction: float, how: str, held: int
 ) -> None:
     with folder_of(files) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "BLOCK", block)
         patch.setattr(formats, "_ZSTD_INPUT", block)
         patch.setattr(module, "BLOCK", block)
         patch.setattr(corpus_module, "HASHED_AT_ONCE", 3 * block)
+        patch.setattr(corpus_module, "CACHE_FROM", held)
         patch.setattr(module, "STDIN_MEMORY", 20)
         sources = {"folder": [str(folder)], "glob": [f"{folder}/**/*"]}.get(how) or sorted(
             map(str, folder.rglob("*.*"))
@@ -269,10 +277,12 @@ def test_all_bad_files_are_named_at_once(here: Path) -> None:
     assert errors[20] == 'error: "many": 5 more files cannot be read'
 
 
+@pytest.mark.parametrize("held", [0, 10**6])
 def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    held: int, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "BLOCK", 8)
+    monkeypatch.setattr(corpus_module, "CACHE_FROM", held)
     bad_files(here / "d", 3)
     (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
     (here / "d" / "line.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')

@@ -18,7 +18,7 @@ from support.texts import Twin, array, cut, identity
 from gpt_cli import files
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import blocks, token_writer
+from gpt_cli.text import blocks, corpus, reading, token_writer
 from gpt_cli.text import encoding as module
 from gpt_cli.text.blocks import Block
 from gpt_cli.text.corpus import Texts
@@ -40,7 +40,8 @@ def small(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shrink(patch: pytest.MonkeyPatch, piece: int = 40, group: int = 60, part: int = 100) -> None:
-    patch.setattr(module, "CACHE_FROM", 1)
+    for each in (module, corpus):
+        patch.setattr(each, "CACHE_FROM", 1)
     patch.setattr(blocks, "MAX_PIECE", piece)
     patch.setattr(blocks, "GROUP_CHARACTERS", group)
     patch.setattr(token_writer, "PART_TOKENS", part)
@@ -113,6 +114,32 @@ def test_the_digest_of_a_text_is_the_same_in_memory_and_on_disk(small: Path, mon
     assert encode_corpus(read_corpus("a.txt"), config).digest == on_disk.digest, "remembered beside the ids"
 
 
+@pytest.mark.parametrize(("kind", "num_openings"), [("byte", 3), ("bpe", 4), ("char", 5)])
+def test_a_short_text_is_opened_once(kind: str, num_openings: int, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is not held is opened by the survey, the vocabulary, and for the ids of both of its parts."""
+    (here / "a.txt").write_text(LINES)
+    config = small_config("data.source=a.txt", f"tokenizer.kind={kind}")
+    opened, read_file = list[Path](), reading.read_file
+
+    def noted(path: Path, *arguments: Any, **others: Any) -> Any:
+        opened.append(path)
+        return read_file(path, *arguments, **others)
+
+    monkeypatch.setattr(reading, "read_file", noted)
+    held = encode_corpus(read_corpus("a.txt"), config)
+    assert len(opened) == 1
+    opened.clear()
+    monkeypatch.setattr(corpus, "CACHE_FROM", 1)
+    again = encode_corpus(read_corpus("a.txt"), config)
+    assert len(opened) == num_openings
+    assert (held.digest, held.tokenizer.digest) == (again.digest, again.tokenizer.digest)
+    monkeypatch.undo()
+    changed = read_corpus(str(here / "a.txt"))
+    (here / "a.txt").write_text(LINES[::-1])
+    with pytest.raises(DataError, match="the text changed while gpt read it"):
+        encode_corpus(changed, config)
+
+
 def test_large_texts_are_cached_by_content_and_a_damaged_cache_is_not_used(small: Path) -> None:
     characters = CharTokenizer("abc")
     counted: list[int] = []
@@ -165,13 +192,13 @@ def test_a_changed_text_never_gives_ids_of_another(small: Path) -> None:
     path, tokenizer = Path("a.txt"), ByteTokenizer()
     other = LINES.replace("今", "明")
     path.write_text(LINES)
-    corpus = read_corpus("a.txt")
+    first = read_corpus("a.txt")
     path.write_text(other)
     with pytest.raises(DataError, match="the text changed while gpt read it"):
-        encode(corpus, tokenizer)
+        encode(first, tokenizer)
     assert not list((small / "tokens").glob("*/part-*"))
     path.write_text(LINES)
-    corpus = read_corpus("a.txt")
+    second = read_corpus("a.txt")
     path.write_text(other)
 
     def die(_: int) -> None:
@@ -179,7 +206,7 @@ def test_a_changed_text_never_gives_ids_of_another(small: Path) -> None:
             raise KilledError
 
     with pytest.raises(KilledError):
-        encode(corpus, tokenizer, die)
+        encode(second, tokenizer, die)
     path.write_text(LINES)
     assert array(encode(read_corpus("a.txt"), tokenizer)).tolist() == list(LINES.encode())
     assert array(encode(Texts((LINES,)), tokenizer)).tolist() == list(LINES.encode())

@@ -58,6 +58,14 @@ def test_a_second_start_opens_nothing_and_knows_the_same(opened: list[str]) -> N
     assert len(opened) == 5
 
 
+def test_a_short_text_that_is_known_is_opened_once_more(opened: list[str]) -> None:
+    read_corpus("d")
+    opened.clear()
+    corpus = read_corpus("d")
+    assert [corpus.documents, *(part.documents for part in corpus.split(0))] == [corpus.documents, corpus.documents, ()]
+    assert len(opened) == 3
+
+
 def rewrite(path: str) -> None:
     """The same bytes in a file of the same age, and another file all the same."""
     before = os.stat(path)
