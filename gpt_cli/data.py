@@ -32,13 +32,13 @@ def stats(request: StatsRequest, found: Any, host: Host):
 
 @function(PrepareRequest)
 def prepare(request: PrepareRequest, found: Any, host: Host):
-    from gpt_cli.text.preparing import prepare
+    from gpt_cli.text.prepare import prepare
 
     return prepare(found, host)
 
 
 @function(VerifyRequest)
 def verify(request: VerifyRequest, found: Any, host: Host):
-    from gpt_cli.text.preparing import verify
+    from gpt_cli.text.prepare import verify
 
     return verify(found, host)

@@ -71,6 +71,12 @@ class Walk:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
         self._seen.clear()  # 100 MB for a million files, and whoever has counted them may live on
 
+    def finished(self) -> Walk:
+        """The same, once the pass is over; it opens nothing."""
+        for _ in self:
+            pass
+        return self
+
     def fingerprint(self) -> str:
         """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
         return self._signatures.hexdigest()

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.texts import KINDS, Twin, packed, unpacked
 
+from gpt_cli.callbacks import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import corpus as corpus_module
@@ -312,7 +313,7 @@ def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
         shown.append((what, []))
         yield shown[-1][1].append
 
-    read_corpus(".", counting=counting)
+    read_corpus(".", host=Host(counting=counting))
     assert shown == [("looking for changes", [0]), ("reading", [1])]
 
 
@@ -358,7 +359,7 @@ def test_a_stdin_without_end_fills_neither_memory_nor_disk(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr("gpt_cli.text.reading.STDIN_BYTES", limit)
     with pytest.raises(DataError) as raised:
-        read_corpus("-", counting=counting)
+        read_corpus("-", host=Host(counting=counting))
     assert str(raised.value) == f"stdin: {sentence}"
     assert 0.99 < sum(amounts) / min(free // 2, limit) <= 1
 
@@ -389,7 +390,7 @@ def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path)
     (here / "v" / "bad.txt").write_bytes(b"\xff")
     config = DataConfig(source=["t"], validation_source=["v", "t/b.txt"], skip_bad=True)
     notices = list[str]()
-    training, validation = split_of(read_data(config), config, notice=notices.append)
+    training, validation = split_of(read_data(config), config, Host(notices.append))
     assert (training.documents, validation.documents) == (("t/a.txt", "t/b.txt"), ("v/a.txt", "t/b.txt"))
     assert notices == [
         'data.validation_source: left out 1 bad file, the first being "v/bad.txt"',

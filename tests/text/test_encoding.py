@@ -18,15 +18,15 @@ from support.texts import Twin, array, cut, identity
 from gpt_cli import files
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import blocks, corpus, reading, token_writer
+from gpt_cli.text import blocks, cache, corpus, reading, token_writer, vocabulary
 from gpt_cli.text import encoding as module
 from gpt_cli.text.blocks import Block
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.encoding import encode, encode_corpus, learn_tokenizer
+from gpt_cli.text.encoding import encode, encode_corpus
 from gpt_cli.text.reading import read_corpus
-from gpt_cli.text.token_files import TokensOnDisk
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer, make_tokenizer, train_byte_pairs
-from gpt_cli.text.tokens import data_digest
+from gpt_cli.text.token_store import TokensOnDisk, data_digest
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.vocabulary import learn_tokenizer, make_tokenizer, train_byte_pairs
 
 LINES = "".join(f"{number} 今天天气很好🙂\n" for number in range(200))
 
@@ -40,8 +40,7 @@ def small(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shrink(patch: pytest.MonkeyPatch, piece: int = 40, group: int = 60, part: int = 100) -> None:
-    for each in (module, corpus):
-        patch.setattr(each, "CACHE_FROM", 1)
+    patch.setattr(corpus, "CACHE_FROM", 1)
     patch.setattr(blocks, "MAX_PIECE", piece)
     patch.setattr(blocks, "GROUP_CHARACTERS", group)
     patch.setattr(token_writer, "PART_TOKENS", part)
@@ -94,7 +93,7 @@ def test_ids_are_those_of_whole_strings_in_memory_and_on_disk(
         for part, twin in zip(parts, twins, strict=True):
             expected = twin.ids(tokenizer, piece)
             for cache_from, in_memory in ((10**6, 2**30), (1, 2**30), (1, -1)):
-                patch.setattr(module, "CACHE_FROM", cache_from)
+                patch.setattr(corpus, "CACHE_FROM", cache_from)
                 patch.setattr(module, "IN_MEMORY", in_memory)
                 ids = encode(part, tokenizer)
                 assert isinstance(ids, TokensOnDisk) == (in_memory < 0 and part.whole.num_characters > 0)
@@ -118,6 +117,7 @@ def test_the_digest_of_a_text_is_the_same_in_memory_and_on_disk(small: Path, mon
 def test_a_short_text_is_opened_once(kind: str, num_openings: int, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text that is not held is opened by the survey, the vocabulary, and for the ids of both of its parts."""
     (here / "a.txt").write_text(LINES)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
     config = small_config("data.source=a.txt", f"tokenizer.kind={kind}")
     opened, read_file = list[Path](), reading.read_file
 
@@ -166,7 +166,7 @@ def test_a_learned_tokenizer_is_cached_and_a_damaged_one_learned_again(
         learned.append("")
         return make_tokenizer(*arguments)
 
-    monkeypatch.setattr(module, "make_tokenizer", noted)
+    monkeypatch.setattr(vocabulary, "make_tokenizer", noted)
     first = learn_tokenizer(config, *parts)
     assert learn_tokenizer(config, *parts).digest == first.digest == make_tokenizer(config, *parts).digest
     assert len(learned) == 1
@@ -300,8 +300,8 @@ def test_a_user_without_a_home_directory_encodes_without_a_cache(monkeypatch: py
     def refuse(_: str) -> Path:
         raise EnvironmentFailure("cache", "this user has no home directory")
 
-    monkeypatch.setattr(module, "CACHE_FROM", 3)
-    monkeypatch.setattr(module, "cache_directory", refuse)
+    monkeypatch.setattr(corpus, "CACHE_FROM", 3)
+    monkeypatch.setattr(cache, "cache_directory", refuse)
     assert encoded(["abc"], CharTokenizer("abc")).tolist() == [0, 1, 2]
     assert learn_tokenizer(TokenizerConfig(kind="char"), *Texts(("abcd",)).split(0.1)).vocab_size == 5
     monkeypatch.setattr(module, "IN_MEMORY", 11)  # a text that needs the disk

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpt_cli.text import manifest as module
+from gpt_cli.text import cache as module
 from gpt_cli.text import reading as reading_module
-from gpt_cli.text.packed import Reading
+from gpt_cli.text.formats import Reading
 from gpt_cli.text.reading import SourceCorpus, read_corpus
 
 

@@ -13,18 +13,12 @@ from hypothesis import strategies as st
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
-from gpt_cli.text import tokenizer as module
+from gpt_cli.text import vocabulary as module
 from gpt_cli.text.blocks import pieces
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.patterns import WORD_PATTERN
-from gpt_cli.text.tokenizer import (
-    ByteTokenizer,
-    CharTokenizer,
-    Tokenizer,
-    make_tokenizer,
-    tokenizer_from_dict,
-    train_byte_pairs,
-)
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
+from gpt_cli.text.vocabulary import make_tokenizer, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
 BPE = train_byte_pairs(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gpt_cli.errors import DataError
-from gpt_cli.text.tokens import check_length, validation_windows
+from gpt_cli.text.encoding import check_length
+from gpt_cli.text.token_store import validation_windows
 
 
 def test_an_error_about_too_little_text_has_both_numbers() -> None:
