@@ -122,18 +122,13 @@ def encode(
 def check_length(ids: Ids, validation_ids: Ids, context_length: int) -> None:
     """Raises DataError for too little text: less than one training window or one validation target."""
     if len(ids) < context_length + 1:
-        raise DataError(
-            "corpus",
-            f"its training part has {counted(len(ids), 'token')}, but context_length {context_length} needs at least "
-            f"{context_length + 1:,}",
-            hint="add text with --data, or lower --set model.context_length",
-        )
+        found, least = counted(len(ids), "token"), context_length + 1
+        sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
+        raise DataError("corpus", sentence, hint="add text with --data, or lower --set model.context_length")
     if len(validation_ids) < 2:
-        raise DataError(
-            "corpus",
-            f"its validation part has {counted(len(validation_ids), 'token')}, but an evaluation needs at least 2",
-            hint="raise --set data.validation_fraction, or add text with --data",
-        )
+        found = counted(len(validation_ids), "token")
+        sentence = f"its validation part has {found}, but an evaluation needs at least 2"
+        raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or add text with --data")
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:

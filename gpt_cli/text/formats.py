@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown, visible
 from gpt_cli.limits import EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
 from gpt_cli.opening import open_regular, require_unchanged
-from gpt_cli.text.blocks import Block
-from gpt_cli.text.decoding import decoded, is_binary
+from gpt_cli.text.blocks import Block, decoded, is_binary
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (NOTES.md)
 BLOCK = 2**16
@@ -97,12 +96,15 @@ def _watched(
 
 def _unpacked(path: Path, file: BinaryIO, how: Reading) -> Iterator[bytes]:
     """The content of a file in large blocks, decompressed where its name says so."""
-    if path.suffix == ".gz":
-        return _bounded(path, file, how, _gzip(path, file))
-    if path.suffix == ".zst":
-        return _bounded(path, file, how, _zstandard(path, file))
-    # None comes of what would wait, such as /proc/kmsg
-    return iter(lambda: file.read(BLOCK) or b"", b"")
+    unpack = {".gz": _gzip, ".zst": _zstandard}.get(path.suffix)
+    if unpack is None:
+        # None comes of what would wait, such as /proc/kmsg
+        yield from iter(lambda: file.read(BLOCK) or b"", b"")
+        return
+    grown = _Growth(path, file, how)
+    for block in unpack(path, file):
+        grown.add(len(block))
+        yield block
 
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -134,13 +136,6 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
     yield b"".join(found)
 
 
-def _bounded(path: Path, file: BinaryIO, how: Reading, content: Iterable[bytes]) -> Iterator[bytes]:
-    grown = _Growth(path, file, how)
-    for block in content:
-        grown.add(len(block))
-        yield block
-
-
 def _lines(text: Iterable[str], path: Path, field: str) -> Iterator[Block]:
     """The documents of JSON lines; a line is the largest thing that must fit in memory."""
     unfinished, length, number = list[str](), 0, 0
@@ -165,12 +160,9 @@ def _text_field(line: str, field: str, where: str) -> str:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(where, f"this is not JSON; each line is an object such as {example}") from error
-    if not isinstance(record, dict) or not isinstance(text := record.get(field), str):
-        texts = (
-            [key for key, value in record.items() if isinstance(value, str) and _is_plain(key)]
-            if isinstance(record, dict)
-            else []
-        )
+    fields = record if isinstance(record, dict) else {}
+    if not isinstance(text := fields.get(field), str):
+        texts = [key for key, value in fields.items() if isinstance(value, str) and _is_plain(key)]
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
         raise DataError(where, sentence, hint=f"--set data.text_field={texts[-1]}" if texts else None)
     try:
@@ -190,8 +182,8 @@ def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
         names = table.schema_arrow.names
         if how.text_field not in names:
             sentence = f"the table has no column {shown(how.text_field)}; it has {', '.join(map(shown, names[:20]))}"
-            texts = [each.name for each in table.schema_arrow if str(each.type) in ("string", "large_string")]
-            texts = [*filter(_is_plain, texts)]
+            columns = [each.name for each in table.schema_arrow if str(each.type) in ("string", "large_string")]
+            texts = [*filter(_is_plain, columns)]
             raise DataError(shown(path), sentence, hint=f"--set data.text_field={texts[0]}" if texts else None)
         paths = [table.schema.column(number).path for number in range(len(table.schema))]
         for group in range(table.num_row_groups):

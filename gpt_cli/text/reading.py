@@ -18,10 +18,9 @@ from gpt_cli.errors import DataError, GptError, counted, shown, together
 from gpt_cli.files import write_failure
 from gpt_cli.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.text import catalogue
-from gpt_cli.text.blocks import Block, in_blocks, split_at
+from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
-from gpt_cli.text.decoding import decoded
 from gpt_cli.text.formats import BLOCK, Reading, read_file
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 

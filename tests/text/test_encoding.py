@@ -22,7 +22,7 @@ from gpt_cli.text import blocks, cache, corpus, reading, token_writer, vocabular
 from gpt_cli.text import encoding as module
 from gpt_cli.text.blocks import Block
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.encoding import encode, encode_corpus
+from gpt_cli.text.encoding import check_length, encode, encode_corpus
 from gpt_cli.text.reading import read_corpus
 from gpt_cli.text.token_store import TokensOnDisk, data_digest
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
@@ -313,3 +313,11 @@ def test_a_character_that_the_vocabulary_lacks_leaves_nothing(small: Path) -> No
     with pytest.raises(DataError, match="knows 12 characters"):
         encode(Texts((LINES,)), CharTokenizer("0123456789 \n"))
     assert not list((small / "tokens").glob("*/*.*s*"))
+
+
+def test_an_error_about_too_little_text_has_both_numbers() -> None:
+    check_length(np.arange(9), np.arange(2), 8)
+    with pytest.raises(DataError, match="8 tokens, but context_length 8 needs at least 9"):
+        check_length(np.arange(8), np.arange(2), 8)
+    with pytest.raises(DataError, match="validation part has 1 token, but an evaluation needs at least 2"):
+        check_length(np.arange(9), np.arange(1), 8)

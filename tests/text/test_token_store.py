@@ -22,7 +22,7 @@ import gpt_cli.files
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import token_store as module
 from gpt_cli.text import token_writer
-from gpt_cli.text.token_store import HEADER_BYTES, TokensOnDisk, chunks, open_tokens, windows
+from gpt_cli.text.token_store import HEADER_BYTES, TokensOnDisk, chunks, open_tokens, validation_windows, windows
 from gpt_cli.text.token_writer import TokenWriter, sole_writer
 
 GROUPS = [np.arange(i, i + 3, dtype=np.uint16) * 1000 for i in range(0, 24, 3)]
@@ -352,3 +352,18 @@ def test_ids_that_the_tokenizer_does_not_have_never_reach_a_model(tmp_path: Path
     with pytest.raises(DataError, match="it contains tokens that its tokenizer does not have"):
         tokens.windows(np.array([0]), 2)
     assert tokens.windows(np.array([2]), 1).tolist() == [[2]]
+
+
+# --- windows of a validation text
+
+
+def test_validation_predicts_each_token_but_the_first_once() -> None:
+    assert validation_windows(25, 8) == [(0, 8), (8, 16), (16, 24)]
+    assert validation_windows(22, 8)[-1] == (16, 21)
+    assert sum(end - start for start, end in validation_windows(22, 8)) == 21
+
+
+def test_fewer_validation_tokens_are_evenly_spaced() -> None:
+    assert validation_windows(81, 8, eval_tokens=24) == [(0, 8), (24, 32), (48, 56)]
+    assert validation_windows(81, 8, eval_tokens=1) == [(0, 8)]
+    assert validation_windows(81, 8, eval_tokens=80) == validation_windows(81, 8)
