@@ -50,9 +50,9 @@ class Preparation(Result):
                 written[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {_SMALL}"
         hidden = {"bad_files"} if not facts["bad_files"] else set[str]()
         hidden |= {"seconds", "bytes_per_second", "bytes_on_disk", "training_directory", "validation_directory"}
-        shown = {key: value for key, value in facts.items() if key not in hidden} | written
+        rows = {key: value for key, value in facts.items() if key not in hidden} | written
         return table(
-            [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in shown.items()]
+            [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in rows.items()]
         )
 
 

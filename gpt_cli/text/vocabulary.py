@@ -119,10 +119,8 @@ def _published(name: str) -> BytePairTokenizer:
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
-        raise UsageError(
-            "tokenizer.name",
-            f"tiktoken has no vocabulary {shown(name)}; use one of {', '.join(ENCODING_CONSTRUCTORS)}",
-        )
+        sentence = f"tiktoken has no vocabulary {shown(name)}; use one of {', '.join(ENCODING_CONSTRUCTORS)}"
+        raise UsageError("tokenizer.name", sentence)
     # tiktoken downloads without a timeout, so a thread does it that we can stop waiting for
     result: dict[str, Any] = {}
 
@@ -139,11 +137,9 @@ def _published(name: str) -> BytePairTokenizer:
         cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
         folder = os.environ.get("TIKTOKEN_CACHE_DIR")
         cache = f"the cache TIKTOKEN_CACHE_DIR={folder}" if folder else "a cache, as TIKTOKEN_CACHE_DIR is not set,"
-        raise EnvironmentFailure(
-            f"tokenizer.name: {name}",
-            f"the vocabulary is not in {cache} and cannot be downloaded ({cause})",
-            hint="use --set tokenizer.kind=bpe, which needs no network, or fill that cache on a machine with network",
-        )
+        sentence = f"the vocabulary is not in {cache} and cannot be downloaded ({cause})"
+        hint = "use --set tokenizer.kind=bpe, which needs no network, or fill that cache on a machine with network"
+        raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint=hint)
     vocabulary = result["vocabulary"]
     if vocabulary["pat_str"] not in PATTERNS:
         sentence = "the installed tiktoken cuts texts for it in a way that gpt does not know"
