@@ -74,7 +74,8 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
             if known := _known_format(block):
                 raise DataError(where, f"this is {known[0]}, not text", hint=hint or known[1])
             sample = block[:65536]
-            if _is_utf16(sample):  # of English, each byte is UTF-8 too
+            # half of the bytes of English in UTF-16 are NUL, and each of them is UTF-8 too
+            if len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample):
                 raise DataError(where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample))
             if block.startswith(UTF8_MARK):
                 block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
@@ -82,17 +83,21 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
         try:
             text, used = codecs.utf_8_decode(content, "strict", block is None)
         except UnicodeDecodeError as error:
+            byte, at = content[error.start], num_bytes + error.start
             line = num_lines + content.count(b"\n", 0, error.start) + 1
             # of a text that begins in ASCII, what is around the byte tells more than the beginning
             around = before + content[max(0, error.start - _AROUND) : error.start + _AROUND]
             evidence = sample if b"\0" in sample or not sample.isascii() else around
-            raise _not_utf8(
-                content[error.start], num_bytes + error.start, f"{where}: line {line:,}", evidence
-            ) from None
+            sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"
+            if is_damaged_utf8(evidence):
+                sentence = f"this is UTF-8 that is damaged or cut off at byte 0x{byte:02x}, offset {at:,}"
+            raise DataError(f"{where}: line {line:,}", sentence, hint=encoding_hint(evidence)) from None
         if text:
             yield Block(starts, text, content[:used])
             starts = False
-            num_bytes, num_lines = num_bytes + used, num_lines + _num_lines(content)
+            num_bytes += used
+            # bytes.count takes four times as long
+            num_lines += int(np.count_nonzero(np.frombuffer(content, np.uint8) == ord("\n")))
         before, rest = content[max(0, used - _AROUND) : used], content[used:]
 
 
@@ -101,27 +106,10 @@ def is_binary(content: bytes) -> bool:
     return b"\0" in content[:8192] or _known_format(content) is not None
 
 
-def _num_lines(content: bytes) -> int:
-    # bytes.count takes four times as long
-    return int(np.count_nonzero(np.frombuffer(content, np.uint8) == ord("\n")))
-
-
 def _known_format(content: bytes) -> tuple[str, str] | None:
     if not content.startswith(_STARTS):  # of a million files, hardly any
         return None
     return next(found for start, found in _FORMATS.items() if content.startswith(start))
-
-
-def _is_utf16(sample: bytes) -> bool:
-    """Whether half of the bytes of a text are NUL, as in ASCII that is written as UTF-16 without a mark."""
-    return len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample) is not None
-
-
-def _not_utf8(byte: int, at: int, where: str, sample: bytes) -> DataError:
-    sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"
-    if is_damaged_utf8(sample):
-        sentence = f"this is UTF-8 that is damaged or cut off at byte 0x{byte:02x}, offset {at:,}"
-    return DataError(where, sentence, hint=encoding_hint(sample))
 
 
 def split_at(separator: str, blocks: Iterable[Block]) -> Iterator[Block]:

@@ -91,11 +91,8 @@ def find(name: str) -> Entry:
     if name in ENTRIES:
         return ENTRIES[name]
     close = nearest(name)
-    raise UsageError(
-        shown(name),
-        f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}",
-        hint=close and f"did you mean {close}?",
-    )
+    sentence = f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}"
+    raise UsageError(shown(name), sentence, hint=close and f"did you mean {close}?")
 
 
 def nearest(name: str) -> str | None:

@@ -52,12 +52,11 @@ class Walk:
     newest: int = 0  # the latest change of a file, in ns
     only_files: bool = True  # without stdin and catalogue, of which the fingerprint knows nothing
     began: int = field(default_factory=time.time_ns)
-    _seen: set[bytes] = field(default_factory=set)
     # of each file: path, size, times, device, inode
     _signatures: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def __iter__(self) -> Iterator[Found]:
-        outputs = _outputs()
+        outputs, seen = _outputs(), set[bytes]()  # 100 MB for a million files, which end with the pass
         for source in self.sources:
             for found, identity in self._found(source):
                 unnamed = None if found.named else found.status
@@ -66,15 +65,14 @@ class Walk:
                     continue
                 # a million paths would take twice the memory of their digests
                 digest = hashlib.blake2b(os.fsencode(identity), digest_size=16).digest()
-                if digest in self._seen:
+                if digest in seen:
                     self.num_repeated += 1
                     continue
-                self._seen.add(digest)
+                seen.add(digest)
                 self._note(found)
                 yield found
         if self.closed:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
-        self._seen.clear()  # 100 MB for a million files, and whoever has counted them may live on
 
     def finished(self) -> Walk:
         """The same, once the pass is over; it opens nothing."""
