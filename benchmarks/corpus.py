@@ -36,11 +36,12 @@ from gpt_cli.files import cache_directory
 from gpt_cli.machine.sharing import cores
 from gpt_cli.streams import permutation, stream_key
 from gpt_cli.tables import table
-from gpt_cli.text.encoding import encode, encode_parts, learn_tokenizer
-from gpt_cli.text.manifest import RACY_SECONDS
+from gpt_cli.text.cache import RACY_SECONDS
+from gpt_cli.text.encoding import encode, encode_parts
 from gpt_cli.text.reading import read_corpus, read_data
-from gpt_cli.text.token_files import Ids, TokensOnDisk
+from gpt_cli.text.token_store import Ids, TokensOnDisk
 from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.vocabulary import learn_tokenizer
 
 BEFORE = "whole text in memory"
 FILE_BYTES = 2000  # of each of many files

@@ -32,7 +32,7 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode_corpus
 from gpt_cli.text.reading import read_data
-from gpt_cli.text.tokens import validation_windows
+from gpt_cli.text.token_store import validation_windows
 from gpt_cli.training.evaluation import cross_entropy, evaluate
 from gpt_cli.training.failing import diverged_error, lower_rates
 from gpt_cli.training.state import TrainingState

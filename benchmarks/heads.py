@@ -22,7 +22,7 @@ from gpt_cli.machine.devices import choose_dtype
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import surprisals
-from gpt_cli.text.tokens import validation_windows
+from gpt_cli.text.token_store import validation_windows
 
 VOCAB_SIZE = 4096
 WINDOWS_AT_ONCE = 16  # as many as an evaluation takes

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.config.reading import read_config
-from gpt_cli.text.token_files import open_tokens
+from gpt_cli.text.token_store import chunks, open_tokens
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.preparing import resolve
 from gpt_cli.training.state import TrainingState
@@ -40,7 +40,7 @@ def read_batches(directory: Path, folder: Path, config_name: str, rounds: int) -
     in_memory = Batches.of(tokens[:MOST_IN_MEMORY], config, device)
     one_file = folder / "ids.bin"
     with one_file.open("wb") as file:
-        for ids in tokens.chunks():
+        for ids in chunks(tokens):
             file.write(ids.tobytes())
         os.fsync(file.fileno())  # the system forgets only what is on the disk
     files = [*directory.glob("part-*"), one_file]

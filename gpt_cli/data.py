@@ -11,16 +11,16 @@ from gpt_cli.text.request import FetchRequest, ListRequest, PrepareRequest, Stat
 
 @function(ListRequest)
 def list(request: ListRequest, found: Any, host: Host):  # noqa: A001 - as the command is named
-    from gpt_cli.text.corpora import list_corpora
+    from gpt_cli.text.catalogue import list_corpora
 
     return list_corpora()
 
 
 @function(FetchRequest)
 def fetch(request: FetchRequest, found: Any, host: Host):
-    from gpt_cli.text.corpora import fetch
+    from gpt_cli.text.catalogue import fetch_corpora
 
-    return fetch(request, found, host)
+    return fetch_corpora(found, request.out, host)
 
 
 @function(StatsRequest)
@@ -32,13 +32,13 @@ def stats(request: StatsRequest, found: Any, host: Host):
 
 @function(PrepareRequest)
 def prepare(request: PrepareRequest, found: Any, host: Host):
-    from gpt_cli.text.preparing import prepare
+    from gpt_cli.text.prepare import prepare
 
     return prepare(found, host)
 
 
 @function(VerifyRequest)
 def verify(request: VerifyRequest, found: Any, host: Host):
-    from gpt_cli.text.preparing import verify
+    from gpt_cli.text.prepare import verify
 
     return verify(found, host)

@@ -17,8 +17,15 @@ from gpt_cli.exchange.directory import as_json, plainly, read_json
 from gpt_cli.exchange.tokenizer_json import byte_letters, merges
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES, TOKENIZER_WORK
 from gpt_cli.opening import read_bytes
-from gpt_cli.text.patterns import GPT2_PATTERN, known_pattern
-from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.tokenizer import (
+    END_OF_TEXT,
+    GPT2_PATTERN,
+    BytePairTokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    Tokenizer,
+    known_pattern,
+)
 
 _HINT = "save its tokenizer beside it: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
 

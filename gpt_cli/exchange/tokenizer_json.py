@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from gpt_cli.text.patterns import as_oniguruma
-from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer, as_oniguruma
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 

@@ -20,7 +20,8 @@ from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
-from gpt_cli.text.tokenizer import Tokenizer, named_tokenizer, tokenizer_from_dict
+from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
+from gpt_cli.text.vocabulary import named_tokenizer
 
 _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yellow, which every colour terminal has
 

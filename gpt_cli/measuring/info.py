@@ -19,8 +19,9 @@ from gpt_cli.ranks.launch import require_fitting
 from gpt_cli.ranks.sums import fitting_sizes
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import table
-from gpt_cli.text.encoding import encode, learn_tokenizer
-from gpt_cli.text.reading import read_data, split_of
+from gpt_cli.text.encoding import encode
+from gpt_cli.text.reading import read_split
+from gpt_cli.text.vocabulary import learn_tokenizer
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
 
     With `num_ranks`, also what each of so many processes needs to train it together.
     """
-    training, validation = split_of(read_data(config.data, host.counting), config.data, host.counting)
-    tokenizer = learn_tokenizer(config.tokenizer, training, validation, counting=host.counting, notice=host.notice)
+    training, validation = read_split(config.data, host)
+    tokenizer = learn_tokenizer(config.tokenizer, training, validation, host)
     with host.counting("tokenizing", training.num_bytes, "B") as count:
         num_tokens = len(encode(training, tokenizer, count, host.notice))
     return _info(config, tokenizer.vocab_size, num_tokens, num_ranks, {})

@@ -17,7 +17,8 @@ from gpt_cli.text.corpus import Texts
 from gpt_cli.text.formats import BLOCK
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
-from gpt_cli.text.tokenizer import Tokenizer, code_points, make_tokenizer, sample
+from gpt_cli.text.tokenizer import Tokenizer, code_points
+from gpt_cli.text.vocabulary import make_tokenizer, sample
 
 # a vocabulary learned from so much gives the number of tokens of ten times as much to 1 % (NOTES.md)
 ESTIMATE_BYTES = 4_000_000
@@ -67,7 +68,7 @@ class Stats(Result):
 def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     """Count what a text has, and for a config that is named estimate its tokens; raises DataError for a bad text."""
     characters = Characters()
-    corpus = read_data(config.data, host.counting, watch=characters.add)
+    corpus = read_data(config.data, host, watch=characters.add)
     if characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
         characters = _count(corpus, host)
     survey = corpus.survey
@@ -134,7 +135,7 @@ def _count(corpus: SourceCorpus, host: Host) -> Characters:
 
 
 def _estimate(corpus: SourceCorpus, config: Config, host: Host) -> Estimate:
-    training, validation = split_of(corpus, config.data, host.counting)
+    training, validation = split_of(corpus, config.data, host)
     with host.working("estimating tokens"):
         pieces = (piece.text for piece in in_pieces(training.blocks()))
         texts = list(sample(pieces, ESTIMATE_BYTES / max(1, training.num_bytes)))

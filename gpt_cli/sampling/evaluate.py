@@ -41,7 +41,7 @@ from gpt_cli.tables import table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.reading import SourceCorpus
-from gpt_cli.text.token_files import Ids, chunks
+from gpt_cli.text.token_store import Ids, chunks
 from gpt_cli.text.tokenizer import Tokenizer
 
 NGRAM = 8  # tokens

@@ -103,7 +103,7 @@ def _offered(header: Header | None) -> str:
 
 
 def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty: bool) -> str:
-    from gpt_cli.text.decoding import decode_utf8
+    from gpt_cli.text.blocks import decode_utf8
 
     text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
     if not text and not may_be_empty:

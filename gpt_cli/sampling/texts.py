@@ -14,7 +14,7 @@ from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import digest_of, encode
-from gpt_cli.text.packed import Reading
+from gpt_cli.text.formats import Reading
 from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split
 from gpt_cli.text.sources import names_of
 
@@ -26,7 +26,7 @@ def given_text(sources: Sequence[str], text: DataConfig, host: Host) -> SourceCo
     """
     how = Reading(text.text_field, text.max_expansion)
     try:
-        return read_corpus([*sources], None, how, skip_bad=text.skip_bad, counting=host.counting)
+        return read_corpus([*sources], None, how, skip_bad=text.skip_bad, host=host)
     except GptError as error:
         for problem in (error, *error.others):
             ways = re.split("(?=; )", problem.hint or "")
@@ -51,7 +51,7 @@ class OwnText(NamedTuple):
 def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
     """The text that a run was trained on; raises DataError where it cannot be read."""
     try:
-        return OwnText(data, *read_split(located(data, named_run(name), host.notice), host.counting))
+        return OwnText(data, *read_split(located(data, named_run(name), host.notice), host))
     except DataError as error:
         hint = f"{name} was trained on it; name it where it is now, or another text, with --data SOURCE"
         raise DataError(error.where, error.sentence, hint=hint) from error

@@ -1,4 +1,4 @@
-"""Corpora known by name: where they come from, under what licence, with which digest."""
+"""Corpora known by name: where they come from, under what licence, with which digest; `gpt data list` and `fetch`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import difflib
 import hashlib
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+from gpt_cli.callbacks import Host
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.files import cache_directory, make_directory, write_durably
+from gpt_cli.language import say
 from gpt_cli.limits import DOWNLOAD_BYTES
 from gpt_cli.opening import read_bytes
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import table
 
 TIMEOUT = 15  # seconds without an answer
 
@@ -28,15 +32,25 @@ class Entry:
     name: str
     description: str
     licence: str
-    url: str | None
-    sha256: str | None
     to_documents: Callable[[bytes], list[str]]
     language: str | None = None  # of its text, as ISO 639-1 has it
+    url: str | None = None
+    sha256: str | None = None
 
     @property
     def cached(self) -> Path:
         """Where the download is kept: the name contains the digest, so that it can never be another text."""
         return cache_directory("corpora") / f"{self.name}-{(self.sha256 or '')[:16]}"
+
+    @property
+    def state(self) -> str:
+        """Whether the cache has it, as `gpt data list` prints it."""
+        if self.url is None:
+            return "needs no network"
+        with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
+            if self.cached.exists():
+                return "fetched"
+        return "not fetched yet"
 
     def is_here(self) -> bool:
         """Whether reading it needs no network."""
@@ -77,16 +91,79 @@ def find(name: str) -> Entry:
     if name in ENTRIES:
         return ENTRIES[name]
     close = nearest(name)
-    raise UsageError(
-        shown(name),
-        f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}",
-        hint=close and f"did you mean {close}?",
-    )
+    sentence = f"the catalogue has no text of this name; it has {', '.join(ENTRIES)}"
+    raise UsageError(shown(name), sentence, hint=close and f"did you mean {close}?")
 
 
 def nearest(name: str) -> str | None:
     """The catalogue name nearest to a mistyped one."""
     return next(iter(difflib.get_close_matches(name, ENTRIES, n=1)), None)
+
+
+@dataclass(frozen=True)
+class Corpora(Result):
+    """The catalogue: of each corpus its name, description, licence, url, sha256, and whether it is here."""
+
+    corpora: list[dict[str, str | None]]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A table with a row for each corpus, in the language of the user."""
+        rows = [
+            (str(each["name"]), *(say(str(each[key])) for key in ("description", "licence", "state")))
+            for each in self.corpora
+        ]
+        return table([(say("name"), say("text"), say("licence"), say("state")), *rows])
+
+
+def list_corpora() -> Corpora:
+    """The corpora that the catalogue has."""
+    keys = ("name", "description", "licence", "url", "sha256")
+    return Corpora([{key: getattr(each, key) for key in keys} | {"state": each.state} for each in ENTRIES.values()])
+
+
+@dataclass(frozen=True)
+class Fetched(Result):
+    """The files that hold the corpora, but for one that is part of Python and was not written."""
+
+    paths: list[Path]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The paths as texts."""
+        return {"paths": [*map(str, self.paths)]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A line for each path."""
+        return "\n".join(map(str, self.paths))
+
+
+def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> Fetched:
+    """Fetch corpora, and write them to a directory if one is named; raises EnvironmentFailure without network."""
+    paths = list[Path]()
+    for entry in entries:
+        with host.working(f"fetching {entry.name}"):
+            documents = read_entry(entry)
+        if folder is not None:
+            paths.append(_write_text(entry.name, documents, folder))
+        elif entry.url is None:
+            host.notice(f"{entry.name} is part of Python and needs no download")
+        elif entry.cached.exists():
+            paths.append(entry.cached)
+        else:
+            sentence = f"the download succeeded, but {entry.cached.parent} is not writable"
+            raise EnvironmentFailure(entry.name, sentence, hint="gpt data fetch --out DIR")
+    return Fetched(paths)
+
+
+def _write_text(name: str, documents: list[str], folder: Path) -> Path:
+    """Write one document as a text file, and several as a .jsonl file; returns the path."""
+    make_directory(folder)
+    if len(documents) == 1:
+        path, text = folder / f"{name}.txt", documents[0]
+    else:
+        path = folder / f"{name}.jsonl"
+        text = "".join(json.dumps({"text": document}, ensure_ascii=False) + "\n" for document in documents)
+    write_durably(path, [text.encode()])
+    return path
 
 
 class _Bounded(io.BytesIO):
@@ -142,88 +219,77 @@ def _repeats(_: bytes) -> list[str]:
     return documents
 
 
-def _plain(content: bytes) -> list[str]:
-    return [content.decode("utf-8")]
-
-
-def _poems(title: Callable[[dict[str, Any]], str], lines: str) -> Callable[[bytes], list[str]]:
-    """Documents from a JSON list of poems or chapters: the title, then its lines."""
-    return lambda content: [
-        "\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content.decode("utf-8"))
-    ]
-
-
 _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebbef7e1345c0985c44b9fd96a3f9e776f117b"
-_SONGCI = "/%E5%AE%8B%E8%AF%8D/%E5%AE%8B%E8%AF%8D%E4%B8%89%E7%99%BE%E9%A6%96.json"
-_LUNYU = "/%E8%AE%BA%E8%AF%AD/lunyu.json"
-_SHIJING = "/%E8%AF%97%E7%BB%8F/shijing.json"
 
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "python-docs",
-            "the language reference of the running Python, from its standard library",
-            "PSF-2.0",
-            None,
-            None,
-            _python_docs,
-            "en",
-        ),
-        Entry(
-            "repeats",
-            "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
-            "in the public domain",
-            None,
-            None,
-            _repeats,
-        ),
-        Entry(
-            "tinyshakespeare",
-            "1.1 MB of Shakespeare's plays, as char-rnn made it",
-            "text in the public domain",
-            "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
-            "/data/tinyshakespeare/input.txt",
-            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-            _plain,
-            "en",
-        ),
-        Entry(
-            "sales-textbook",
-            "460 KB of a textbook on selling, in modern English",
-            "see waylandzhang/Transformer-from-scratch",
-            "https://raw.githubusercontent.com/waylandzhang/Transformer-from-scratch"
-            "/def96882f9d009cd704e3db9e6e119e89e00352b/data/sales_textbook.txt",
-            "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
-            _plain,
-            "en",
-        ),
-        Entry(
-            "songci-300",
-            "宋词三百首, 300 poems of the Song dynasty",
-            "MIT; texts in the public domain",
-            _POETRY + _SONGCI,
-            "ca5d74f7fdb9d5a6acc22a7c8b4395228cad4bb8be53df44c19ba83ab6983b20",
-            _poems(lambda poem: f"{poem['rhythmic']} {poem['author']}", "paragraphs"),
-            "zh",
-        ),
-        Entry(
-            "lunyu",
-            "论语, the Analects",
-            "MIT; texts in the public domain",
-            _POETRY + _LUNYU,
-            "bc336a3839706377892719db44c48a09794a493190535a42bf1c7d4c4233e96c",
-            _poems(lambda chapter: chapter["chapter"], "paragraphs"),
-            "zh",
-        ),
-        Entry(
-            "shijing",
-            "诗经, the Book of Songs",
-            "MIT; texts in the public domain",
-            _POETRY + _SHIJING,
-            "3c7ca54d59424542ada99adfcc85420287fbbd5c8a511e9baf705cb2b04051e7",
-            _poems(lambda song: f"{song['title']} {song['chapter']} {song['section']}", "content"),
-            "zh",
-        ),
-    )
-}
+
+def _poems(
+    name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
+) -> Entry:
+    """An entry whose documents are poems or chapters of a JSON list: the title, then the lines."""
+
+    def to_documents(content: bytes) -> list[str]:
+        return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]
+
+    return Entry(name, description, "MIT; texts in the public domain", to_documents, "zh", _POETRY + path, sha256)
+
+
+_ENTRIES = (
+    Entry(
+        "python-docs",
+        "the language reference of the running Python, from its standard library",
+        "PSF-2.0",
+        _python_docs,
+        "en",
+    ),
+    Entry(
+        "repeats",
+        "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
+        "in the public domain",
+        _repeats,
+    ),
+    Entry(
+        "tinyshakespeare",
+        "1.1 MB of Shakespeare's plays, as char-rnn made it",
+        "text in the public domain",
+        lambda content: [content.decode()],
+        "en",
+        "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
+        "/data/tinyshakespeare/input.txt",
+        "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+    Entry(
+        "sales-textbook",
+        "460 KB of a textbook on selling, in modern English",
+        "see waylandzhang/Transformer-from-scratch",
+        lambda content: [content.decode()],
+        "en",
+        "https://raw.githubusercontent.com/waylandzhang/Transformer-from-scratch"
+        "/def96882f9d009cd704e3db9e6e119e89e00352b/data/sales_textbook.txt",
+        "1994f20f5becd3f0b3d7a632e5a68513cc38cf6c9737a9f38243f1b652e962da",
+    ),
+    _poems(
+        "songci-300",
+        "宋词三百首, 300 poems of the Song dynasty",
+        "/%E5%AE%8B%E8%AF%8D/%E5%AE%8B%E8%AF%8D%E4%B8%89%E7%99%BE%E9%A6%96.json",
+        "ca5d74f7fdb9d5a6acc22a7c8b4395228cad4bb8be53df44c19ba83ab6983b20",
+        lambda poem: f"{poem['rhythmic']} {poem['author']}",
+        "paragraphs",
+    ),
+    _poems(
+        "lunyu",
+        "论语, the Analects",
+        "/%E8%AE%BA%E8%AF%AD/lunyu.json",
+        "bc336a3839706377892719db44c48a09794a493190535a42bf1c7d4c4233e96c",
+        lambda chapter: chapter["chapter"],
+        "paragraphs",
+    ),
+    _poems(
+        "shijing",
+        "诗经, the Book of Songs",
+        "/%E8%AF%97%E7%BB%8F/shijing.json",
+        "3c7ca54d59424542ada99adfcc85420287fbbd5c8a511e9baf705cb2b04051e7",
+        lambda song: f"{song['title']} {song['chapter']} {song['section']}",
+        "content",
+    ),
+)
+ENTRIES = {entry.name: entry for entry in _ENTRIES}

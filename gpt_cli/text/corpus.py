@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpt_cli.errors import counted, shown
+from gpt_cli.errors import DataError
 from gpt_cli.text.blocks import Block, in_blocks, part_of
-from gpt_cli.text.manifest import Survey
 
+# reading and encoding a shorter text is faster than looking in the cache
+CACHE_FROM = 2_000_000  # characters
+_BLOCK_CHARACTERS = 32  # as many take the memory that a block takes beside its text
 # a thread that has less to hash waits longer for the interpreter than it hashes
 HASHED_AT_ONCE = 2**20  # bytes
 # receives a block of text in UTF-8
@@ -19,25 +21,16 @@ Watch = Callable[[bytes], object]
 
 
 class Corpus(ABC):
-    """A text that can be streamed again and again: `blocks` are its documents, `digest` names its content."""
+    """A text that can be streamed again and again."""
+
+    digest: str  # a sha256 that texts with equal documents share
+    num_characters: int
+    num_bytes: int  # of the documents in UTF-8
+    fingerprint = ""  # what is another as soon as one of the files changes, even if it changes back
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
         """The documents from the first to the last; raises DataError where the text has become unreadable."""
-
-    @property
-    @abstractmethod
-    def digest(self) -> str:
-        """A sha256 that texts with equal documents share."""
-
-    @property
-    @abstractmethod
-    def num_characters(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def num_bytes(self) -> int:
-        """The bytes of the documents in UTF-8."""
 
     @property
     def whole(self) -> Corpus:
@@ -45,13 +38,9 @@ class Corpus(ABC):
         return self
 
     @property
-    def fingerprint(self) -> str:
-        """What is another as soon as one of the files changes, even if it changes back."""
-        return ""
-
-    def require_unchanged(self) -> None:
-        """Raise DataError where the text is no longer the one whose digest this is."""
-        return
+    def is_large(self) -> bool:
+        """Whether the cache keeps its tokens and its vocabulary."""
+        return self.whole.num_characters >= CACHE_FROM
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -63,82 +52,63 @@ class Corpus(ABC):
             documents[-1].append(block.text)
         return tuple(map("".join, documents))
 
+    def require_unchanged(self) -> None:
+        """Raise DataError where the text is no longer the one whose digest this is."""
+        return
+
     def split(self, validation_fraction: float) -> tuple[Corpus, Corpus]:
         """Training and validation part: the last `validation_fraction` of the characters is validation."""
         at = self.num_characters - round(self.num_characters * validation_fraction)
-        return Part(self, 0, at), Part(self, at, self.num_characters)
+        return _Part(self, 0, at), _Part(self, at, self.num_characters)
 
 
-@dataclass(frozen=True)
-class Part(Corpus):
+class _Part(Corpus):
     """The characters start..end-1 of a corpus."""
 
-    of: Corpus
-    start: int
-    end: int
+    def __init__(self, of: Corpus, start: int, end: int):
+        self._of, self._start, self._end = of, start, end
+        self.digest = hashlib.sha256(f"{of.digest} {start} {end}".encode()).hexdigest()
+        self.fingerprint = of.fingerprint
+        self.num_characters = end - start
+        # about: all characters count as equally long
+        self.num_bytes = round(of.num_bytes * self.num_characters / max(1, of.num_characters))
 
     @property
     def whole(self) -> Corpus:
-        return self.of.whole
+        return self._of.whole
 
     def blocks(self) -> Iterator[Block]:
-        return part_of(self.of.blocks(), self.start, self.end)
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(f"{self.of.digest} {self.start} {self.end}".encode()).hexdigest()
-
-    @property
-    def num_characters(self) -> int:
-        return self.end - self.start
-
-    @property
-    def num_bytes(self) -> int:
-        """About: all characters count as equally long."""
-        return round(self.of.num_bytes * self.num_characters / max(1, self.of.num_characters))
-
-    @property
-    def fingerprint(self) -> str:
-        return self.of.fingerprint
+        return part_of(self._of.blocks(), self._start, self._end)
 
     def require_unchanged(self) -> None:
-        self.of.require_unchanged()
+        self._of.require_unchanged()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The digest and the size of a corpus, and what was left out of it."""
+
+    digest: str
+    num_documents: int
+    num_characters: int
+    num_bytes: int
+    num_skipped: int = 0  # files without text
+    num_repeated: int = 0  # files named twice
+    bad: tuple[str, ...] = ()
+    fingerprint: str = ""
 
 
 class SurveyedCorpus(Corpus):
     """A corpus over which one pass was made."""
 
     survey: Survey
+    num_documents: int
 
-    @property
-    def digest(self) -> str:
-        return self.survey.digest
-
-    @property
-    def num_characters(self) -> int:
-        return self.survey.num_characters
-
-    @property
-    def num_bytes(self) -> int:
-        return self.survey.num_bytes
-
-    @property
-    def num_documents(self) -> int:
-        return self.survey.num_documents
-
-    @property
-    def fingerprint(self) -> str:
-        return self.survey.fingerprint
-
-    def notices(self) -> Iterator[str]:
-        """A line for each kind of file that was left out."""
-        survey = self.survey
-        if survey.num_skipped:
-            yield f"left out {counted(survey.num_skipped, 'file')} without text"
-        if survey.num_repeated:
-            yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
-        if survey.bad:
-            yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
+    def take(self, survey: Survey) -> None:
+        """Note what that pass found."""
+        self.survey, self.digest, self.fingerprint = survey, survey.digest, survey.fingerprint
+        self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
+        self.num_bytes = survey.num_bytes
 
 
 class Texts(SurveyedCorpus):
@@ -149,26 +119,44 @@ class Texts(SurveyedCorpus):
         with ThreadPoolExecutor(1) as worker:
             tally = Tally(worker)
             tally.add_all(self.blocks())
-        self.survey = tally.survey()
+        self.take(tally.survey())
 
     def blocks(self) -> Iterator[Block]:
         return in_blocks(self._documents)
 
 
+def is_held(num_characters: int, num_documents: int) -> bool:
+    """Whether the documents of a text stay in memory once they have been read."""
+    return num_characters + _BLOCK_CHARACTERS * num_documents < CACHE_FROM
+
+
 class Tally:
-    """Counts documents, and makes a digest of them; `worker` is a thread that hashes while this one reads on."""
+    """Counts documents, makes a digest of them, and keeps them while they are few.
+
+    `worker` is a thread that hashes while this one reads on.
+    """
 
     def __init__(self, worker: Executor) -> None:
         self._worker = worker
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
-
-    def copy(self) -> Tally:
-        other = Tally(self._worker)
-        other.__dict__ |= self.__dict__ | {"_digest": self._digest.copy()}
-        return other
+        self.kept: list[Block] | None = []
 
     def add_all(self, blocks: Iterator[Block], watch: Watch = lambda _: None) -> None:
+        """Add the documents of a file; of a bad one, which raises DataError, nothing stays."""
+        before, num_kept = self.__dict__ | {"_digest": self._digest.copy()}, len(self.kept or ())
+        try:
+            self._add_all(blocks, watch)
+        except DataError:
+            self.__dict__ = before
+            if self.kept is not None:
+                del self.kept[num_kept:]
+            raise
+
+    def survey(self) -> Survey:
+        return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)
+
+    def _add_all(self, blocks: Iterator[Block], watch: Watch) -> None:
         held, num_held = list[bytes](), 0
         hashing: Future[None] | None = None
         for block in blocks:
@@ -185,10 +173,11 @@ class Tally:
             num_held += len(content)
             self._num_characters += len(block.text)
             self._num_bytes += len(content)
+            if self.kept is not None:
+                self.kept.append(block)
+                if not is_held(self._num_characters, self._num_documents):
+                    self.kept = None
             watch(content)
         if hashing:
             hashing.result()
         self._digest.update(b"".join(held))
-
-    def survey(self) -> Survey:
-        return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
+import functools
 import json
 import shutil
 from collections import deque
@@ -12,30 +11,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gpt_cli.callbacks import Counting, Notify, uncounted
-from gpt_cli.config import Config, TokenizerConfig
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
-from gpt_cli.files import cache_directory, make_directory, remove, write_durably
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.config import Config
+from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
+from gpt_cli.files import remove, write_durably
 from gpt_cli.machine.sharing import cores
-from gpt_cli.opening import read_bytes
 from gpt_cli.text.blocks import Block, in_groups, in_pieces
+from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.reading import SourceCorpus, split_of
-from gpt_cli.text.token_files import Ids, TokensOnDisk, open_tokens
+from gpt_cli.text.reading import NOBODY, SourceCorpus, split_of
+from gpt_cli.text.token_store import Ids, TokensOnDisk, data_digest, open_tokens
 from gpt_cli.text.token_writer import LOCK, TokenWriter, sole_writer
-from gpt_cli.text.tokenizer import SAMPLE_BYTES, Tokenizer, is_sampled, make_tokenizer, tokenizer_from_dict
-from gpt_cli.text.tokens import check_length, data_digest
+from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.vocabulary import learn_tokenizer
 
-# reading and encoding a shorter text is faster than looking in the cache
-CACHE_FROM = 2_000_000  # characters
 # ids that take no more are held in memory, or on the device that trains: 268 million tokens
 IN_MEMORY = 2**30  # bytes, 4 a token
 TOKENIZING = "tokenizing"  # what is counted while a text is encoded
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -52,23 +47,18 @@ class EncodedText:
 
 
 def encode_corpus(
-    corpus: Corpus,
-    config: Config,
-    tokenizer: Tokenizer | None = None,
-    *,
-    counting: Counting = uncounted,
-    notice: Notify = lambda _: None,
+    corpus: Corpus, config: Config, tokenizer: Tokenizer | None = None, host: Host = NOBODY
 ) -> EncodedText:
     """Split a corpus and encode both parts, with a tokenizer of their own where none is given.
 
-    `counting` receives the bytes of text that were encoded. Raises DataError for too little text or one that changes,
-    EnvironmentFailure where there is too little space for the ids of a large one.
+    Raises DataError for too little text or one that changes, EnvironmentFailure where there is too little space for the
+    ids of a large one.
     """
     if isinstance(corpus, SourceCorpus):
-        training, validation = split_of(corpus, config.data, counting, notice)
+        parts = split_of(corpus, config.data, host)
     else:
-        training, validation = corpus.split(config.data.validation_fraction)
-    return encode_parts(training, validation, config, tokenizer, counting=counting, notice=notice)
+        parts = corpus.split(config.data.validation_fraction)
+    return encode_parts(*parts, config, tokenizer, host)
 
 
 def encode_parts(
@@ -76,56 +66,25 @@ def encode_parts(
     validation: Corpus,
     config: Config,
     tokenizer: Tokenizer | None = None,
+    host: Host = NOBODY,
     *,
     load: bool = True,
-    counting: Counting = uncounted,
-    notice: Notify = lambda _: None,
 ) -> EncodedText:
     """Encode a training and a validation text, as `encode_corpus` does; `load` is that of `encode`."""
-    tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, counting=counting, notice=notice)
-    once = _once(notice)
-    with counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
-        ids = encode(training, tokenizer, count, once, load=load, followed_by=validation.num_bytes)
-        validation_ids = encode(validation, tokenizer, count, once, load=load)
+    tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
+    notice = functools.cache(host.notice)  # a line that concerns both parts is said once
+    with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
+        ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
+        validation_ids = encode(validation, tokenizer, count, notice, load=load)
     check_length(ids, validation_ids, config.model.context_length)
     return EncodedText(tokenizer, ids, validation_ids, digest_of(ids, validation_ids))
-
-
-def learn_tokenizer(
-    config: TokenizerConfig,
-    training: Corpus,
-    validation: Corpus,
-    *,
-    counting: Counting = uncounted,
-    notice: Notify = lambda _: None,
-) -> Tokenizer:
-    """The tokenizer that a config asks for; what was made from a large text is kept in the cache."""
-    if config.kind in ("byte", "tiktoken") or training.whole.num_characters < CACHE_FROM:
-        return make_tokenizer(config, training, validation)
-    path = None
-    with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
-        path = _cached("tokenizers", config.kind, config.vocab_size, training.digest, validation.digest)
-    if (stored := _read_json(path)) is not None:
-        with contextlib.suppress(CheckpointError, KeyError, TypeError):
-            tokenizer = tokenizer_from_dict(stored["tokenizer"])
-            if tokenizer.digest == stored["sha256"]:
-                return tokenizer
-    if is_sampled(config, training):
-        notice(f"byte pairs are learned from a sample of {SAMPLE_BYTES / 1e6:.0f} MB of the text")
-    num_bytes = training.num_bytes + (validation.num_bytes if config.kind == "char" else 0)
-    with counting("learning the vocabulary", num_bytes, "B") as count:
-        tokenizer = make_tokenizer(config, training, validation, count)
-        training.require_unchanged()
-        validation.require_unchanged()
-    _write_json(path, {"tokenizer": tokenizer.to_dict(), "sha256": tokenizer.digest})
-    return tokenizer
 
 
 def encode(
     corpus: Corpus,
     tokenizer: Tokenizer,
     count: Callable[[int], object] = lambda _: None,
-    notice: Notify = lambda _: None,
+    notice: Notify = ignored,
     *,
     load: bool = True,
     followed_by: int = 0,
@@ -136,35 +95,40 @@ def encode(
     receives the bytes of text encoded since its last call. The disk must also hold the ids of the `followed_by` bytes
     of text that come next. Raises errors as `encode_corpus` does.
     """
-    if corpus.whole.num_characters < CACHE_FROM:
-        return _in_memory(corpus, tokenizer, count)
-    try:
-        directory = _cached("tokens", corpus.digest, tokenizer.digest)
-        if (ids := _stored(directory, load)) is not None:
-            return ids
-        count(0)  # waiting for another program is progress too
-        with sole_writer(directory, notice):
+    if corpus.is_large:
+        try:
+            directory = cached("tokens", corpus.digest, tokenizer.digest)
             if (ids := _stored(directory, load)) is None:
-                _write(corpus, tokenizer, directory, count, followed_by)
-                ids = _stored(directory, load, verified=True)
-    except EnvironmentFailure as error:
-        if 4 * corpus.num_bytes > IN_MEMORY or not load:
-            raise
-        ids = None  # a cache that cannot be written costs time, not correctness
-        notice(f"the tokens of this text are not kept for the next start: {error.sentence}")
-    return _in_memory(corpus, tokenizer, count) if ids is None else ids
+                count(0)  # waiting for another program is progress too
+                with sole_writer(directory, notice):
+                    if (ids := _stored(directory, load)) is None:
+                        _write(corpus, tokenizer, directory, count, followed_by)
+                        ids = _stored(directory, load, verified=True)
+            if ids is not None:
+                return ids
+        except EnvironmentFailure as error:
+            if 4 * corpus.num_bytes > IN_MEMORY or not load:
+                raise
+            # a cache that cannot be written costs time, not correctness
+            notice(f"the tokens of this text are not kept for the next start: {error.sentence}")
+    found = [np.empty(0, _dtype(tokenizer))]
+    for group, num_bytes in _encoded(_groups(corpus), tokenizer):
+        found.append(group)
+        count(num_bytes)
+    corpus.require_unchanged()
+    return np.concatenate(found)
 
 
-def _once(notice: Notify) -> Notify:
-    """The same, except that it receives each line once."""
-    said = set[str]()
-
-    def notice_once(line: str) -> None:
-        if line not in said:
-            said.add(line)
-            notice(line)
-
-    return notice_once
+def check_length(ids: Ids, validation_ids: Ids, context_length: int) -> None:
+    """Raises DataError for too little text: less than one training window or one validation target."""
+    if len(ids) < context_length + 1:
+        found, least = counted(len(ids), "token"), context_length + 1
+        sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
+        raise DataError("corpus", sentence, hint="add text with --data, or lower --set model.context_length")
+    if len(validation_ids) < 2:
+        found = counted(len(validation_ids), "token")
+        sentence = f"its validation part has {found}, but an evaluation needs at least 2"
+        raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or add text with --data")
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
@@ -183,21 +147,12 @@ def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | Non
     return ids
 
 
-def _in_memory(corpus: Corpus, tokenizer: Tokenizer, count: Callable[[int], object]) -> np.ndarray:
-    found = [np.empty(0, _dtype(tokenizer))]
-    for ids, num_bytes in _encoded(_groups(corpus), tokenizer):
-        found.append(ids)
-        count(num_bytes)
-    corpus.require_unchanged()
-    return np.concatenate(found)
-
-
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
 ) -> None:
     """Write the ids of a text; continues where a killed program stopped, if no file has changed since then."""
     origin = directory / "origin.json"
-    if _read_json(origin) != [corpus.fingerprint]:
+    if read_json(origin) != [corpus.fingerprint]:
         _clear(directory)
         write_durably(origin, [json.dumps([corpus.fingerprint]).encode()])
     writer = TokenWriter(directory, _dtype(tokenizer))
@@ -287,29 +242,8 @@ def digest_of(ids: Ids, validation_ids: Ids) -> str:
         return data_digest(ids, validation_ids)
     other = validation_ids.directory.name if isinstance(validation_ids, TokensOnDisk) else data_digest(validation_ids)
     path = ids.directory / f"digest-{other}.json"
-    if isinstance(stored := _read_json(path), str):
+    if isinstance(stored := read_json(path), str):
         return stored
     digest = data_digest(ids, validation_ids)
-    _write_json(path, digest)
+    write_json(path, digest)
     return digest
-
-
-def _cached(name: str, *key: object) -> Path:
-    """Where the cache keeps something. Raises EnvironmentFailure for a user without a home directory."""
-    return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
-
-
-def _read_json(path: Path | None) -> Any:
-    """The content of a file; None for a missing or damaged one."""
-    try:
-        return None if path is None else json.loads(read_bytes(path, DataError))
-    except (DataError, EnvironmentFailure, ValueError):
-        return None
-
-
-def _write_json(path: Path | None, content: Any) -> None:
-    """Write a file, where the system allows it: a cache that cannot be written costs time, not correctness."""
-    if path is not None:
-        with contextlib.suppress(EnvironmentFailure):
-            make_directory(path.parent)
-            write_durably(path, [json.dumps(content).encode()])

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from gpt_cli.errors import DataError, reason, shown, visible
-from gpt_cli.limits import LINE_CHARACTERS, ZSTD_WINDOW
+from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown, visible
+from gpt_cli.limits import EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
 from gpt_cli.opening import open_regular, require_unchanged
-from gpt_cli.text.blocks import Block
-from gpt_cli.text.decoding import decoded, is_binary
-from gpt_cli.text.packed import Growth, Reading, is_plain, optional_library
-from gpt_cli.text.parquet import rows_of_table
+from gpt_cli.text.blocks import Block, decoded, is_binary
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (NOTES.md)
 BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
+_BUFFER = 2**20  # without one a whole column of a row group is read at once
+_ROWS = 2**25  # bytes of rows of a table that are read at once, about
+# names of fields that a hint shows: a stranger may have chosen them, and a user types what a hint says
+_is_plain = re.compile(r"[\w.-]{1,64}").fullmatch
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What decides how a file becomes documents."""
+
+    text_field: str = "text"
+    max_expansion: int = 200
 
 
 def read_file(
@@ -43,7 +55,7 @@ def read_file(
     try:
         before = os.fstat(file.fileno())
         if path.suffix == ".parquet":
-            return _watched(path, file, before, rows_of_table(path, file, how), count)
+            return _watched(path, file, before, _rows_of_table(path, file, how), count)
         content = _unpacked(path, file, how)
         first = next(content, b"")
         if not named and is_binary(first):
@@ -84,12 +96,15 @@ def _watched(
 
 def _unpacked(path: Path, file: BinaryIO, how: Reading) -> Iterator[bytes]:
     """The content of a file in large blocks, decompressed where its name says so."""
-    if path.suffix == ".gz":
-        return _bounded(path, file, how, _gzip(path, file))
-    if path.suffix == ".zst":
-        return _bounded(path, file, how, _zstandard(path, file))
-    # None comes of what would wait, such as /proc/kmsg
-    return iter(lambda: file.read(BLOCK) or b"", b"")
+    unpack = {".gz": _gzip, ".zst": _zstandard}.get(path.suffix)
+    if unpack is None:
+        # None comes of what would wait, such as /proc/kmsg
+        yield from iter(lambda: file.read(BLOCK) or b"", b"")
+        return
+    grown = _Growth(path, file, how)
+    for block in unpack(path, file):
+        grown.add(len(block))
+        yield block
 
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -101,7 +116,7 @@ def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    zstandard = optional_library("zstandard", "zst", path)
+    zstandard = _optional_library("zstandard", "zst", path)
     frame, found, num_found = None, list[bytes](), 0
     try:
         while content := file.read(_ZSTD_INPUT):
@@ -119,13 +134,6 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
     if frame is not None:
         raise DataError(shown(path), "the Zstandard data is damaged: it ends too early")
     yield b"".join(found)
-
-
-def _bounded(path: Path, file: BinaryIO, how: Reading, content: Iterable[bytes]) -> Iterator[bytes]:
-    grown = Growth(path, file, how)
-    for block in content:
-        grown.add(len(block))
-        yield block
 
 
 def _lines(text: Iterable[str], path: Path, field: str) -> Iterator[Block]:
@@ -152,12 +160,9 @@ def _text_field(line: str, field: str, where: str) -> str:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(where, f"this is not JSON; each line is an object such as {example}") from error
-    if not isinstance(record, dict) or not isinstance(text := record.get(field), str):
-        texts = (
-            [key for key, value in record.items() if isinstance(value, str) and is_plain(key)]
-            if isinstance(record, dict)
-            else []
-        )
+    fields = record if isinstance(record, dict) else {}
+    if not isinstance(text := fields.get(field), str):
+        texts = [key for key, value in fields.items() if isinstance(value, str) and _is_plain(key)]
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
         raise DataError(where, sentence, hint=f"--set data.text_field={texts[-1]}" if texts else None)
     try:
@@ -165,3 +170,84 @@ def _text_field(line: str, field: str, where: str) -> str:
     except UnicodeEncodeError as error:
         raise DataError(where, f"the text has half a character at position {error.start}") from None
     return text
+
+
+def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
+    """A document for each row, read row group by row group."""
+    arrow = _optional_library("pyarrow", "parquet", path)
+    parquet = _optional_library("pyarrow.parquet", "parquet", path)
+    grown = _Growth(path, file, how)
+    try:
+        table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
+        names = table.schema_arrow.names
+        if how.text_field not in names:
+            sentence = f"the table has no column {shown(how.text_field)}; it has {', '.join(map(shown, names[:20]))}"
+            columns = [each.name for each in table.schema_arrow if str(each.type) in ("string", "large_string")]
+            texts = [*filter(_is_plain, columns)]
+            raise DataError(shown(path), sentence, hint=f"--set data.text_field={texts[0]}" if texts else None)
+        paths = [table.schema.column(number).path for number in range(len(table.schema))]
+        for group in range(table.num_row_groups):
+            rows = 1
+            if how.text_field in paths:
+                column = table.metadata.row_group(group).column(paths.index(how.text_field))
+                grown.require(column.total_uncompressed_size)
+                rows = _rows_at_once(file, column)
+            columns = [how.text_field]
+            for batch in table.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+                for text in batch.column(0).to_pylist():
+                    if not isinstance(text, str | None):
+                        raise DataError(shown(path), f"the column {shown(how.text_field)} does not contain text")
+                    if text:
+                        grown.add(len(text))
+                        yield Block(True, text)
+    except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # the disk's; the library says without one what is damaged
+            raise
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise DataError(shown(path), f"the Parquet data is damaged: {visible(lines[0])}") from error
+
+
+def _rows_at_once(file: BinaryIO, column: Any) -> int:
+    """How many rows of a column are read at once: few where they, or what a dictionary repeats, are long."""
+    longest = column.total_uncompressed_size // max(1, column.num_values)
+    if column.has_dictionary_page:
+        # parquet.thrift, PageHeader: type 2 (a dictionary), then the page's size as a zigzag varint
+        start, size = os.pread(file.fileno(), 8, column.dictionary_page_offset), 0
+        for number, byte in enumerate(start[3:]):
+            size |= (byte & 127) << (7 * number)
+            if byte < 128:
+                break
+        longest = max(longest, size // 2 if start[:3] == b"\x15\x04\x15" else column.total_uncompressed_size)
+    return min(256, max(1, _ROWS // max(1, longest)))
+
+
+def _optional_library(name: str, extra: str, path: Path) -> Any:
+    """A library that an extra of the package brings."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        sentence = f"reading a .{extra} file needs the library {name.partition('.')[0]}, which is not installed"
+        hint = f"in the clone of gpt: pip install -e '.[{extra}]'"
+        raise EnvironmentFailure(shown(path), sentence, hint=hint) from error
+
+
+class _Growth:
+    """How much packed data has grown; raises DataError where no text would have become so large."""
+
+    def __init__(self, path: Path, file: BinaryIO, how: Reading):
+        self._path, self._how, self._num_bytes = path, how, 0
+        self._allowed = max(EXPANSION_FROM, how.max_expansion * os.fstat(file.fileno()).st_size)
+
+    def add(self, num_bytes: int) -> None:
+        self.require(num_bytes)
+        self._num_bytes += num_bytes
+
+    def require(self, num_bytes: int) -> None:
+        """Raise the error if so many bytes more are too many."""
+        if self._num_bytes + num_bytes > self._allowed:
+            ratio = self._how.max_expansion
+            raise DataError(
+                shown(self._path),
+                f"it expands to more than {ratio} times its size, which text does not",
+                hint=f"if it is text after all: --set data.max_expansion={10 * ratio}",
+            )

@@ -12,62 +12,73 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from gpt_cli.callbacks import Counting, Notify, uncounted
+from gpt_cli.callbacks import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together
 from gpt_cli.files import write_failure
 from gpt_cli.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.text import catalogue
-from gpt_cli.text.blocks import Block, in_blocks, split_at
-from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally, Watch
-from gpt_cli.text.decoding import decoded
+from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
+from gpt_cli.text.cache import find_survey, remember
+from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
 from gpt_cli.text.formats import BLOCK, Reading, read_file
-from gpt_cli.text.manifest import Survey, find_survey, remember
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
+NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
 
 
 class SourceCorpus(SurveyedCorpus):
-    """The documents of SOURCEs; `read_corpus` makes one and surveys it."""
+    """The documents of SOURCEs; `read_corpus` makes one."""
 
-    is_known: bool  # whether an earlier program has made that pass
+    is_known: bool  # whether an earlier program has made the first pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once
+    _kept: list[Block] | None = None  # all documents of a short text, once they have been read
 
     def __init__(self, sources: Sequence[str], separator: str | None, how: Reading, skip_bad: bool):
         self.sources, self.separator, self.how, self.skip_bad = sources, separator, how, skip_bad
 
     def blocks(self) -> Iterator[Block]:
+        if self._kept is None and is_held(self.num_characters, self.num_documents):
+            self._kept = [*self._blocks_again()]  # an earlier program made the survey
+        yield from self._blocks_again() if self._kept is None else self._kept
+
+    def _blocks_again(self) -> Iterator[Block]:
         left_out = set(self.survey.bad)
         for found in Walk(self.sources, self.skip_bad):
             if found.name not in left_out:
                 yield from self._blocks_of(found) or ()
 
     def require_unchanged(self) -> None:
-        if self._look().fingerprint() != self.survey.fingerprint:
-            sentence = "the text changed while gpt read it"
+        if Walk(self.sources, self.skip_bad).finished().fingerprint() != self.fingerprint:
             hint = "try again when no other program writes to it"
-            raise DataError(shown(", ".join(self.sources)), sentence, hint=hint)
+            raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
-    def _look(self) -> Walk:
-        """A walk that is over, and has opened nothing."""
-        walk = Walk(self.sources, self.skip_bad)
-        for _ in walk:
-            pass
-        return walk
+    def notices(self) -> Iterator[str]:
+        """A line for each kind of file that was left out."""
+        survey = self.survey
+        if survey.num_skipped:
+            yield f"left out {counted(survey.num_skipped, 'file')} without text"
+        if survey.num_repeated:
+            yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
+        if survey.bad:
+            yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
 
-    def survey_all(self, counting: Counting, watch: Watch, fresh: bool) -> Survey:
+    @property
+    def _where(self) -> str:
+        return shown(", ".join(self.sources))
+
+    def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
         """The survey that this corpus needs before anything else; see `read_corpus`."""
-        with counting("looking for changes", None, "") as count:
-            count(0)  # the work begins
-            looked = self._look()
+        with host.working("looking for changes"):
+            looked = Walk(self.sources, self.skip_bad).finished()
         num_bytes = looked.num_bytes
         if STDIN in self.sources:
             self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
             weakref.finalize(self, self._stdin.close)
-            with counting("reading stdin", None, "B") as count:
+            with host.counting("reading stdin", None, "B") as count:
                 _keep_stdin(self._stdin, count)
             num_bytes += self._stdin.tell()
         how = (self.separator, self.how, self.skip_bad)
@@ -75,41 +86,38 @@ class SourceCorpus(SurveyedCorpus):
         self.is_known = known is not None
         if known is not None and not fresh:
             return known
-        with counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
+        with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
         if not survey.num_documents:
-            raise DataError(shown(", ".join(self.sources)), "this source contains no text", hint=NAME_A_SOURCE)
+            raise DataError(self._where, "this source contains no text", hint=NAME_A_SOURCE)
         if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
             sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
             hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
-            raise DataError(shown(", ".join(self.sources)), sentence, hint=hint)
+            raise DataError(self._where, sentence, hint=hint)
         remember(survey, looked, how)
         return survey
 
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
         walk = Walk(self.sources, self.skip_bad)
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
-        num_errors, any_named, any_found = 0, False, False
+        any_named = any_found = False
         for found in walk:
-            before = tally.copy()
             try:
                 if (blocks := self._blocks_of(found, count)) is None:
                     num_skipped += 1
                 else:
                     tally.add_all(blocks, watch)
             except DataError as error:
-                tally = before  # nothing of a bad file counts
                 bad.append(found.name)
-                num_errors += 1
                 any_named |= found.named  # a mistyped name must not train on less text
                 if not found.named:
                     error.hint, any_found = error.hint or _SKIP_HINT, True
-                errors += [error] if num_errors <= MOST_ERRORS else []
-        survey = tally.survey()
+                errors += [error] if len(bad) <= MOST_ERRORS else []
+        survey, self._kept = tally.survey(), tally.kept
         if errors and (any_named or not self.skip_bad or not survey.num_documents):
-            if num_errors > MOST_ERRORS:
-                more = f"{counted(num_errors - MOST_ERRORS, 'more file')} cannot be read"
-                errors.append(DataError(shown(", ".join(self.sources)), more, hint=_SKIP_HINT))
+            if len(bad) > MOST_ERRORS:
+                more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
+                errors.append(DataError(self._where, more, hint=_SKIP_HINT))
             if any_found and all(error.hint != _SKIP_HINT for error in errors):
                 errors[-1].hint = f"{errors[-1].hint}; or {_SKIP_HINT}"
             raise together(errors)
@@ -129,7 +137,11 @@ class SourceCorpus(SurveyedCorpus):
         elif found.status is None and found.name in catalogue.ENTRIES:
             blocks = in_blocks(catalogue.read_entry(catalogue.ENTRIES[found.name]))
         else:
-            blocks = read_file(Path(found.name), self.how, named=found.named, hint=_nearest(found), count=count)
+            hint = None
+            if found.named:  # it may not exist
+                close = catalogue.nearest(found.name)
+                hint = f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
+            blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
         return split_at(self.separator, blocks) if blocks is not None and self.separator else blocks
 
     def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
@@ -163,14 +175,6 @@ def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
         raise failure from error
 
 
-def _nearest(found: Found) -> str | None:
-    """A hint for a file that the user named and that may not exist."""
-    if not found.named:
-        return None
-    close = catalogue.nearest(found.name)
-    return f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
-
-
 def read_corpus(
     sources: str | Sequence[str],
     separator: str | None = None,
@@ -178,53 +182,42 @@ def read_corpus(
     *,
     skip_bad: bool = False,
     fresh: bool = False,
-    counting: Counting = uncounted,
+    host: Host = NOBODY,
     watch: Watch = lambda _: None,
 ) -> SourceCorpus:
     """The documents of one or more SOURCEs, each file once; `separator` splits them into shorter ones.
 
-    With `fresh` everything is read, and compared with what an earlier program has noted. `counting` receives the bytes
-    of files that were read, `watch` each block of that pass in UTF-8, those of bad files too. Raises DataError for a
-    source that is missing, damaged, contains no text or is not UTF-8, and EnvironmentFailure for one that the user may
-    not read.
+    With `fresh` everything is read, and compared with what an earlier program has noted. `watch` receives each block of
+    that pass in UTF-8, those of bad files too. Raises DataError for a source that is missing, damaged, contains no text
+    or is not UTF-8, and EnvironmentFailure for one that the user may not read.
     """
     corpus = SourceCorpus(names_of(sources), separator, how or Reading(), skip_bad)
-    corpus.survey = corpus.survey_all(counting, watch, fresh)
+    corpus.take(corpus.survey_all(host, watch, fresh))
     return corpus
 
 
 def read_data(
-    config: DataConfig, counting: Counting = uncounted, *, fresh: bool = False, watch: Watch = lambda _: None
+    config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
     """The text that a config names; raises errors as `read_corpus` does."""
-    return read_corpus(
-        config.source,
-        config.separator,
-        Reading(config.text_field, config.max_expansion),
-        skip_bad=config.skip_bad,
-        fresh=fresh,
-        counting=counting,
-        watch=watch,
-    )
+    how = Reading(config.text_field, config.max_expansion)
+    skip_bad = config.skip_bad
+    return read_corpus(config.source, config.separator, how, skip_bad=skip_bad, fresh=fresh, host=host, watch=watch)
 
 
-def read_split(config: DataConfig, counting: Counting = uncounted) -> tuple[Corpus, Corpus]:
+def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
     """The training and the validation part of the text that a config names; raises errors as `read_corpus` does."""
-    return split_of(read_data(config, counting), config, counting)
+    return split_of(read_data(config, host), config, host)
 
 
-def split_of(
-    corpus: SourceCorpus, config: DataConfig, counting: Counting = uncounted, notice: Notify = lambda _: None
-) -> tuple[Corpus, Corpus]:
+def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
     """The training and the validation part of a text, or the whole of it and a validation text of its own."""
     if config.validation_source is None:
         return corpus.split(config.validation_fraction)
-    validation = read_data(config.changed(source=config.validation_source), counting)
+    validation = read_data(config.changed(source=config.validation_source), host)
     for line in validation.notices():
-        notice(f"data.validation_source: {line}")
-    both = Walk([*corpus.sources, *validation.sources], config.skip_bad)
-    for _ in both:
-        pass
+        host.notice(f"data.validation_source: {line}")
+    both = Walk([*corpus.sources, *validation.sources], config.skip_bad).finished()
     if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
-        notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
+        host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
     return corpus, validation

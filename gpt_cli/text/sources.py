@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +19,6 @@ from gpt_cli.limits import DIRECTORY_LEVELS
 from gpt_cli.text import catalogue
 
 STDIN = "-"
-# what to do about a directory that the user may not read: it raises, or notes that the directory is left out
-Refuse = Callable[[OSError, str], None]
 
 
 def names_of(sources: str | Sequence[str] | None) -> Sequence[str]:
@@ -54,46 +52,37 @@ class Walk:
     newest: int = 0  # the latest change of a file, in ns
     only_files: bool = True  # without stdin and catalogue, of which the fingerprint knows nothing
     began: int = field(default_factory=time.time_ns)
-    _seen: set[bytes] = field(default_factory=set)
-    _outputs: set[tuple[int, int]] = field(default_factory=lambda: _outputs())
     # of each file: path, size, times, device, inode
     _signatures: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def __iter__(self) -> Iterator[Found]:
+        outputs, seen = _outputs(), set[bytes]()  # 100 MB for a million files, which end with the pass
         for source in self.sources:
-            for found, identity in _found(source, self._refuse):
-                if found.status is not None and not found.named and not self._is_readable(found.status):
+            for found, identity in self._found(source):
+                unnamed = None if found.named else found.status
+                if unnamed and (not stat.S_ISREG(unnamed.st_mode) or (unnamed.st_dev, unnamed.st_ino) in outputs):
                     self.num_special += 1
-                elif self._once(identity):
-                    self._note(found)
-                    yield found
+                    continue
+                # a million paths would take twice the memory of their digests
+                digest = hashlib.blake2b(os.fsencode(identity), digest_size=16).digest()
+                if digest in seen:
+                    self.num_repeated += 1
+                    continue
+                seen.add(digest)
+                self._note(found)
+                yield found
         if self.closed:
             self._signatures.update(repr([*self.closed]).encode("utf-8", "surrogateescape"))
-        self._seen.clear()  # 100 MB for a million files, and whoever has counted them may live on
+
+    def finished(self) -> Walk:
+        """The same, once the pass is over; it opens nothing."""
+        for _ in self:
+            pass
+        return self
 
     def fingerprint(self) -> str:
         """The sha256 of names, sizes, times and inodes of all files, once the pass is over."""
         return self._signatures.hexdigest()
-
-    def _refuse(self, error: OSError, folder: str) -> None:
-        closed = isinstance(error, PermissionError)
-        if not (closed and self.skip_closed):
-            hint = "make it readable; --set data.skip_bad=true leaves such directories out" if closed else None
-            raise _refused(error, folder, hint) from error
-        self.closed[os.path.normpath(folder)] = None
-
-    def _is_readable(self, status: os.stat_result) -> bool:
-        """Whether this is a regular file, and not the log to which gpt itself is writing."""
-        return stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) not in self._outputs
-
-    def _once(self, identity: str) -> bool:
-        # a million paths would take twice the memory of their digests
-        digest = hashlib.blake2b(os.fsencode(identity), digest_size=16).digest()
-        if digest in self._seen:
-            self.num_repeated += 1
-            return False
-        self._seen.add(digest)
-        return True
 
     def _note(self, found: Found) -> None:
         self.num_files += 1
@@ -106,6 +95,109 @@ class Walk:
             self.only_files = False
         self._signatures.update(repr(signature).encode("utf-8", "surrogateescape") + b"\n")
 
+    def _found(self, source: str) -> Iterator[tuple[Found, str]]:
+        """What one SOURCE names, each with what makes it the same as another name of it."""
+        if source == STDIN or source in catalogue.ENTRIES:
+            yield Found(source, True, None), source
+            return
+        name = os.path.expanduser(source)
+        if os.path.isdir(name):  # false, not an error, for a name that is too long
+            yield from self._below(str(Path(name)), os.path.realpath(name), named=True)
+        elif not os.path.lexists(name) and (matches := set(self._matches(name, set()))):
+            for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
+                yield Found(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
+        else:
+            try:
+                found, identity = Found(str(Path(name)), True, os.stat(name)), os.path.realpath(name)
+            except (OSError, ValueError):  # the one who opens it finds the words
+                found, identity = Found(name, True, None), name  # as it is given: ./- is not stdin
+            yield found, identity
+
+    def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[Found, str]]:
+        """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
+
+        Raises DataError for a directory that is too deep.
+        """
+        _require_levels(folder)
+        try:
+            # names alone: what scandir gives takes 1 GB for a million files
+            names = sorted(os.listdir(folder))
+        except OSError as error:
+            self._refuse(error, folder, named=named)
+            return
+        if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
+            return  # one of our runs, whose files are not a corpus
+        start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
+        for name in names:
+            if name.startswith("."):
+                continue
+            path = start + name
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            except OSError as error:  # and so for each of these names
+                self._refuse(error, folder, named=named)
+                return
+            link = stat.S_ISLNK(status.st_mode)
+            if link:
+                with contextlib.suppress(OSError):  # a broken link stays one
+                    status = os.stat(path)
+            if not stat.S_ISDIR(status.st_mode):
+                yield Found(path, False, status), os.path.realpath(path) if link else real_start + name
+            elif not link:
+                yield from self._below(path, real_start + name)
+
+    def _matches(self, pattern: str, walked: set[tuple[str, int]], readable: str = "") -> Iterator[str]:
+        """What a glob names. Its ** follows no links to directories, because they may lead in circles without end.
+
+        `walked` are directories with the number of parts that the pattern had left there: each such pair is walked
+        once. The pattern begins with `readable`, a directory above which nothing is closed.
+        """
+        parts = pattern.split(os.sep)
+        if "**" not in parts:
+            self._look_for_closed(pattern, readable)
+            yield from glob.iglob(pattern)
+            return
+        at = parts.index("**")
+        start, rest = os.sep.join([*parts[:at], ""]), parts[at + 1 :] or ["*"]
+        self._look_for_closed(start, readable)
+        for top in glob.iglob(start) if start else [""]:
+            for folder, below, _ in os.walk(top or os.curdir, onerror=self._refuse_unless_removed):
+                here = (os.path.normpath(folder), len(rest))
+                if here in walked:  # and so is all below
+                    below.clear()
+                    continue
+                walked.add(here)
+                _require_levels(folder)
+                below[:] = (name for name in below if not name.startswith("."))
+                escaped = glob.escape(folder)
+                yield from self._matches(os.path.join(escaped, *rest), walked, escaped)
+
+    def _look_for_closed(self, pattern: str, readable: str) -> None:
+        """Refuse directories that the user may not read, which a glob would pass over; none above `readable` is."""
+        while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
+            needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
+            for folder in glob.iglob(above):
+                if os.path.isdir(folder) and not os.access(folder, needed):
+                    self._refuse(PermissionError(errno.EACCES, "", folder), folder)
+            pattern = above
+
+    def _refuse_unless_removed(self, error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            self._refuse(error, error.filename)
+
+    def _refuse(self, error: OSError, folder: str, *, named: bool = False) -> None:
+        """Raise what says that a directory may not be read or entered, or note that it is left out."""
+        closed = isinstance(error, PermissionError)
+        if closed and self.skip_closed and not named:
+            self.closed[os.path.normpath(folder)] = None
+            return
+        hint = "make it readable; --set data.skip_bad=true leaves such directories out" if closed else None
+        if named:
+            hint = "make it readable, or name the files to read"
+        raise EnvironmentFailure(f"reading {shown(error.filename or folder)}", reason(error), hint=hint) from error
+
 
 def _outputs() -> set[tuple[int, int]]:
     """Device and inode of what this program writes to: a log below a directory of texts changes while it is read."""
@@ -117,119 +209,7 @@ def _outputs() -> set[tuple[int, int]]:
     return found
 
 
-def _found(source: str, refuse: Refuse) -> Iterator[tuple[Found, str]]:
-    """What one SOURCE names, each with what makes it the same as another name of it."""
-    if source == STDIN or source in catalogue.ENTRIES:
-        yield Found(source, True, None), source
-        return
-    name = os.path.expanduser(source)
-    if os.path.isdir(name):  # false, not an error, for a name that is too long
-        folder = str(Path(name))
-
-        def refuse_below(error: OSError, closed: str) -> None:
-            if closed == folder:  # the one that the user named
-                raise _refused(error, folder, "make it readable, or name the files to read") from error
-            refuse(error, closed)
-
-        yield from _below(folder, os.path.realpath(name), refuse_below)
-    elif not os.path.lexists(name) and (matches := set(_matches(name, set(), refuse))):
-        for match in sorted(filter(os.path.isfile, matches), key=lambda match: Path(match).parts):
-            yield Found(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
-    else:
-        try:
-            status = os.stat(name)
-        except (OSError, ValueError):  # the one who opens it finds the words
-            status = None
-        if status is None:
-            yield Found(name, True, None), name  # as it is given: ./- is not stdin
-        else:
-            yield Found(str(Path(name)), True, status), os.path.realpath(name)
-
-
-def _matches(pattern: str, walked: set[tuple[str, int]], refuse: Refuse, readable: str = "") -> Iterator[str]:
-    """What a glob names. Its ** follows no links to directories, because they may lead in circles without end.
-
-    `walked` are directories with the number of parts that the pattern had left there: each such pair is walked once.
-    The pattern begins with `readable`, a directory above which nothing is closed.
-    """
-    parts = pattern.split(os.sep)
-    if "**" not in parts:
-        _look_for_closed(pattern, refuse, readable)
-        yield from glob.iglob(pattern)
-        return
-    at = parts.index("**")
-    start, rest = os.sep.join([*parts[:at], ""]), parts[at + 1 :] or ["*"]
-    _look_for_closed(start, refuse, readable)
-    for top in glob.iglob(start) if start else [""]:
-        for folder, below, _ in os.walk(top or os.curdir, onerror=lambda error: _refuse_closed(error, refuse)):
-            here = (os.path.normpath(folder), len(rest))
-            if here in walked:  # and so is all below
-                below.clear()
-                continue
-            walked.add(here)
-            _require_levels(folder)
-            below[:] = (name for name in below if not name.startswith("."))
-            escaped = glob.escape(folder)
-            yield from _matches(os.path.join(escaped, *rest), walked, refuse, escaped)
-
-
-def _look_for_closed(pattern: str, refuse: Refuse, readable: str) -> None:
-    """Refuse the directories that the user may not read, which a glob would pass over; none above `readable` is."""
-    while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
-        needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
-        for folder in glob.iglob(above):
-            if os.path.isdir(folder) and not os.access(folder, needed):
-                refuse(PermissionError(errno.EACCES, "", folder), folder)
-        pattern = above
-
-
-def _refuse_closed(error: OSError, refuse: Refuse) -> None:
-    if isinstance(error, PermissionError):  # else it was removed meanwhile
-        refuse(error, error.filename)
-
-
 def _require_levels(folder: str) -> None:
     """Raises DataError for a directory that is too deep to be walked."""
     if folder.count(os.sep) > DIRECTORY_LEVELS:
         raise DataError(shown(folder), f"gpt reads directories of at most {DIRECTORY_LEVELS} levels")
-
-
-def _below(folder: str, real: str, refuse: Refuse) -> Iterator[tuple[Found, str]]:
-    """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
-
-    Raises DataError for a directory that is too deep.
-    """
-    _require_levels(folder)
-    try:
-        # names alone: what scandir gives takes 1 GB for a million files
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        refuse(error, folder)
-        return
-    if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
-        return  # one of our runs, whose files are not a corpus
-    start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
-    for name in names:
-        if name.startswith("."):
-            continue
-        path = start + name
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:  # removed meanwhile
-            continue
-        except OSError as error:  # and so for each of these names
-            refuse(error, folder)
-            return
-        link = stat.S_ISLNK(status.st_mode)
-        if link:
-            with contextlib.suppress(OSError):  # a broken link stays one
-                status = os.stat(path)
-        if not stat.S_ISDIR(status.st_mode):
-            yield Found(path, False, status), os.path.realpath(path) if link else real_start + name
-        elif not link:
-            yield from _below(path, real_start + name, refuse)
-
-
-def _refused(error: OSError, folder: str, hint: str | None) -> EnvironmentFailure:
-    """The error for a directory that the user may not read or enter."""
-    return EnvironmentFailure(f"reading {shown(error.filename or folder)}", reason(error), hint=hint)

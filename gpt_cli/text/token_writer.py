@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,16 +19,16 @@ import numpy as np
 
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.files import make_directory, remove, temporaries, write_durably, write_failure
-from gpt_cli.text.token_files import TokensOnDisk, open_tokens
-from gpt_cli.text.token_parts import (
+from gpt_cli.text.token_store import (
     FORMAT,
+    HEADER_BYTES,
     INDEX,
     Part,
+    TokensOnDisk,
     as_bytes,
     digest_of_json,
-    part_header,
+    open_tokens,
     part_name,
-    whole_part,
 )
 
 PART_TOKENS = 2**25
@@ -37,10 +38,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class TokenWriter:
-    """Writes ids in parts, each durable as soon as it is full. Groups are what a caller adds at once.
+    """Writes ids in parts. Groups are what a caller adds at once; a part ends with a group.
 
-    A part ends with a group. After a kill, a new writer keeps the parts that match their digests, and the caller
-    skips their `num_groups`.
+    After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups`.
     """
 
     def __init__(self, directory: Path, dtype: np.dtype | type):
@@ -50,7 +50,7 @@ class TokenWriter:
         for path in (directory / INDEX, *temporaries(directory, _NAMES)):
             remove(path)
         self._parts: list[Part] = []
-        while part := whole_part(directory / part_name(len(self._parts)), self.dtype):
+        while part := _whole_part(directory / part_name(len(self._parts)), self.dtype):
             self._parts.append(part)
         # memory is taken as it is filled, so a short text needs little
         self._buffer = np.empty(PART_TOKENS, self.dtype)
@@ -92,7 +92,7 @@ class TokenWriter:
         if self._num_ids:
             content = as_bytes(self._buffer[: self._num_ids])
             part = Part(self._num_ids, self._num_groups, hashlib.sha256(content).hexdigest())
-            write_durably(self.directory / part_name(len(self._parts)), [part_header(part, self.dtype), content])
+            write_durably(self.directory / part_name(len(self._parts)), [_part_header(part, self.dtype), content])
             self._parts.append(part)
         self._num_ids = self._num_groups = 0
 
@@ -124,3 +124,35 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
         yield
     finally:
         os.close(descriptor)
+
+
+def _part_header(part: Part, dtype: np.dtype) -> bytes:
+    """The header of a safetensors file with one array `ids`, filled up with spaces."""
+    header = {
+        "__metadata__": {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]},
+        "ids": {
+            "dtype": f"U{8 * dtype.itemsize}",
+            "shape": [part.tokens],
+            "data_offsets": [0, part.tokens * dtype.itemsize],
+        },
+    }
+    text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)
+    assert len(text) == HEADER_BYTES - 8
+    return struct.pack("<Q", len(text)) + text
+
+
+def _whole_part(path: Path, dtype: np.dtype) -> Part | None:
+    """What a file contains, if it is a part with ids of this type that match their digest; else None."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            header = file.read(HEADER_BYTES)
+            content = json.loads(header[8:])
+            about = content["__metadata__"]
+            part = Part(content["ids"]["shape"][0], int(about["groups"]), about["sha256"])
+            # the digest is that of what follows the header, to the end of the file
+            whole = (
+                header == _part_header(part, dtype) and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
+            )
+            return part if whole else None
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None

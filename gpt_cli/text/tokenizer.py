@@ -9,33 +9,56 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import sys
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt_cli.config import TokenizerConfig
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.streams import random_words, stream_key
-from gpt_cli.text.blocks import Block, in_pieces, pieces
-from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
+from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.text.blocks import pieces
 
 if TYPE_CHECKING:
     import tiktoken
 
 END_OF_TEXT = "<|endoftext|>"
-NETWORK_TIMEOUT = 8  # seconds
-# byte pairs of a larger text are learned from a sample: the library counts pairs in 32 bits, and would overflow
-SAMPLE_BYTES = 2**28
-_WORDS_AT_ONCE = 2**12
-_BUFFERED = 64  # pieces that the library holds in memory
+# A pattern cuts a text into words before byte pairs are merged. Some patterns would take the library that searches with
+# them exponential time or gigabytes, so gpt refuses a file of strangers that names another than these.
+
+# words with their leading space, up to three digits, runs of marks, white space
+WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# as Radford et al. 2019 published it, which imported tokenizers have
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# of the library tiktoken since its version 0.9
+R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+CL100K_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+O200K_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# as versions before 0.9 wrote the first two of those, which many imported tokenizers have; Llama 3 has the second
+OLD_R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+OLD_CL100K_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# of Qwen 2: one digit at a time
+QWEN2_PATTERN = OLD_CL100K_PATTERN.replace("{1,3}", "")
+PATTERNS = (
+    WORD_PATTERN,
+    GPT2_PATTERN,
+    R50K_PATTERN,
+    CL100K_PATTERN,
+    O200K_PATTERN,
+    OLD_R50K_PATTERN,
+    OLD_CL100K_PATTERN,
+    QWEN2_PATTERN,
+)
 _UNKNOWN = np.uint32(2**32 - 1)
 _FEW = 0.02  # of the characters of a text, which one may leave out
 
@@ -179,69 +202,6 @@ class BytePairTokenizer(Tokenizer):
         return {"kind": self.kind, "pattern": self.pattern, "tokens": tokens}
 
 
-def make_tokenizer(
-    config: TokenizerConfig, training: Corpus, validation: Corpus, count: Callable[[int], object] = lambda _: None
-) -> Tokenizer:
-    """The tokenizer that a config asks for; the kinds bpe and char are made from the text.
-
-    Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
-    can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
-    published vocabulary is neither in the cache nor downloadable.
-    """
-    if config.kind == "byte":
-        return ByteTokenizer()
-    if config.kind == "char":
-        return CharTokenizer(_characters(_counted(chain(training.blocks(), validation.blocks()), count)))
-    if config.kind == "tiktoken":
-        return _published(config.name)
-    texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
-    return train_byte_pairs(sample(texts, SAMPLE_BYTES / max(1, training.num_bytes)), config.vocab_size)
-
-
-def is_sampled(config: TokenizerConfig, training: Corpus) -> bool:
-    """Whether a tokenizer is learned from a part of the training text only."""
-    return config.kind == "bpe" and training.num_bytes > SAMPLE_BYTES
-
-
-def sample(texts: Iterable[str], share: float) -> Iterator[str]:
-    """About this share of some texts, each chosen by its number alone; all for a share of 1 or more."""
-    if share >= 1:
-        yield from texts
-        return
-    key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
-    for number, text in enumerate(texts):
-        at = number % _WORDS_AT_ONCE
-        if at == 0:
-            chosen = random_words(key, number, _WORDS_AT_ONCE) < share * 2**32
-        if chosen[at]:
-            yield text
-
-
-def _counted(blocks: Iterable[Block], count: Callable[[int], object]) -> Iterator[Block]:
-    for block in blocks:
-        yield block
-        count(len(block.content))
-
-
-def _characters(blocks: Iterable[Block]) -> list[str]:
-    """All characters of a text, in the order of their code points."""
-    found = np.zeros(sys.maxunicode + 1, bool)
-    for block in blocks:
-        found[code_points(block.text)] = True
-    return [chr(point) for point in np.flatnonzero(found)]
-
-
-def train_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
-    """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included."""
-    import rustbpe  # only learning byte pairs needs it
-
-    trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
-    parts = (piece for text in texts for piece in pieces(text))
-    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=WORD_PATTERN)
-    ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
-    return BytePairTokenizer("bpe", WORD_PATTERN, [bytes(token) for token, _ in ranked])
-
-
 def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that `to_dict` described; raises CheckpointError for anything else."""
     tokenizer: Tokenizer | None = None
@@ -287,44 +247,14 @@ def _utf8(text: str) -> bytes:
         raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None
 
 
-def named_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer that needs no text: `byte`, or a published vocabulary; raises as `make_tokenizer` does."""
-    return ByteTokenizer() if name == "byte" else _published(name)
+def as_oniguruma(pattern: str) -> str:
+    """A pattern for the library tokenizers, whose {1,3}+ repeats {1,3} and is not possessive.
+
+    In these patterns nothing follows the digits, so both forms match the same.
+    """
+    return pattern.replace("{1,3}+", "{1,3}")
 
 
-def _published(name: str) -> BytePairTokenizer:
-    """A vocabulary that tiktoken knows by name, from its cache or the network, within NETWORK_TIMEOUT."""
-    from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
-
-    if name not in ENCODING_CONSTRUCTORS:
-        raise UsageError(
-            "tokenizer.name",
-            f"tiktoken has no vocabulary {shown(name)}; use one of {', '.join(ENCODING_CONSTRUCTORS)}",
-        )
-    # tiktoken downloads without a timeout, so a thread does it that we can stop waiting for
-    result: dict[str, Any] = {}
-
-    def construct() -> None:
-        try:
-            result["vocabulary"] = ENCODING_CONSTRUCTORS[name]()
-        except Exception as error:  # whatever the download raises becomes one line below
-            result["error"] = error
-
-    thread = threading.Thread(target=construct, daemon=True)
-    thread.start()
-    thread.join(NETWORK_TIMEOUT)
-    if "vocabulary" not in result:
-        cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
-        folder = os.environ.get("TIKTOKEN_CACHE_DIR")
-        cache = f"the cache TIKTOKEN_CACHE_DIR={folder}" if folder else "a cache, as TIKTOKEN_CACHE_DIR is not set,"
-        raise EnvironmentFailure(
-            f"tokenizer.name: {name}",
-            f"the vocabulary is not in {cache} and cannot be downloaded ({cause})",
-            hint="use --set tokenizer.kind=bpe, which needs no network, or fill that cache on a machine with network",
-        )
-    vocabulary = result["vocabulary"]
-    if vocabulary["pat_str"] not in PATTERNS:
-        sentence = "the installed tiktoken cuts texts for it in a way that gpt does not know"
-        raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
-    ranks = vocabulary["mergeable_ranks"]
-    return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
+def known_pattern(written: str) -> str | None:
+    """The one of PATTERNS that the library tokenizers has in these words; None where it is none of them."""
+    return {as_oniguruma(pattern): pattern for pattern in PATTERNS}.get(written)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpt_cli.config import Config
 from gpt_cli.streams import permutation, permuted, stream_key
-from gpt_cli.text.token_files import Ids, TokensOnDisk
+from gpt_cli.text.token_store import Ids, TokensOnDisk
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22

@@ -16,8 +16,8 @@ from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of, standard_error
-from gpt_cli.text.token_files import Ids
-from gpt_cli.text.token_files import windows as token_windows
+from gpt_cli.text.token_store import Ids
+from gpt_cli.text.token_store import windows as token_windows
 from gpt_cli.text.tokenizer import Tokenizer
 
 # of an evaluation for which the batch size of the training does not matter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from gpt_cli.callbacks import Counting, Notify, uncounted, working
+from gpt_cli.callbacks import Counting, Host, Notify, uncounted, working
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import read_header
 from gpt_cli.checkpoints.own_text import located, valid_config
@@ -204,7 +204,7 @@ def _is_long(settings: TrainConfig) -> bool:
 def _read(request: Request, config: Config, continued: Checkpoint | None, counting: Counting) -> SourceCorpus:
     """The text of a training; the hint of a DataError says what to do where a run's own text is not there."""
     try:
-        return read_data(config.data, counting)
+        return read_data(config.data, Host(counting=counting))
     except DataError as error:
         if continued is not None and is_missing(error):
             raise text_problem(error, continued, config, RunDirectory(request.directory)) from error
@@ -235,9 +235,9 @@ def _encode(
 ) -> EncodedText:
     """The ids of the text; raises CheckpointError when they are not those that a run was trained on."""
     if continued is None:
-        return encode_corpus(corpus, config, tokenizer, counting=counting, notice=notice)
+        return encode_corpus(corpus, config, tokenizer, Host(notice, counting=counting))
     try:
-        text = encode_corpus(corpus, config, continued.tokenizer, counting=counting, notice=notice)
+        text = encode_corpus(corpus, config, continued.tokenizer, Host(notice, counting=counting))
     except DataError as error:
         raise text_problem(error, continued, config, directory) from error
     require_same_text(continued, text.digest, config, directory)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpt_cli.checkpoints.own_text import prompts_like
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError
-from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_store import Ids
 from gpt_cli.text.tokenizer import Tokenizer
 
 SAMPLE_PROMPT_TOKENS = 16

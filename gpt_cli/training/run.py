@@ -14,9 +14,8 @@ from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown
 from gpt_cli.files import move
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import Ranks
-from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_store import Ids, validation_windows
 from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.resuming import is_own_best
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes

@@ -15,7 +15,7 @@ from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.streams import stream_key
-from gpt_cli.text.token_files import Ids
+from gpt_cli.text.token_store import Ids
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer, undivided

@@ -17,7 +17,7 @@ import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.measuring import stats
-from gpt_cli.text import catalogue, encoding, manifest
+from gpt_cli.text import cache, catalogue, corpus
 
 
 def test_data_list_names_every_corpus(run: RunCommand) -> None:
@@ -156,9 +156,9 @@ def write(name: str, text: str) -> None:
 def kept(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache that keeps short texts and new files too."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(encoding, "CACHE_FROM", 100)
-    monkeypatch.setattr(manifest, "REMEMBER_FROM", 1)
-    monkeypatch.setattr(manifest, "RACY_SECONDS", 0)
+    monkeypatch.setattr(corpus, "CACHE_FROM", 100)
+    monkeypatch.setattr(cache, "REMEMBER_FROM", 1)
+    monkeypatch.setattr(cache, "RACY_SECONDS", 0)
 
 
 TEXT = "123456789\n" * 1000

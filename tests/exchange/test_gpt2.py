@@ -26,7 +26,8 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, train_byte_pairs
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
+from gpt_cli.text.vocabulary import train_byte_pairs
 
 TEXT = "the quick brown fox jumps over the lazy dog, and it's a fine day: 1234 5678 你好世界. "
 V = 300

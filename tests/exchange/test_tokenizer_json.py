@@ -12,12 +12,7 @@ from support.tokenizers import TOKENIZERS, texts
 
 from gpt_cli.exchange.tokenizer_json import byte_letters, merges, tokenizer_json
 from gpt_cli.exchange.writing import write_for_transformers
-from gpt_cli.text.tokenizer import (
-    WORD_PATTERN,
-    BytePairTokenizer,
-    ByteTokenizer,
-    CharTokenizer,
-)
+from gpt_cli.text.tokenizer import WORD_PATTERN, BytePairTokenizer, ByteTokenizer, CharTokenizer
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

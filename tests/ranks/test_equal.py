@@ -54,7 +54,7 @@ def test_processes_that_end_by_the_clock_end_together(servers: Servers, tmp_path
 
 def test_processes_read_their_windows_from_the_disk(servers: Servers, tmp_path: Path) -> None:
     """The first one prepares the text; all find it, in a cache of this folder."""
-    on_disk = {"gpt_cli.text.encoding.CACHE_FROM": 1, "gpt_cli.text.encoding.IN_MEMORY": 0}
+    on_disk = {"gpt_cli.text.corpus.CACHE_FROM": 1, "gpt_cli.text.encoding.IN_MEMORY": 0}
     folder = new_folder(tmp_path / "on disk", *EIGHT)
     ended = servers.gpt(folder, *START, processes=4, constants=on_disk)
     assert ended.code == 0, ended.err

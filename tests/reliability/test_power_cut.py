@@ -22,7 +22,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.reading import read_config
 from gpt_cli.text import token_writer
-from gpt_cli.text.token_files import open_tokens
+from gpt_cli.text.token_store import open_tokens
 from gpt_cli.text.token_writer import TokenWriter
 
 CONFIG = ("model.d_model=4", "train.keep_checkpoints=1")

@@ -30,17 +30,17 @@ from support.texts import identity
 from gpt_cli import files
 from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import read_data
-from gpt_cli.text.token_files import TokensOnDisk
+from gpt_cli.text.token_store import TokensOnDisk
 
 # with these a text of 200 lines is prepared as one of 100 GB: pieces, groups, parts, a manifest, ids on disk
 LARGE = {
     "gpt_cli.text.blocks.MAX_PIECE": 100,
     "gpt_cli.text.blocks.GROUP_CHARACTERS": 300,
     "gpt_cli.text.token_writer.PART_TOKENS": 1000,
-    "gpt_cli.text.encoding.CACHE_FROM": 1,
+    "gpt_cli.text.corpus.CACHE_FROM": 1,
     "gpt_cli.text.encoding.IN_MEMORY": 0,
-    "gpt_cli.text.manifest.REMEMBER_FROM": 1,
-    "gpt_cli.text.manifest.RACY_SECONDS": -3600,
+    "gpt_cli.text.cache.REMEMBER_FROM": 1,
+    "gpt_cli.text.cache.RACY_SECONDS": -3600,
 }
 TEXT = "".join(f"{number} squared is {number**2}. 今天天气很好🙂\n" for number in range(120))
 
@@ -136,7 +136,8 @@ import numpy as np
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.text import blocks, encoding, formats, token_writer
 from gpt_cli.text.reading import read_corpus
-from gpt_cli.text.encoding import encode, learn_tokenizer
+from gpt_cli.text.encoding import encode
+from gpt_cli.text.vocabulary import learn_tokenizer
 
 threading.stack_size(2**18)  # which counts whole, however little of it is used
 limit, block = int(sys.argv[1]), int(sys.argv[2])

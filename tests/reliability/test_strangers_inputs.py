@@ -23,9 +23,10 @@ from gpt_cli.config.reading import build_config
 from gpt_cli.config.yaml_subset import parse
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.text.packed import Reading
+from gpt_cli.text.formats import Reading
 from gpt_cli.text.reading import read_corpus
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, train_byte_pairs
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
+from gpt_cli.text.vocabulary import train_byte_pairs
 
 # parts of any text
 ODD = st.sampled_from(

@@ -186,7 +186,7 @@ def test_a_cache_that_may_not_be_written_costs_nothing_but_time(closed: str, sha
     hand_over(shared / "cache")
     close(shared / closed, 0o500)
     (shared / "long.txt").write_text("the value of it\n" * 140_000)
-    cached = {"gpt_cli.text.encoding.CACHE_FROM": 1}  # the cache is then in the folder
+    cached = {"gpt_cli.text.corpus.CACHE_FROM": 1}  # the cache is then in the folder
     command = ["train", "--config", "smoke", "--data", "long.txt", "--out", "run", "--max-steps", "1"]
     ended = servers.gpt(shared, *command, unprivileged=True, constants=cached)
     assert ended.code == 0, ended.err

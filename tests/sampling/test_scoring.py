@@ -21,9 +21,9 @@ from gpt_cli.sampling.scoring import (
     surprisals,
 )
 from gpt_cli.text import token_writer
+from gpt_cli.text.token_store import validation_windows
 from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.text.tokenizer import CharTokenizer
-from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import evaluate
 
 C = 8

@@ -9,7 +9,8 @@ from tiktoken_ext.openai_public import r50k_pat_str
 
 from gpt_cli.exchange.ranks_from_merges import GPT2_PATTERN
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
-from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, train_byte_pairs
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.vocabulary import train_byte_pairs
 
 # what splits, joins or hides characters, and what looks like something else
 HOSTILE = [

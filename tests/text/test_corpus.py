@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.texts import KINDS, Twin, packed, unpacked
 
+from gpt_cli.callbacks import Host
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import corpus as corpus_module
@@ -205,15 +206,23 @@ def folder_of(files: list[tuple[str, list[str]]]) -> Iterator[Path]:
         yield Path(name)
 
 
-@given(files, separators, st.integers(1, 64), st.floats(0, 1), st.sampled_from(["folder", "glob", "list", "stdin"]))
+@given(
+    files,
+    separators,
+    st.integers(1, 64),
+    st.floats(0, 1),
+    st.sampled_from(["folder", "glob", "list", "stdin"]),
+    st.sampled_from([0, 60, 10**6]),
+)
 def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
-    files: list[tuple[str, list[str]]], separator: str | None, block: int, fraction: float, how: str
+    files: list[tuple[str, list[str]]], separator: str | None, block: int, fraction: float, how: str, held: int
 ) -> None:
     with folder_of(files) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "BLOCK", block)
         patch.setattr(formats, "_ZSTD_INPUT", block)
         patch.setattr(module, "BLOCK", block)
         patch.setattr(corpus_module, "HASHED_AT_ONCE", 3 * block)
+        patch.setattr(corpus_module, "CACHE_FROM", held)
         patch.setattr(module, "STDIN_MEMORY", 20)
         sources = {"folder": [str(folder)], "glob": [f"{folder}/**/*"]}.get(how) or sorted(
             map(str, folder.rglob("*.*"))
@@ -269,10 +278,12 @@ def test_all_bad_files_are_named_at_once(here: Path) -> None:
     assert errors[20] == 'error: "many": 5 more files cannot be read'
 
 
+@pytest.mark.parametrize("held", [0, 10**6])
 def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    held: int, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "BLOCK", 8)
+    monkeypatch.setattr(corpus_module, "CACHE_FROM", held)
     bad_files(here / "d", 3)
     (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
     (here / "d" / "line.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
@@ -302,7 +313,7 @@ def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
         shown.append((what, []))
         yield shown[-1][1].append
 
-    read_corpus(".", counting=counting)
+    read_corpus(".", host=Host(counting=counting))
     assert shown == [("looking for changes", [0]), ("reading", [1])]
 
 
@@ -348,7 +359,7 @@ def test_a_stdin_without_end_fills_neither_memory_nor_disk(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr("gpt_cli.text.reading.STDIN_BYTES", limit)
     with pytest.raises(DataError) as raised:
-        read_corpus("-", counting=counting)
+        read_corpus("-", host=Host(counting=counting))
     assert str(raised.value) == f"stdin: {sentence}"
     assert 0.99 < sum(amounts) / min(free // 2, limit) <= 1
 
@@ -379,7 +390,7 @@ def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path)
     (here / "v" / "bad.txt").write_bytes(b"\xff")
     config = DataConfig(source=["t"], validation_source=["v", "t/b.txt"], skip_bad=True)
     notices = list[str]()
-    training, validation = split_of(read_data(config), config, notice=notices.append)
+    training, validation = split_of(read_data(config), config, Host(notices.append))
     assert (training.documents, validation.documents) == (("t/a.txt", "t/b.txt"), ("v/a.txt", "t/b.txt"))
     assert notices == [
         'data.validation_source: left out 1 bad file, the first being "v/bad.txt"',

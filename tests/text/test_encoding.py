@@ -18,15 +18,15 @@ from support.texts import Twin, array, cut, identity
 from gpt_cli import files
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import blocks, token_writer
+from gpt_cli.text import blocks, cache, corpus, reading, token_writer, vocabulary
 from gpt_cli.text import encoding as module
 from gpt_cli.text.blocks import Block
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.encoding import encode, encode_corpus, learn_tokenizer
+from gpt_cli.text.encoding import check_length, encode, encode_corpus
 from gpt_cli.text.reading import read_corpus
-from gpt_cli.text.token_files import TokensOnDisk
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer, make_tokenizer, train_byte_pairs
-from gpt_cli.text.tokens import data_digest
+from gpt_cli.text.token_store import TokensOnDisk, data_digest
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.vocabulary import learn_tokenizer, make_tokenizer, train_byte_pairs
 
 LINES = "".join(f"{number} 今天天气很好🙂\n" for number in range(200))
 
@@ -40,7 +40,7 @@ def small(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shrink(patch: pytest.MonkeyPatch, piece: int = 40, group: int = 60, part: int = 100) -> None:
-    patch.setattr(module, "CACHE_FROM", 1)
+    patch.setattr(corpus, "CACHE_FROM", 1)
     patch.setattr(blocks, "MAX_PIECE", piece)
     patch.setattr(blocks, "GROUP_CHARACTERS", group)
     patch.setattr(token_writer, "PART_TOKENS", part)
@@ -93,7 +93,7 @@ def test_ids_are_those_of_whole_strings_in_memory_and_on_disk(
         for part, twin in zip(parts, twins, strict=True):
             expected = twin.ids(tokenizer, piece)
             for cache_from, in_memory in ((10**6, 2**30), (1, 2**30), (1, -1)):
-                patch.setattr(module, "CACHE_FROM", cache_from)
+                patch.setattr(corpus, "CACHE_FROM", cache_from)
                 patch.setattr(module, "IN_MEMORY", in_memory)
                 ids = encode(part, tokenizer)
                 assert isinstance(ids, TokensOnDisk) == (in_memory < 0 and part.whole.num_characters > 0)
@@ -111,6 +111,33 @@ def test_the_digest_of_a_text_is_the_same_in_memory_and_on_disk(small: Path, mon
     assert in_memory.digest == on_disk.digest == data_digest(array(in_memory.ids), array(in_memory.validation_ids))
     monkeypatch.setattr(module, "data_digest", pytest.fail)
     assert encode_corpus(read_corpus("a.txt"), config).digest == on_disk.digest, "remembered beside the ids"
+
+
+@pytest.mark.parametrize(("kind", "num_openings"), [("byte", 3), ("bpe", 4), ("char", 5)])
+def test_a_short_text_is_opened_once(kind: str, num_openings: int, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is not held is opened by the survey, the vocabulary, and for the ids of both of its parts."""
+    (here / "a.txt").write_text(LINES)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+    config = small_config("data.source=a.txt", f"tokenizer.kind={kind}")
+    opened, read_file = list[Path](), reading.read_file
+
+    def noted(path: Path, *arguments: Any, **others: Any) -> Any:
+        opened.append(path)
+        return read_file(path, *arguments, **others)
+
+    monkeypatch.setattr(reading, "read_file", noted)
+    held = encode_corpus(read_corpus("a.txt"), config)
+    assert len(opened) == 1
+    opened.clear()
+    monkeypatch.setattr(corpus, "CACHE_FROM", 1)
+    again = encode_corpus(read_corpus("a.txt"), config)
+    assert len(opened) == num_openings
+    assert (held.digest, held.tokenizer.digest) == (again.digest, again.tokenizer.digest)
+    monkeypatch.undo()
+    changed = read_corpus(str(here / "a.txt"))
+    (here / "a.txt").write_text(LINES[::-1])
+    with pytest.raises(DataError, match="the text changed while gpt read it"):
+        encode_corpus(changed, config)
 
 
 def test_large_texts_are_cached_by_content_and_a_damaged_cache_is_not_used(small: Path) -> None:
@@ -139,7 +166,7 @@ def test_a_learned_tokenizer_is_cached_and_a_damaged_one_learned_again(
         learned.append("")
         return make_tokenizer(*arguments)
 
-    monkeypatch.setattr(module, "make_tokenizer", noted)
+    monkeypatch.setattr(vocabulary, "make_tokenizer", noted)
     first = learn_tokenizer(config, *parts)
     assert learn_tokenizer(config, *parts).digest == first.digest == make_tokenizer(config, *parts).digest
     assert len(learned) == 1
@@ -165,13 +192,13 @@ def test_a_changed_text_never_gives_ids_of_another(small: Path) -> None:
     path, tokenizer = Path("a.txt"), ByteTokenizer()
     other = LINES.replace("今", "明")
     path.write_text(LINES)
-    corpus = read_corpus("a.txt")
+    first = read_corpus("a.txt")
     path.write_text(other)
     with pytest.raises(DataError, match="the text changed while gpt read it"):
-        encode(corpus, tokenizer)
+        encode(first, tokenizer)
     assert not list((small / "tokens").glob("*/part-*"))
     path.write_text(LINES)
-    corpus = read_corpus("a.txt")
+    second = read_corpus("a.txt")
     path.write_text(other)
 
     def die(_: int) -> None:
@@ -179,7 +206,7 @@ def test_a_changed_text_never_gives_ids_of_another(small: Path) -> None:
             raise KilledError
 
     with pytest.raises(KilledError):
-        encode(corpus, tokenizer, die)
+        encode(second, tokenizer, die)
     path.write_text(LINES)
     assert array(encode(read_corpus("a.txt"), tokenizer)).tolist() == list(LINES.encode())
     assert array(encode(Texts((LINES,)), tokenizer)).tolist() == list(LINES.encode())
@@ -273,8 +300,8 @@ def test_a_user_without_a_home_directory_encodes_without_a_cache(monkeypatch: py
     def refuse(_: str) -> Path:
         raise EnvironmentFailure("cache", "this user has no home directory")
 
-    monkeypatch.setattr(module, "CACHE_FROM", 3)
-    monkeypatch.setattr(module, "cache_directory", refuse)
+    monkeypatch.setattr(corpus, "CACHE_FROM", 3)
+    monkeypatch.setattr(cache, "cache_directory", refuse)
     assert encoded(["abc"], CharTokenizer("abc")).tolist() == [0, 1, 2]
     assert learn_tokenizer(TokenizerConfig(kind="char"), *Texts(("abcd",)).split(0.1)).vocab_size == 5
     monkeypatch.setattr(module, "IN_MEMORY", 11)  # a text that needs the disk
@@ -286,3 +313,11 @@ def test_a_character_that_the_vocabulary_lacks_leaves_nothing(small: Path) -> No
     with pytest.raises(DataError, match="knows 12 characters"):
         encode(Texts((LINES,)), CharTokenizer("0123456789 \n"))
     assert not list((small / "tokens").glob("*/*.*s*"))
+
+
+def test_an_error_about_too_little_text_has_both_numbers() -> None:
+    check_length(np.arange(9), np.arange(2), 8)
+    with pytest.raises(DataError, match="8 tokens, but context_length 8 needs at least 9"):
+        check_length(np.arange(8), np.arange(2), 8)
+    with pytest.raises(DataError, match="validation part has 1 token, but an evaluation needs at least 2"):
+        check_length(np.arange(9), np.arange(1), 8)

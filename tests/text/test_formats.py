@@ -19,7 +19,6 @@ from support.texts import frames, json_lines, members, parquet
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import formats as module
-from gpt_cli.text import packed
 from gpt_cli.text.formats import Reading, read_file
 
 TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
@@ -269,7 +268,7 @@ def test_a_bomb_is_refused_in_little_memory(here: Path, name: str) -> None:
 
 
 def test_the_config_may_allow_what_looks_like_a_bomb(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "EXPANSION_FROM", 0)
+    monkeypatch.setattr(module, "EXPANSION_FROM", 0)
     (here / "a.txt.gz").write_bytes(gzip.compress(b"a" * 100_000))
     assert "hint: if it is text after all: --set data.max_expansion=2000" in refusal("a.txt.gz")
     assert documents("a.txt.gz", Reading(max_expansion=2000)) == ["a" * 100_000]

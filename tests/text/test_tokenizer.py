@@ -8,23 +8,27 @@ import time
 import tracemalloc
 
 import pytest
+import tiktoken_ext.openai_public as published
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
-from gpt_cli.text import tokenizer as module
+from gpt_cli.text import vocabulary as module
 from gpt_cli.text.blocks import pieces
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.patterns import WORD_PATTERN
 from gpt_cli.text.tokenizer import (
+    PATTERNS,
+    WORD_PATTERN,
+    BytePairTokenizer,
     ByteTokenizer,
     CharTokenizer,
     Tokenizer,
-    make_tokenizer,
+    as_oniguruma,
+    known_pattern,
     tokenizer_from_dict,
-    train_byte_pairs,
 )
+from gpt_cli.text.vocabulary import make_tokenizer, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
 BPE = train_byte_pairs(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)
@@ -254,3 +258,33 @@ def test_a_kind_that_cannot_encode_is_no_tokenizer() -> None:
 
     with pytest.raises(TypeError, match="array"):
         Half()  # type: ignore[abstract]
+
+
+BYTES = [bytes([byte]) for byte in range(256)]
+# every kind of character, alone and in runs: a pattern that skips one of them would lose it
+EVERYTHING = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x20000), 0x10FFFF]))
+RUNS = "aA1!  \t\n\r\n 你好，世界 ١٢٣ 1234567 don't 'LL 🎉👩‍💻 e\u0301\u2028\ue000  "
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_no_character_is_lost(pattern: str) -> None:
+    tokenizer = BytePairTokenizer("bpe", pattern, BYTES)
+    for text in (EVERYTHING, RUNS):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_the_patterns_of_the_installed_tiktoken_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+        monkeypatch.setattr(published, name, lambda *_, **__: {})
+    for construct in published.ENCODING_CONSTRUCTORS.values():
+        assert construct()["pat_str"] in PATTERNS
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_an_exported_pattern_comes_back(pattern: str) -> None:
+    assert known_pattern(as_oniguruma(pattern)) == pattern
+
+
+@pytest.mark.parametrize("written", ["", "a", r"(a)\1", r"(?=a)", "(("])
+def test_no_other_pattern_is_known(written: str) -> None:
+    assert known_pattern(written) is None

@@ -9,8 +9,7 @@ import torch
 from support.helpers import small_config
 
 from gpt_cli.text import token_writer
-from gpt_cli.text.token_files import TokensOnDisk
-from gpt_cli.text.token_parts import HEADER_BYTES
+from gpt_cli.text.token_store import HEADER_BYTES, TokensOnDisk
 from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.training import batches as module
 from gpt_cli.training.batches import Batches

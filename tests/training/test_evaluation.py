@@ -9,8 +9,8 @@ import torch
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import standard_error
+from gpt_cli.text.token_store import validation_windows
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
-from gpt_cli.text.tokens import validation_windows
 from gpt_cli.training.evaluation import WindowLosses, cross_entropy, evaluate
 
 SIZES = ModelConfig(context_length=8, d_model=16, num_heads=2, num_blocks=1, dropout=0.5)

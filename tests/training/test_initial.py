@@ -17,7 +17,8 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.writing import write_for_transformers
-from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, train_byte_pairs
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
+from gpt_cli.text.vocabulary import train_byte_pairs
 
 NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
 SHORT = "train:\n  max_steps: 6\n  batch_size: 2\n  save_every: 3\n  sample_every: null\n"

@@ -21,7 +21,7 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
-from gpt_cli.text.tokens import validation_windows
+from gpt_cli.text.token_store import validation_windows
 from gpt_cli.training import observing
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train

@@ -13,7 +13,7 @@ from support.runs import assert_same, metrics, start, tensors
 from torch import Tensor, nn
 
 from gpt_cli.errors import DivergedError
-from gpt_cli.text.tokens import validation_windows
+from gpt_cli.text.token_store import validation_windows
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.loop import train

@@ -32,8 +32,7 @@ from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
-from gpt_cli.text.token_files import Ids
-from gpt_cli.text.tokens import validation_windows
+from gpt_cli.text.token_store import Ids, validation_windows
 
 TOP = 5  # tokens that a head raises or lowers most
 

@@ -16,8 +16,8 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.finite import require_finite
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, in_batches, standard_error
-from gpt_cli.text.token_files import Ids
-from gpt_cli.text.token_files import windows as token_windows
+from gpt_cli.text.token_store import Ids
+from gpt_cli.text.token_store import windows as token_windows
 
 WAYS = ("zero", "mean", "layer")
 # a token without one head and the same token without another one count as two

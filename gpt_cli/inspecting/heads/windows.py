@@ -12,8 +12,8 @@ from gpt_cli.inspecting.heads.columns import HeadScores
 from gpt_cli.inspecting.heads.scores import score_heads, sequences_at_once
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import in_batches
-from gpt_cli.text.token_files import Ids
-from gpt_cli.text.token_files import windows as token_windows
+from gpt_cli.text.token_store import Ids
+from gpt_cli.text.token_store import windows as token_windows
 
 
 def score_windows(

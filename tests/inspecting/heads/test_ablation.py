@@ -18,7 +18,7 @@ from gpt_cli.inspecting.heads.outputs import head_columns, head_outputs
 from gpt_cli.model import GPT
 from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import standard_error
-from gpt_cli.text.tokens import validation_windows
+from gpt_cli.text.token_store import validation_windows
 
 IDS = np.random.default_rng(0).integers(0, 31, 60)
 WINDOWS = validation_windows(len(IDS), 16)  # three of 16 tokens and one of 11

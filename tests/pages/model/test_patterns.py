@@ -11,8 +11,14 @@ from support.scripts import RunScript
 
 from gpt_cli.exchange.javascript_pattern import javascript_pattern
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
-from gpt_cli.text.patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN, PATTERNS, WORD_PATTERN
-from gpt_cli.text.tokenizer import BytePairTokenizer
+from gpt_cli.text.tokenizer import (
+    CL100K_PATTERN,
+    GPT2_PATTERN,
+    O200K_PATTERN,
+    PATTERNS,
+    WORD_PATTERN,
+    BytePairTokenizer,
+)
 
 SCRIPTS = ["model/engine/tokenizer.js", "model/engine/byte_pairs.js"]
 # of each class of the patterns two: letters of both cases, digits, marks, quotes, white space, line ends

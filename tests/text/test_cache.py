@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpt_cli.text import manifest as module
+from gpt_cli.text import cache as module
 from gpt_cli.text import reading as reading_module
-from gpt_cli.text.packed import Reading
+from gpt_cli.text.formats import Reading
 from gpt_cli.text.reading import SourceCorpus, read_corpus
 
 
@@ -56,6 +56,14 @@ def test_a_second_start_opens_nothing_and_knows_the_same(opened: list[str]) -> N
     opened.clear()
     assert read_corpus(["d", "d/a.txt"], skip_bad=True, fresh=True).survey == first.survey
     assert len(opened) == 5
+
+
+def test_a_short_text_that_is_known_is_opened_once_more(opened: list[str]) -> None:
+    read_corpus("d")
+    opened.clear()
+    corpus = read_corpus("d")
+    assert [corpus.documents, *(part.documents for part in corpus.split(0))] == [corpus.documents, corpus.documents, ()]
+    assert len(opened) == 3
 
 
 def rewrite(path: str) -> None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from gpt_cli.amounts import duration, size
 from gpt_cli.callbacks import Host
 from gpt_cli.config import Config
-from gpt_cli.errors import DataError, GptError, together
+from gpt_cli.errors import DataError, GptError, shown, together
+from gpt_cli.files import cache_directory
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import table
-from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encoding import CACHE_FROM, TOKENIZING, EncodedText, encode_parts
-from gpt_cli.text.prepared import Prepared, find_prepared
+from gpt_cli.text.corpus import CACHE_FROM, Corpus
+from gpt_cli.text.encoding import TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, names_of
-from gpt_cli.text.token_files import Ids, TokensOnDisk
+from gpt_cli.text.token_store import TokensOnDisk, open_tokens, read_index
 
 _SMALL = "a text this short is tokenized at every start"
 
@@ -49,9 +50,9 @@ class Preparation(Result):
                 written[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {_SMALL}"
         hidden = {"bad_files"} if not facts["bad_files"] else set[str]()
         hidden |= {"seconds", "bytes_per_second", "bytes_on_disk", "training_directory", "validation_directory"}
-        shown = {key: value for key, value in facts.items() if key not in hidden} | written
+        rows = {key: value for key, value in facts.items() if key not in hidden} | written
         return table(
-            [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in shown.items()]
+            [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in rows.items()]
         )
 
 
@@ -70,11 +71,11 @@ def prepare(config: Config, host: Host) -> Preparation:
 
             yield count_encoded
 
-    corpus = read_data(config.data, host.counting)
+    corpus = read_data(config.data, host)
     for line in corpus.notices():
         host.notice(line)
-    training, validation = split_of(corpus, config.data, host.counting, host.notice)
-    text = encode_parts(training, validation, config, load=False, counting=counting, notice=host.notice)
+    training, validation = split_of(corpus, config.data, host)
+    text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
     if any(STDIN in names_of(named) for named in (config.data.source, config.data.validation_source)):
         host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
     facts = _facts(corpus, training, validation, text)
@@ -84,7 +85,7 @@ def prepare(config: Config, host: Host) -> Preparation:
 
 
 def _facts(corpus: SourceCorpus, training: Corpus, validation: Corpus, text: EncodedText) -> dict[str, Any]:
-    kept = {ids.directory for ids in (text.ids, text.validation_ids) if isinstance(ids, TokensOnDisk)}
+    kept = [ids.directory if isinstance(ids, TokensOnDisk) else None for ids in (text.ids, text.validation_ids)]
     num_bytes = training.num_bytes + validation.num_bytes
     return {
         "documents": corpus.num_documents,
@@ -99,14 +100,10 @@ def _facts(corpus: SourceCorpus, training: Corpus, validation: Corpus, text: Enc
         "validation_tokens": len(text.validation_ids),
         "bytes_per_token": num_bytes / (len(text.ids) + len(text.validation_ids)),
         "data_digest": text.digest,
-        "training_directory": _place(text.ids),
-        "validation_directory": _place(text.validation_ids),
-        "bytes_on_disk": sum(path.stat().st_size for directory in kept for path in directory.iterdir()),
+        "training_directory": kept[0] and str(kept[0]),
+        "validation_directory": kept[1] and str(kept[1]),
+        "bytes_on_disk": sum(path.stat().st_size for folder in {*filter(None, kept)} for path in folder.iterdir()),
     }
-
-
-def _place(ids: Ids) -> str | None:
-    return str(ids.directory) if isinstance(ids, TokensOnDisk) else None
 
 
 @dataclass(frozen=True)
@@ -137,14 +134,23 @@ def verify(config: Config, host: Host) -> Verification:
     found = list[dict[str, Any]]()
     damaged = list[DataError]()
     for each in texts:
-        corpus = read_data(each, host.counting, fresh=True)
+        corpus = read_data(each, host, fresh=True)
         for line in corpus.notices():
             host.notice(line)
         name = ", ".join(names_of(each.source))
         state = "intact" if corpus.is_known else "readable"
         found.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})
-        for prepared in find_prepared(corpus.digest):
-            found.append(_verified(prepared, host, damaged))
+        for directory, index in _prepared_from(corpus.digest):
+            num_tokens = sum(part["tokens"] for part in index["parts"])
+            state, about = "intact", index["about"]
+            with host.counting("verifying", num_tokens, "tokens") as count:
+                try:
+                    _verify_tokens(directory, count)
+                except DataError as error:
+                    damaged.append(error)
+                    state = "damaged"
+            row = {"what": "tokens", "where": str(directory), "state": state, "tokens": num_tokens}
+            found.append(row | {"tokenizer": about["kind"], "vocab_size": about["vocab_size"]})
     if all(row["what"] == "text" for row in found):
         host.notice(
             "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so, "
@@ -153,23 +159,26 @@ def verify(config: Config, host: Host) -> Verification:
     return Verification(found, damaged)
 
 
-def _verified(prepared: Prepared, host: Host, damaged: list[DataError]) -> dict[str, Any]:
-    """What was found out about some tokens; adds an error to `damaged` where they are not intact."""
-    state = "intact"
-    with host.counting("verifying", prepared.num_tokens, "tokens") as count:
-        try:
-            prepared.verify(count)
-        except DataError as error:
-            damaged.append(error)
-            state = "damaged"
-    return {
-        "what": "tokens",
-        "where": str(prepared.directory),
-        "state": state,
-        "tokens": prepared.num_tokens,
-        "tokenizer": prepared.kind,
-        "vocab_size": prepared.vocab_size,
-    }
+def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The directories of the cache with tokens of the text that has this digest, and their indices.
+
+    Raises EnvironmentFailure for a user without a home directory.
+    """
+    folder = cache_directory("tokens")
+    for directory in sorted(folder.iterdir()) if folder.is_dir() else ():
+        # there is no index before a preparation is finished
+        if (index := read_index(directory)) and index["about"].get("text") == text:
+            yield directory, index
+
+
+def _verify_tokens(directory: Path, count: Callable[[int], object]) -> None:
+    """Compare all files with their digests; `count` receives numbers of tokens. Raises DataError."""
+    tokens = open_tokens(directory)
+    if tokens is None:
+        sentence = "a file of these tokens is missing or has the wrong size"
+        raise DataError(shown(directory), sentence, hint="the next gpt data prepare or gpt train writes it again")
+    with contextlib.closing(tokens):
+        tokens.verify(count)
 
 
 def _amount(row: dict[str, Any]) -> str:

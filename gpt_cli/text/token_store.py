@@ -1,4 +1,7 @@
-"""Token ids of a large text on disk, read without being held in memory."""
+"""Token ids, in memory or on disk: their windows, chunks and digest, and the files that hold those of large texts.
+
+These are `part-00000.safetensors`, ... and, written last, `index.json`; token_writer.py writes them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import resource
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,10 +23,22 @@ import numpy as np
 
 from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown
 from gpt_cli.opening import read_bytes
-from gpt_cli.text.token_parts import FORMAT, HEADER_BYTES, INDEX, Part, as_bytes, digest_of_json, part_name
 
 CHUNK_TOKENS = 2**20
+INDEX = "index.json"
+FORMAT = 1
+# the header of a part, of fixed size, so that a file's size follows from its number of tokens
+HEADER_BYTES = 256
 _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is written again at the next start"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one file contains; the digest is over the bytes of its ids."""
+
+    tokens: int
+    groups: int
+    sha256: str
 
 
 class TokensOnDisk:
@@ -71,16 +87,11 @@ class TokensOnDisk:
         if not hasattr(os, "posix_fadvise"):  # macOS
             return
         for start in starts.tolist():
-            for number, first, count in self._places(start, length):
-                offset = HEADER_BYTES + first * self.dtype.itemsize
+            for number, offset, count in self._places(start, length):
                 with contextlib.suppress(OSError):  # a piece of advice may be refused
                     os.posix_fadvise(
                         self._descriptors[number], offset, count * self.dtype.itemsize, os.POSIX_FADV_WILLNEED
                     )
-
-    def chunks(self) -> Iterator[np.ndarray]:
-        """All ids in order, about a million at a time."""
-        return (self[start : start + CHUNK_TOKENS] for start in range(0, len(self), CHUNK_TOKENS))
 
     def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
         """Compare every part with its digest; `count` receives the number of tokens read since its last call.
@@ -107,32 +118,31 @@ class TokensOnDisk:
 
     def _fill(self, found: np.ndarray, start: int) -> None:
         """Read len(found) ids from a position on."""
-        done = 0
-        for number, first, count in self._places(start, len(found)):
-            self._read(number, first, found[done : done + count])
-            done += count
+        left = as_bytes(found)
+        for number, offset, count in self._places(start, len(found)):
+            end = offset + count * self.dtype.itemsize
+            where = shown(self.directory / part_name(number))
+            while offset < end:
+                try:
+                    num_read = os.preadv(self._descriptors[number], [left[: end - offset]], offset)
+                except OSError as error:
+                    raise EnvironmentFailure(f"reading {where}", reason(error), hint=_HINT) from error
+                if num_read == 0:
+                    raise DataError(where, "this file of prepared text was cut while gpt used it", hint=_HINT)
+                left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Where ids are: number of a part, first position in it, how many."""
+        """Where ids are: number of a part, the byte of it where they begin, how many they are."""
         end = start + length
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
         while start < end:
             count = min(end, self._starts[number + 1]) - start
-            yield number, start - self._starts[number], count
+            yield number, HEADER_BYTES + (start - self._starts[number]) * self.dtype.itemsize, count
             number, start = number + 1, start + count
 
-    def _read(self, number: int, first: int, found: np.ndarray) -> None:
-        left, offset = as_bytes(found), HEADER_BYTES + first * self.dtype.itemsize
-        where = shown(self.directory / part_name(number))
-        while left:
-            try:
-                num_read = os.preadv(self._descriptors[number], [left], offset)
-            except OSError as error:
-                raise EnvironmentFailure(f"reading {where}", reason(error), hint=_HINT) from error
-            if num_read == 0:
-                raise DataError(where, "this file of prepared text was cut while gpt used it", hint=_HINT)
-            left, offset = left[num_read:], offset + num_read
+
+Ids = np.ndarray | TokensOnDisk
 
 
 def open_tokens(directory: Path) -> TokensOnDisk | None:
@@ -164,9 +174,6 @@ def read_index(directory: Path) -> dict[str, Any] | None:
         return None
 
 
-Ids = np.ndarray | TokensOnDisk
-
-
 def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
     """The ids from each start on, wherever they are: starts [N] -> [N, length]."""
     if isinstance(ids, TokensOnDisk):
@@ -174,15 +181,51 @@ def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
     return ids[starts[:, None] + np.arange(length)]
 
 
+def validation_windows(num_ids: int, context_length: int, eval_tokens: int | None = None) -> list[tuple[int, int]]:
+    """Windows of validation ids as (start, end): inputs are start..end-1, targets one further.
+
+    Without `eval_tokens` they cover all ids without overlap, so that each id but the first is a target once; with it,
+    they are evenly spaced and cover about `eval_tokens` ids.
+    """
+    starts: Sequence[int] = range(0, num_ids - 1, context_length)
+    if eval_tokens is not None and eval_tokens < num_ids - 1:
+        num_windows = min(max(1, eval_tokens // context_length), len(starts))
+        starts = [starts[i * len(starts) // num_windows] for i in range(num_windows)]
+    return [(start, min(start + context_length, num_ids - 1)) for start in starts]
+
+
 def chunks(ids: Ids) -> Iterator[np.ndarray]:
     """All ids in order, about a million at a time."""
-    if isinstance(ids, TokensOnDisk):
-        return ids.chunks()
     return (ids[start : start + CHUNK_TOKENS] for start in range(0, len(ids), CHUNK_TOKENS))
 
 
+def data_digest(*parts: Ids) -> str:
+    """The sha256 of the ids of a text's training and validation part, by which a run recognises its text."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        for ids in chunks(part):
+            digest.update(ids.astype(np.uint32).tobytes())
+    return digest.hexdigest()
+
+
+def part_name(number: int) -> str:
+    """The file of a part."""
+    return f"part-{number:05d}.safetensors"
+
+
+def as_bytes(ids: np.ndarray) -> memoryview:
+    """The bytes of ids [tokens], not copied."""
+    return ids.view(np.uint8).data
+
+
+def digest_of_json(content: dict[str, Any]) -> str:
+    """The sha256 of plain data."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def _allow_open_files(count: int) -> None:
-    """Raise the limit of open files of this process by so many, as far as the system lets it."""
+    """Raise the limit of open files of this process, as far as the system lets it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)

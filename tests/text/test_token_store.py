@@ -20,10 +20,9 @@ from support.faults import Operations
 
 import gpt_cli.files
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import token_files as module
+from gpt_cli.text import token_store as module
 from gpt_cli.text import token_writer
-from gpt_cli.text.token_files import TokensOnDisk, chunks, open_tokens, windows
-from gpt_cli.text.token_parts import HEADER_BYTES
+from gpt_cli.text.token_store import HEADER_BYTES, TokensOnDisk, chunks, open_tokens, validation_windows, windows
 from gpt_cli.text.token_writer import TokenWriter, sole_writer
 
 GROUPS = [np.arange(i, i + 3, dtype=np.uint16) * 1000 for i in range(0, 24, 3)]
@@ -114,7 +113,7 @@ def test_a_system_that_reads_little_at_a_time_gives_all(tokens: TokensOnDisk, mo
 
 def test_a_text_without_tokens(tmp_path: Path) -> None:
     tokens = TokenWriter(tmp_path, np.uint32).finish({})
-    assert (len(tokens), tokens[:].tolist(), list(tokens.chunks()), tokens.dtype) == (0, [], [], np.uint32)
+    assert (len(tokens), tokens[:].tolist(), list(chunks(tokens)), tokens.dtype) == (0, [], [], np.uint32)
 
 
 def test_a_group_longer_than_a_part_is_a_part(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_files_that_are_removed_while_they_are_used_can_still_be_read(tokens: To
 def test_a_file_that_is_cut_while_it_is_used_is_an_error(tokens: TokensOnDisk) -> None:
     os.truncate(tokens.directory / PART, HEADER_BYTES + 5)
     assert windows(tokens, np.array([6]), 2).tolist() == [[6000, 7000]]
-    for read in (lambda: tokens[5:9], lambda: windows(tokens, np.array([6]), 3), lambda: list(tokens.chunks())):
+    for read in (lambda: tokens[5:9], lambda: windows(tokens, np.array([6]), 3), lambda: list(chunks(tokens))):
         with pytest.raises(DataError, match=r'part-00001.safetensors": this file of prepared text was cut') as raised:
             read()
         assert "gpt data verify" in str(raised.value.hint)
@@ -353,3 +352,18 @@ def test_ids_that_the_tokenizer_does_not_have_never_reach_a_model(tmp_path: Path
     with pytest.raises(DataError, match="it contains tokens that its tokenizer does not have"):
         tokens.windows(np.array([0]), 2)
     assert tokens.windows(np.array([2]), 1).tolist() == [[2]]
+
+
+# --- windows of a validation text
+
+
+def test_validation_predicts_each_token_but_the_first_once() -> None:
+    assert validation_windows(25, 8) == [(0, 8), (8, 16), (16, 24)]
+    assert validation_windows(22, 8)[-1] == (16, 21)
+    assert sum(end - start for start, end in validation_windows(22, 8)) == 21
+
+
+def test_fewer_validation_tokens_are_evenly_spaced() -> None:
+    assert validation_windows(81, 8, eval_tokens=24) == [(0, 8), (24, 32), (48, 56)]
+    assert validation_windows(81, 8, eval_tokens=1) == [(0, 8)]
+    assert validation_windows(81, 8, eval_tokens=80) == validation_windows(81, 8)

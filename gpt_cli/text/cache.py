@@ -1,0 +1,74 @@
+"""What gpt remembers of texts: which survey one pass over files gave, for as long as none changes, and plain data."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Hashable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.files import cache_directory, make_directory, write_durably
+from gpt_cli.opening import read_bytes
+from gpt_cli.text.corpus import Survey
+from gpt_cli.text.sources import Walk
+
+# reading less is as fast as looking it up
+REMEMBER_FROM = 2**24  # bytes
+OPENING = 2**14  # bytes that could be read while a file is opened
+# a file may change again within the same tick of its clock, so nothing is noted about one that was younger
+RACY_SECONDS = 2
+_VERSION = 1
+
+
+def cached(name: str, *key: object) -> Path:
+    """Where the cache keeps something. Raises EnvironmentFailure for a user without a home directory."""
+    return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file; None for a missing or damaged one."""
+    try:
+        return json.loads(read_bytes(path, DataError))
+    except (DataError, EnvironmentFailure, ValueError):
+        return None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file, where the system allows it: a cache that cannot be written costs time, not correctness."""
+    with contextlib.suppress(EnvironmentFailure):
+        make_directory(path.parent)
+        write_durably(path, [json.dumps(content).encode()])
+
+
+def find_survey(looked: Walk, how: Hashable) -> Survey | None:
+    """The survey of files of which none has changed since; None where there is none."""
+    with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
+        if _is_worth_it(looked) and (stored := read_json(_survey_path(looked, how))):
+            survey = Survey(**{**stored["survey"], "bad": tuple(stored["survey"]["bad"])})
+            if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
+                return survey
+    return None
+
+
+def remember(survey: Survey, looked: Walk, how: Hashable) -> None:
+    """Note a survey, where it is worth it and the files are the ones that `looked` saw."""
+    young = looked.newest > looked.began - int(RACY_SECONDS * 1e9)
+    if _is_worth_it(looked) and not young and survey.fingerprint == looked.fingerprint():
+        with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory
+            write_json(_survey_path(looked, how), {"survey": asdict(survey), "sha256": _digest(survey)})
+
+
+def _digest(survey: Survey) -> str:
+    return hashlib.sha256(repr(survey).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _is_worth_it(looked: Walk) -> bool:
+    return looked.only_files and looked.num_bytes + OPENING * looked.num_files >= REMEMBER_FROM
+
+
+def _survey_path(looked: Walk, how: Hashable) -> Path:
+    return cached("manifests", looked.fingerprint(), how).with_suffix(".json")
