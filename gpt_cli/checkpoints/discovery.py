@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
-from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.find import first_usable
+from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
@@ -31,15 +32,17 @@ def load(
     checkpoint: str | None = None,
     warn: Callable[[str], object] | None = None,
     read: ReadVerified = read_verified,
+    found: Header | None = None,
 ) -> Loaded:
-    """The model of a run directory or file, on the CPU; `finding.first_usable` says which, and what `warn` receives.
+    """The model of a run directory or file, on the CPU; `find.first_usable` says which, and what `warn` receives.
 
-    `read` may have read ahead. Raises CheckpointError.
+    `read` may have read ahead; `found` is the header by which the caller has checked what it asks for, so that another
+    model is refused. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
-        stored = parse_checkpoint(read(file))
+        stored = parse_checkpoint(read(file), found)
         progress = stored.progress
         return Loaded(stored.build_model(), stored.tokenizer, stored.config, progress.step, file, progress.data_digest)
 
-    return first_usable(path, checkpoint, use, warn)
+    return first_usable(path, checkpoint, use, warn, found)

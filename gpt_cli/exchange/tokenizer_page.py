@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import re
+
+import numpy as np
 
 from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.errors import CheckpointError
-from gpt_cli.exchange.javascript_pattern import javascript_pattern
-from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
+from gpt_cli.strict_json import strict_json
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, code_points, tokenizer_from_dict
 
 
 def tokenizer_of(header: Header) -> Tokenizer:
@@ -43,3 +45,54 @@ def _length(token: bytes) -> bytes:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
+
+
+# a class in brackets, a class by its letter or its name
+_CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sS]")
+_WITHOUT_CASE = re.compile(r"\(\?i:([^()]*)\)")
+_POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
+
+
+def javascript_pattern(pattern: str) -> str:
+    """The source of a regular expression with the flag u that cuts a text as this one of `text.patterns` does.
+
+    A tokenizer with another pattern is refused where it is read.
+    """
+    members = dict[str, str]()
+
+    def one_of(single: str) -> str:
+        if single not in members:
+            members[single] = _written(_members(single))
+        return members[single]
+
+    def of_any_case(group: re.Match[str]) -> str:
+        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: one_of(f'(?i:{one[0]})'), group[1])})"
+
+    # in these patterns, nothing after a possessive repetition could match what it gives back
+    greedy = _POSSESSIVE.sub(r"\1", pattern)
+    parts = re.split(f"({_WITHOUT_CASE.pattern})", greedy)
+    del parts[2::3]  # what the group contains, which the group has already
+    return "".join(
+        _WITHOUT_CASE.sub(of_any_case, part) if number % 2 else _CLASS.sub(lambda one: one_of(one[0]), part)
+        for number, part in enumerate(parts)
+    )
+
+
+def _members(single: str) -> np.ndarray:
+    """The code points that a pattern of one character matches, as the library tiktoken sees it: ascending."""
+    alone = BytePairTokenizer("bpe", single, [bytes([byte]) for byte in range(256)])
+    every_character = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
+    found = alone.encoding.encode_to_numpy(every_character)
+    return code_points(found.astype(np.uint8).tobytes().decode("utf-8")).astype(np.int64)
+
+
+def _written(points: np.ndarray) -> str:
+    """One of these code points, in the syntax of JavaScript."""
+    firsts = points[np.diff(points, prepend=-2) != 1].tolist()  # of runs of neighbours
+    lasts = points[np.diff(points, append=-2) != 1].tolist()
+    runs = zip(map(_letter, firsts), map(_letter, lasts), strict=True)
+    return "[" + "".join(one if one == last else f"{one}-{last}" for one, last in runs) + "]"
+
+
+def _letter(point: int) -> str:
+    return chr(point) if chr(point).isascii() and chr(point).isalnum() else f"\\u{{{point:X}}}"

@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.ahead import ReadingAhead
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import NAME_ONE, own_config, trusted_config
 from gpt_cli.checkpoints.run_files import named_run
-from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Misfit, Switch, Whole
 from gpt_cli.config.request import (
@@ -43,6 +43,7 @@ class ToEvaluate(NamedTuple):
     without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     longest_window: int  # the longest context of all runs
     one_tokenizer: bool  # whether all runs cut text into the same tokens
+    headers: list[Header]  # of the checkpoints
     read: ReadVerified  # has begun to read the first
 
 
@@ -93,7 +94,7 @@ class EvaluateRequest(Request):
     def find(self, host: Host) -> ToEvaluate:
         """The runs; raises UsageError, DataError or CheckpointError for what their headers rule out."""
         runs: list[Path | None] = [*self.run] or [None]
-        headers = [find_header(path, self.checkpoint) for path in runs]
+        headers = [find_header(path, self.checkpoint, host.warn) for path in runs]
         off: tuple[tuple[int, int], ...] = ()
         for header in headers:
             length = header.config.model.context_length
@@ -113,5 +114,6 @@ class EvaluateRequest(Request):
             without=off,
             longest_window=max(header.config.model.context_length for header in headers),
             one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
+            headers=headers,
             read=ReadingAhead(headers[0].path).read,
         )

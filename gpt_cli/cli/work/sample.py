@@ -6,8 +6,8 @@ import secrets
 import sys
 from pathlib import Path
 
-from gpt_cli.checkpoints.ahead import ReadingAhead
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.verified import ReadingAhead
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.interactive import EMPTY_STOP, SamplingChoices
 from gpt_cli.cli.terminal import Console

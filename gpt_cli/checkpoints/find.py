@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.overview import find_runs
+from gpt_cli.checkpoints.list import find_runs
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.opening import require_reachable
@@ -24,13 +24,15 @@ _MOST_LISTED = 10
 Read = TypeVar("Read")
 
 
-def find_header(path: str | Path | None, checkpoint: str | None = None) -> Header:
+def find_header(
+    path: str | Path | None, checkpoint: str | None = None, warn: Callable[[str], object] = lambda _: None
+) -> Header:
     """The header of the checkpoint that the user means, or of another one of its run where that one is damaged.
 
     Commands use it to refuse a wrong layer, head or name before they load torch and the weights. Raises
     CheckpointError.
     """
-    return first_usable(path, checkpoint, read_header, warn=lambda _: None)
+    return first_usable(path, checkpoint, read_header, warn)
 
 
 def first_usable(
@@ -38,14 +40,18 @@ def first_usable(
     checkpoint: str | None,
     read: Callable[[Path], Read],
     warn: Callable[[str], object] | None = None,
+    found: Header | None = None,
 ) -> Read:
     """Read the checkpoint that the user means; of a run without `checkpoint`, the first that `read` accepts.
 
     `warn` receives a line for each damaged one that is passed over; without `warn` the first error is raised.
-    Where a trainer removes a file meanwhile, the search starts again. Raises CheckpointError.
+    `found` is what `find_header` gave, whose file is the first to try. Where a trainer removes a file meanwhile, the
+    search starts again. Raises CheckpointError.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)
+        if found is not None and found.path.exists():
+            files = files[files.index(found.path) :] if found.path in files else [found.path]
         for file in files:
             try:
                 return read(file)

@@ -14,12 +14,12 @@ from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.logs import figures_of
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
-from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import CheckpointError, GptError, reason, shown
 from gpt_cli.limits import OUTCOME_BYTES
 from gpt_cli.opening import open_regular, read_bytes
+from gpt_cli.strict_json import figure, step_of, strict_json
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)

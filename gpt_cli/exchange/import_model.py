@@ -11,8 +11,8 @@ import torch
 
 from gpt_cli.callbacks import Counting, Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_made
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import visible
 from gpt_cli.exchange.gpt2 import Foreign
