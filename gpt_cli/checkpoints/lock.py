@@ -129,9 +129,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-_HINT = "name another file"
-
-
 def require_foreign(path: Path, flag: str = "--out") -> None:
     """Raises UsageError where `path`, which `flag` names, is a checkpoint or a file of a run, through links too.
 
@@ -141,19 +138,14 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()
         if target.is_file() and is_checkpoint(target):
-            raise UsageError(flag, f"{shown(path)} is a checkpoint, which gpt never overwrites", hint=_HINT)
-        if (run := _run_of(target)) is not None:
-            wrong = f"{shown(path)} is a file of the run {shown(run)}, which only gpt train writes"
-            raise UsageError(flag, wrong, hint=_HINT)
+            raise UsageError(
+                flag, f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
+            )
+        for directory in (target.parent, target.parent.parent):
+            run = RunFiles(directory)
+            own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / NAME)
+            if run.exists() and (target in own or run.is_step_file(target)):
+                wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
+                raise UsageError(flag, wrong, hint="name another file")
     require_place(path)
     require_writable(path.parent, path)
-
-
-def _run_of(target: Path) -> Path | None:
-    """The run that owns a file of this name, None where there is none."""
-    for directory in (target.parent, target.parent.parent):
-        files = RunFiles(directory)
-        own = (files.metrics, files.samples, files.outcome, files.loss_picture, files.config, files.best)
-        if files.exists() and (target in (*own, directory / NAME) or files.is_step_file(target)):
-            return directory
-    return None

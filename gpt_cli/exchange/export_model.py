@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,11 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint) -> Fit:
         [card.encode("utf-8")],
         _json({**found.config, "gpt_cli": own}),
         _json({**end_of_text, "pad_token_id": tokenizer.end_of_text}),
-        _safetensors(found.tensors, ours),
+        # several libraries look for this key; one tensor at a time is in memory beside the model
+        chain(
+            [header_bytes({name: recipe.shape for name, recipe in found.tensors.items()}, {"format": "pt"})],
+            (computed(recipe, ours).numpy().reshape(-1).view("uint8").data for recipe in found.tensors.values()),
+        ),
         _json(tokenizer_json(tokenizer)),
         _json(tokenizer_config(config.model.context_length)),
     )
@@ -187,14 +192,6 @@ def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
     for other in others:
         product = product @ other.double()
     return (product * part.factor).float()
-
-
-def _safetensors(tensors: Mapping[str, Recipe], ours: Mapping[str, Tensor]) -> Iterator[Buffer]:
-    """The content of model.safetensors; one tensor at a time is in memory beside the model."""
-    shapes = {name: recipe.shape for name, recipe in tensors.items()}
-    yield header_bytes(shapes, {"format": "pt"})  # several libraries look for this key
-    for recipe in tensors.values():
-        yield computed(recipe, ours).numpy().reshape(-1).view("uint8").data
 
 
 def _json(content: Mapping[str, Any]) -> list[Buffer]:

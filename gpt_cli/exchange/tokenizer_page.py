@@ -34,13 +34,9 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, str]:
         "kind": tokenizer.kind,
         "pattern": javascript_pattern(tokenizer.pattern),
         "tokens": _base64(b"".join(tokenizer.token_bytes)),
-        "lengths": _base64(b"".join(_length(token) for token in tokenizer.token_bytes)),
+        # a length is a sum: bytes of 255, and a smaller last one
+        "lengths": _base64(b"".join(b"\xff" * (n // 255) + bytes([n % 255]) for n in map(len, tokenizer.token_bytes))),
     }
-
-
-def _length(token: bytes) -> bytes:
-    """The length of a token as a sum: bytes of 255, and a smaller last one."""
-    return b"\xff" * (len(token) // 255) + bytes([len(token) % 255])
 
 
 def _base64(content: bytes) -> str:

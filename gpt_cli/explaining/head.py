@@ -40,9 +40,8 @@ def explain_head(
     if block.pre_norm:
         source = "a"
         normalised = as_array(seen[0])
-        steps.append(
-            Step("normalised", f"a = {_norm_formula(block.norm_1)}", normalised, names, notes=[_norm_note(block)])
-        )
+        note = Note("norm_bias_said" if "bias" in dict(block.norm_1.named_parameters()) else "norm_said")
+        steps.append(Step("normalised", f"a = {_norm_formula(block.norm_1)}", normalised, names, notes=[note]))
     stages = block.attention.head_stages(head, seen, rotation)
     made = projections(block.attention, seen, source, rotation, Subject(head, names, places))
     root = made.root if sizes.scale == "head" else None
@@ -137,21 +136,18 @@ def _joining(
 ) -> list[Step]:
     """From the outputs of all heads back to the residual stream: [queries, D] each."""
     attention = block.attention
-    mixed = attention.separate_heads(seen, rotation)
+    mixed, last = attention.separate_heads(seen, rotation), attention.num_heads - 1
+    heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
     attended = attention.projection_layer(mixed)
     bias = " + b" if attention.projection_layer.bias is not None else ""
     found = [
-        ("concatenated", f"hs = {_all_heads(attention.num_heads)}", mixed),
+        ("concatenated", f"hs = ({heads})", mixed),
         ("projected", f"o = projection_layer hs{bias}", attended),
         ("residual", "y = x + o", x + attended),
     ]
     if not block.pre_norm:
         found.append(("normalised_after", _norm_formula(block.norm_1).replace("x", "y"), block.norm_1(x + attended)))
     return [Step(name, formula, as_array(numbers[0, places]), asked) for name, formula, numbers in found]
-
-
-def _all_heads(count: int) -> str:
-    return "(h0)" if count == 1 else "(h0, h1)" if count == 2 else f"(h0, ..., h{count - 1})"
 
 
 def _largest(key: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
@@ -169,10 +165,6 @@ def _norm_formula(norm: nn.Module) -> str:
     assert isinstance(norm, nn.LayerNorm)
     bias = " + b" if norm.bias is not None else ""
     return f"(x - mean(x)) / √(var(x) + {norm.eps:g}) · g{bias}"
-
-
-def _norm_note(block: Block) -> Note:
-    return Note("norm_bias_said" if "bias" in dict(block.norm_1.named_parameters()) else "norm_said")
 
 
 _TURNED = "{0}′ = {0} cos(t θ) + (-{0}₂, {0}₁) sin(t θ)"
