@@ -1,4 +1,4 @@
-"""The header of a checkpoint: format, step, config and shapes, read from the first bytes and without torch."""
+"""The header of a checkpoint: format, config, progress and shapes, read from the first bytes and without torch."""
 
 from __future__ import annotations
 

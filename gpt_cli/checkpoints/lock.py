@@ -1,4 +1,4 @@
-"""One trainer per run directory."""
+"""One trainer per run directory, and no other writer of its files."""
 
 from __future__ import annotations
 

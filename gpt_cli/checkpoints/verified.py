@@ -1,4 +1,4 @@
-"""Reads the content of a checkpoint and compares it with its digests. Needs no torch."""
+"""Reads the content of a checkpoint, perhaps while torch is imported, and verifies its digests. Needs no torch."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ _KINDS = {
     "handout": "pages for a class, of which index.html is the first",
     "safetensors": "a checkpoint of gpt",
 }
+FORMAT_VERSION = 1  # of the key gpt_cli in config.json
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,6 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
     with host.working("computing attention"):
         dump = dump_attention(model, tokenizer, ids, layers=layers, heads=heads, origin=origin)
         return with_heads(dump, model, tokenizer, host.notice)
-
-
-FORMAT_VERSION = 1  # of the key gpt_cli in config.json
 
 
 def write_file(out: Path, checkpoint: Checkpoint) -> None:

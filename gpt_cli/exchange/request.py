@@ -29,6 +29,19 @@ from gpt_cli.opening import read_bytes
 if TYPE_CHECKING:
     from gpt_cli.exchange.gpt2 import Foreign
 
+_MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
+# of a directory for transformers
+FILES = (
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+# of a hand-out
+PAGES = ("attention.html", "film.html", "index.html", "model.html")
+
 
 class ImportRequest(Request):
     """Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.
@@ -128,23 +141,6 @@ class ExportRequest(Request):
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
         return header, prompt, ReadingAhead(header.path).read
-
-
-_MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
-
-# of a directory for transformers
-FILES = (
-    "README.md",
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
-
-
-# of a hand-out
-PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 def require_directory(out: Path, form: str) -> None:

@@ -1,4 +1,8 @@
-"""A tokenizer in the content of a page, whose scripts encode and decode with it. Needs no torch."""
+"""A tokenizer in the content of a page, whose scripts encode and decode with it. Needs no torch.
+
+Python and JavaScript know different versions of Unicode, and even browsers differ. So every class of characters in the
+pattern that cuts text is written out: the library tiktoken itself says which characters it matches.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.errors import CheckpointError
 from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, code_points, tokenizer_from_dict
+
+# a class in brackets, a class by its letter or its name
+_CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sS]")
+_WITHOUT_CASE = re.compile(r"\(\?i:([^()]*)\)")
+_POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
 
 def tokenizer_of(header: Header) -> Tokenizer:
@@ -41,12 +50,6 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, str]:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
-
-
-# a class in brackets, a class by its letter or its name
-_CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sS]")
-_WITHOUT_CASE = re.compile(r"\(\?i:([^()]*)\)")
-_POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
 
 def javascript_pattern(pattern: str) -> str:

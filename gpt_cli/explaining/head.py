@@ -17,6 +17,7 @@ from gpt_cli.model.block import Block
 from gpt_cli.model.positions import rotate
 
 _NUM_LARGEST = 3
+_TURNED = "{0}′ = {0} cos(t θ) + (-{0}₂, {0}₁) sin(t θ)"
 
 
 @torch.no_grad()
@@ -165,9 +166,6 @@ def _norm_formula(norm: nn.Module) -> str:
     assert isinstance(norm, nn.LayerNorm)
     bias = " + b" if norm.bias is not None else ""
     return f"(x - mean(x)) / √(var(x) + {norm.eps:g}) · g{bias}"
-
-
-_TURNED = "{0}′ = {0} cos(t θ) + (-{0}₂, {0}₁) sin(t θ)"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Handlers of signals for the time of a work."""
+"""Signals that end a command, and what it writes then to a pipe or a terminal that nobody may read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 # what asks a training to stop; batch systems send XCPU where its processor time is used up
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
+# seconds
+LOOK_EVERY = 0.1
+PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
 
 
 @contextlib.contextmanager
@@ -23,11 +26,6 @@ def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> I
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-# seconds
-LOOK_EVERY = 0.1
-PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
 
 
 def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) -> bool:

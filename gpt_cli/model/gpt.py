@@ -181,7 +181,10 @@ def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
 
 
 def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> None:
-    """Raises CheckpointError, at `where`, if any of the numbers, `what` in the message, is NaN or infinite."""
+    """Raises CheckpointError, at `where`, if any of the numbers, `what` in the message, is NaN or infinite.
+
+    Weights that are damaged or too large show in what they compute.
+    """
     lowest, highest = numbers.aminmax()  # one pass, and NaN passes through
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         raise CheckpointError(
