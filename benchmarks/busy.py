@@ -16,7 +16,7 @@ import torch
 from benchmarks.laboratory import CONSOLE, asked, finish, flags, machine, resolved, show
 from gpt_cli.errors import counted
 from gpt_cli.machine.sharing import WATCH_EVERY, chosen_by_user, cores, read_usage, sharing
-from gpt_cli.measuring.bench import Variant, sampling_variants, training_variants
+from gpt_cli.measuring.variants import Variant, sampling_variants, training_variants
 
 NUM_WAYS = 3  # alone, and with either way to wait beside the programs
 MIN_SECONDS = 0.5  # shorter works are repeated, since programs take turns of some milliseconds

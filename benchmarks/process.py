@@ -18,7 +18,7 @@ from gpt_cli.config.schema import Config
 from gpt_cli.machine.devices import autocast, use_threads
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import sharing
-from gpt_cli.measuring.bench import endless_state
+from gpt_cli.measuring.variants import endless_state
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.ranks.group import Group
 from gpt_cli.ranks.meeting import Meeting

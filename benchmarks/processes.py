@@ -20,7 +20,7 @@ from gpt_cli.amounts import size
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, GptError, counted
 from gpt_cli.machine.sharing import cores
-from gpt_cli.measuring.bench import costs
+from gpt_cli.measuring.variants import costs
 from gpt_cli.ranks.launch import environment, own_python, require_fitting
 from gpt_cli.ranks.place import process_name
 

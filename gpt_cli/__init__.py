@@ -107,7 +107,7 @@ def train(
     from functools import partial
     from pathlib import Path
 
-    from gpt_cli.exchange.beginning import read_initial
+    from gpt_cli.exchange.gpt2 import read_initial
     from gpt_cli.training.starting import train as start
 
     begin = None if init_from is None else partial(read_initial, Path(init_from), notice)

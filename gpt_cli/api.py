@@ -136,7 +136,7 @@ def evaluate(request: EvaluateRequest, found: Any, host: Host):
 @function(ImportRequest)
 def import_model(request: ImportRequest, found: Any, host: Host):
     with host.importing():
-        from gpt_cli.exchange.adopting import adopt
+        from gpt_cli.exchange.import_model import adopt
     out, foreign = found
     return adopt(out, foreign, host)
 
@@ -144,5 +144,5 @@ def import_model(request: ImportRequest, found: Any, host: Host):
 @function(ExportRequest)
 def export_model(request: ExportRequest, found: Any, host: Host):
     with host.importing():
-        from gpt_cli.exchange.exporting import export
+        from gpt_cli.exchange.export_model import export
     return export(request, found, host)

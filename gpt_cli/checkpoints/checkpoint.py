@@ -23,11 +23,11 @@ from gpt_cli.checkpoints.header import (
     FORMAT_VERSION,
     METADATA,
     OPTIMIZER_PREFIX,
-    header_bytes,
+    Header,
+    Progress,
+    read_progress,
     require_few_tensors,
 )
-from gpt_cli.checkpoints.progress import Progress, read_progress
-from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.config import Config
 from gpt_cli.config.reading import validate
@@ -35,6 +35,8 @@ from gpt_cli.errors import CheckpointError, GptError, counted, shown, within
 from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
+from gpt_cli.safetensors_header import header_bytes
+from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
 
@@ -111,10 +113,11 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
     return found
 
 
-def parse_checkpoint(read: Verified) -> Checkpoint:
+def parse_checkpoint(read: Verified, expected: Header | None = None) -> Checkpoint:
     """The checkpoint that a verified file contains.
 
-    Raises CheckpointError for a content that no version of gpt writes, or weights that are not finite.
+    Raises CheckpointError for a content that no version of gpt writes, weights that are not finite, and a model or a
+    tokenizer other than `expected`, the header that was found there before.
     """
     where, metadata = read.header.where, read.header.metadata
     try:
@@ -126,6 +129,8 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
         progress = read_progress(metadata["progress"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(within(error, where))}") from error
+    if expected and (config.model, metadata["tokenizer"]) != (expected.config.model, expected.metadata["tokenizer"]):
+        raise CheckpointError(where, "another training replaced this model while gpt read it", hint="try again")
     if (step := read.header.step) != progress.step:
         wrong = f"this is not a valid checkpoint: its header names step {step}, its progress {progress.step}"
         raise CheckpointError(where, wrong)
@@ -137,20 +142,15 @@ def parse_checkpoint(read: Verified) -> Checkpoint:
 
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
     """Raises CheckpointError where a number is NaN or infinite."""
-    wrong = {name: tensor for name, tensor in tensors.items() if not _is_finite(tensor)}
+    # one pass, where isfinite() of each number takes ten times as long; NaN passes through
+    floats = {name: one for name, one in tensors.items() if one.dtype == torch.float32 and one.numel()}
+    wrong = {name: one for name, one in floats.items() if not all(bound.isfinite() for bound in one.aminmax())}
     if not wrong:
         return
     number = sum(tensor.numel() - int(tensor.isfinite().sum()) for tensor in wrong.values())
     first, of_tensors = shown(next(iter(wrong))), counted(len(wrong), "tensor")
     sentence = f"there is NaN or infinity in its {what}: {counted(number, 'number')} of {of_tensors}, as in {first}"
     raise CheckpointError(where, sentence, hint=OTHER)
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    # one pass, where isfinite() of each number takes ten times as long; NaN passes through
-    if tensor.dtype != torch.float32 or not tensor.numel():  # the others fit no model
-        return True
-    return all(bool(bound.isfinite()) for bound in tensor.aminmax())
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import parse_checkpoint
-from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.verified import ReadVerified, read_verified
 from gpt_cli.config import Config
@@ -35,23 +35,31 @@ def load(
     checkpoint: str | None = None,
     warn: Callable[[str], object] | None = None,
     read: ReadVerified = read_verified,
+    found: Header | None = None,
 ) -> Loaded:
-    """The model of a run directory or file, on the CPU; `finding.first_usable` says which, and what `warn` receives.
+    """The model of a run directory or file, on the CPU; `find.first_usable` says which, and what `warn` receives.
 
-    `read` may have read ahead. Raises CheckpointError.
+    `read` may have read ahead; `found` is the header by which the caller has checked what it asks for, so that another
+    model is refused. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
         verified = read(file)
-        stored = parse_checkpoint(verified)
+        stored = parse_checkpoint(verified, found)
         step, digest = stored.progress.step, stored.progress.data_digest
         return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, digest, verified.header)
 
-    return first_usable(path, checkpoint, use, warn)
+    return first_usable(path, checkpoint, use, warn, found)
 
 
-def load_for(host: Host, path: Path | None, checkpoint: str | None, read: ReadVerified = read_verified) -> Loaded:
+def load_for(
+    host: Host,
+    path: Path | None,
+    checkpoint: str | None,
+    read: ReadVerified = read_verified,
+    found: Header | None = None,
+) -> Loaded:
     """As `load`, for a command, which may change the model: of one that `host` has loaded already, a copy."""
     if host.loaded is None:
-        return load(path, checkpoint, host.warn, read)
+        return load(path, checkpoint, host.warn, read, found)
     return replace(host.loaded, model=copy.deepcopy(host.loaded.model).eval())

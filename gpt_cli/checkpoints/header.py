@@ -1,25 +1,26 @@
-"""The header of a checkpoint: format, step, config and shapes, read from the first bytes and without torch."""
+"""The header of a checkpoint: format, config, progress and shapes, read from the first bytes and without torch."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, BinaryIO
 
-from gpt_cli.checkpoints.progress import Progress, read_progress
-from gpt_cli.checkpoints.strict_json import strict_json
+from pydantic import ConfigDict, Field, TypeAdapter
+
 from gpt_cli.config import Config
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown, within
-from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, STEPS
+from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
 from gpt_cli.opening import reading
+from gpt_cli.safetensors_header import MALFORMED, parse_header, read_header_bytes
+from gpt_cli.strict_json import strict_json
 from gpt_cli.version import __version__
 
 FORMAT = "gpt-cli checkpoint"
@@ -57,7 +58,7 @@ class Header:
         """The file, as errors name it."""
         return shown(self.path)
 
-    @property
+    @cached_property
     def config(self) -> Config:
         """The settings that made the model; raises CheckpointError where they are not valid or do not fit."""
         try:
@@ -69,7 +70,7 @@ class Header:
             raise CheckpointError(self.where, "its weights do not fit its config")
         return config
 
-    @property
+    @cached_property
     def progress(self) -> Progress:
         """How far the training was; raises CheckpointError where that is not valid."""
         try:
@@ -89,45 +90,27 @@ def read_header(path: Path) -> Header:
 
 def header_of(file: BinaryIO, path: Path) -> Header:
     """As `read_header`, of the open file `path`: what a file is judged by before it is read whole."""
-    content = file.read(8)
-    if len(content) == 8:
-        (length,) = struct.unpack("<Q", content)
-        if length <= CHECKPOINT_HEADER_BYTES:  # else it is foreign
-            content += file.read(length)
-    header = _parse_header(content, path)
-    check_size(header, os.fstat(file.fileno()).st_size)
-    return header
-
-
-def _parse_header(content: bytes, path: Path) -> Header:
-    """The header at the beginning of the content of the file `path`. Raises CheckpointError."""
     where = shown(path)
+    length, content = read_header_bytes(file, CHECKPOINT_HEADER_BYTES)
     if content[:2] in _PICKLES:
         sentence = "this is a PyTorch pickle, which gpt never loads because a pickle can run code"
         raise CheckpointError(where, sentence)
     foreign = CheckpointError(where, "this is not a checkpoint of gpt", hint="gpt train writes checkpoints")
-    if len(content) < 8:
-        raise foreign
-    (length,) = struct.unpack("<Q", content[:8])
-    if length > CHECKPOINT_HEADER_BYTES:
+    if len(content) < 8 or length > CHECKPOINT_HEADER_BYTES:
         raise foreign
     if len(content) < 8 + length:
         raise CheckpointError(where, f"the file is truncated: it ends inside its header, after {len(content):,} bytes")
-    content = content[: 8 + length]
     try:
-        entries = strict_json(content[8:].decode("utf-8"))
-        metadata = entries.pop("__metadata__")
+        metadata, tensors = parse_header(content)
         if metadata["format"] != FORMAT:
             raise foreign
         version, step = int(metadata["format_version"]), int(metadata["step"])
-        ends = {name: int(entry["data_offsets"][1]) for name, entry in entries.items()}
-        shapes = {name: tuple(map(int, entry["shape"])) for name, entry in entries.items()}
-        if not all(isinstance(value, str) for value in metadata.values()) or not _are_sizes(shapes, ends):
+        digests = [bytes.fromhex(metadata[name]) for name in ("digest_weights", "digest_rest")]
+        # a number has one byte at least
+        fit = all(len(one.shape) <= _MOST_DIMENSIONS and math.prod(one.shape) <= one.stop for one in tensors.values())
+        if not fit or {*map(type, metadata.values())} != {str} or {*map(len, digests)} != {32}:
             raise foreign
-        for name in ("digest_weights", "digest_rest"):
-            if len(bytes.fromhex(metadata[name])) != 32:
-                raise foreign
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+    except MALFORMED:
         raise foreign from None
     if version > FORMAT_VERSION:
         writer = shown(metadata.get("written_by"))
@@ -137,16 +120,12 @@ def _parse_header(content: bytes, path: Path) -> Header:
         raise CheckpointError(where, sentence, hint="pip install --upgrade small-gpt")
     if version < 1 or not 0 <= step <= STEPS or set(metadata) != set(METADATA):
         raise foreign
-    num_weight_bytes = max((end for name, end in ends.items() if not name.startswith(OPTIMIZER_PREFIX)), default=0)
-    return Header(path, content, metadata, shapes, step, num_weight_bytes, max(ends.values(), default=0))
-
-
-def _are_sizes(shapes: Mapping[str, tuple[int, ...]], ends: Mapping[str, int]) -> bool:
-    """Whether tensors of these shapes can end at these bytes, a number having one at least."""
-    return all(
-        len(shape) <= _MOST_DIMENSIONS and min(shape, default=0) >= 0 and math.prod(shape) <= ends[name]
-        for name, shape in shapes.items()
-    )
+    weights = (one.stop for name, one in tensors.items() if not name.startswith(OPTIMIZER_PREFIX))
+    num_data_bytes = max((one.stop for one in tensors.values()), default=0)
+    shapes = {name: one.shape for name, one in tensors.items()}
+    header = Header(path, content, metadata, shapes, step, max(weights, default=0), num_data_bytes)
+    check_size(header, os.fstat(file.fileno()).st_size)
+    return header
 
 
 def check_size(header: Header, num_bytes: int) -> None:
@@ -157,18 +136,6 @@ def check_size(header: Header, num_bytes: int) -> None:
     if num_bytes > expected:
         extra = f"the file is damaged: it has {num_bytes:,} bytes, and its header describes {expected:,}"
         raise CheckpointError(header.where, extra)
-
-
-def header_bytes(shapes: Mapping[str, Sequence[int]], metadata: Mapping[str, str]) -> bytes:
-    """The length-prefixed JSON header of a safetensors file of float32 tensors, in the order given."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
-    end = 0
-    for name, shape in shapes.items():
-        start, end = end, end + 4 * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
 
 
 def require_few_tensors(number: int, sizes: ModelConfig) -> None:
@@ -184,3 +151,71 @@ def is_checkpoint(path: Path) -> bool:
     with contextlib.suppress(CheckpointError), reading(path, CheckpointError) as file:
         return file.read(8 + len(beginning))[8:] == beginning
     return False
+
+
+Step = Annotated[int, Field(ge=0, le=STEPS)]
+Seconds = Annotated[float, Field(ge=0, le=SECONDS)]
+Figure = Annotated[float, Field(ge=-FIGURE, le=FIGURE)]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is: all of its state that does not follow from seed and step."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    step: Step
+    observed_step: Step  # the last step whose evaluation, log line and sample are done: `step` or the one before
+    loss: Figure | None  # of the last step, in nats per token; None before the first
+    gradient_norm: Figure | None
+    seconds: Seconds  # of training steps
+    best_loss: Figure | None  # nats per token on the evaluation's windows
+    evaluations_without_best: Step
+    num_training_tokens: Annotated[int, Field(ge=0, le=TRAINING_TOKENS)]  # of the corpus
+    data_digest: str  # of training and validation ids
+    environment: Mapping[str, str]  # what bit-exactness depends on: torch, processor, threads, ...
+    learning_rate: Figure | None = None  # of the last step
+    elapsed: Seconds = 0.0  # evaluations, samples and saves included
+    evaluated_step: Step = 0  # the last step that was evaluated
+    smoothed_loss: Figure | None = None  # the mean of the losses so far that `gpt train` shows
+    began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
+
+    @classmethod
+    def at_the_start(
+        cls,
+        num_training_tokens: int,
+        data_digest: str,
+        environment: Mapping[str, str],
+        began_from: str | None = None,
+    ) -> Progress:
+        """Before the first step."""
+        return cls(
+            step=0,
+            observed_step=0,
+            loss=None,
+            gradient_norm=None,
+            seconds=0.0,
+            best_loss=None,
+            evaluations_without_best=0,
+            num_training_tokens=num_training_tokens,
+            data_digest=data_digest,
+            environment=environment,
+            began_from=began_from,
+        )
+
+    @property
+    def observed(self) -> bool:
+        """Whether the last step's evaluation, log line and sample are done."""
+        return self.observed_step == self.step
+
+
+def read_progress(text: str) -> Progress:
+    """The progress that the metadata of a checkpoint contain as JSON; raises ValueError and RecursionError."""
+    strict_json(text)
+    return _reader().validate_json(text, strict=True)
+
+
+@cache
+def _reader() -> TypeAdapter[Progress]:
+    # to make one evaluates our annotations, which takes longer than reading many files
+    return TypeAdapter(Progress)

@@ -1,4 +1,4 @@
-"""One trainer per run directory."""
+"""One trainer per run directory, and no other writer of its files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from gpt_cli.errors import EnvironmentFailure, shown, visible
-from gpt_cli.files import make_directory, write_failure
+from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
+from gpt_cli.files import make_directory, require_place, require_writable, write_failure
 
 NAME = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -125,3 +127,25 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except OSError:
         return False
+
+
+def require_foreign(path: Path, flag: str = "--out") -> None:
+    """Raises UsageError where `path`, which `flag` names, is a checkpoint or a file of a run, through links too.
+
+    A hard link to a checkpoint is one. A name that a run would give to a file is refused before the file exists. Raises
+    EnvironmentFailure where no file can be written.
+    """
+    with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
+        target = path.resolve()
+        if target.is_file() and is_checkpoint(target):
+            raise UsageError(
+                flag, f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
+            )
+        for directory in (target.parent, target.parent.parent):
+            run = RunFiles(directory)
+            own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / NAME)
+            if run.exists() and (target in own or run.is_step_file(target)):
+                wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
+                raise UsageError(flag, wrong, hint="name another file")
+    require_place(path)
+    require_writable(path.parent, path)

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
 from gpt_cli.errors import GptError
 from gpt_cli.limits import LOG_BYTES
 from gpt_cli.opening import read_bytes
+from gpt_cli.strict_json import figure, step_of, strict_json
 
 _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
 # at the beginning of such a line, which may have backslashes of its own

@@ -16,12 +16,12 @@ from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.logs import samples_of
 from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
-from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.reading import read_config
 from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import DataError, GptError, UsageError, shown
 from gpt_cli.opening import open_regular
+from gpt_cli.strict_json import strict_json
 from gpt_cli.text.catalogue import ENTRIES
 from gpt_cli.text.sources import STDIN, names_of
 

@@ -130,7 +130,8 @@ class RunDirectory(RunFiles):
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
         """Record how the run ended, and where; figures that are not finite become null. Raises EnvironmentFailure."""
-        known = {key: None if _is_infinite(value) else value for key, value in figures.items()}
+        infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
+        known = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | known
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
@@ -152,11 +153,6 @@ class RunDirectory(RunFiles):
             for path in later:
                 remove(path)
             make_durable(self.attention)
-
-
-def _is_infinite(figure: Any) -> bool:
-    """Whether a figure is a number that JSON cannot hold."""
-    return isinstance(figure, float) and not math.isfinite(figure)
 
 
 def _log(path: Path) -> str:

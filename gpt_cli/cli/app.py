@@ -45,7 +45,7 @@ from gpt_cli.errors import (
     shown,
 )
 from gpt_cli.limits import ADDRESS_SPACE
-from gpt_cli.machine.address_space import require_address_space
+from gpt_cli.machine.memory import require_address_space
 from gpt_cli.version import __version__
 
 # what takes less memory, for each command

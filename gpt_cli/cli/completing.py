@@ -84,7 +84,7 @@ tokenizers = words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 def runs(incomplete: str) -> list[str]:
     """Run directories under runs/ whose names need no quotes; other names the shell completes as those of files."""
-    from gpt_cli.checkpoints.overview import find_runs
+    from gpt_cli.checkpoints.list import find_runs
 
     found: list[str] = []
     with suppress(OSError):  # a shell can show no error

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gpt_cli.files import working_folder
 from gpt_cli.limits import TORCH_ADDRESS_SPACE
-from gpt_cli.machine.address_space import require_address_space
+from gpt_cli.machine.memory import require_address_space
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.finding import newest_run
+from gpt_cli.checkpoints.find import newest_run
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, colourful, for_stdout
 from gpt_cli.config.describing import allowed_values

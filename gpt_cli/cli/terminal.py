@@ -20,7 +20,7 @@ from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.cli.wrapping import width_of, wrapped
 from gpt_cli.errors import inert, inert_json
 from gpt_cli.language import labelled, say
-from gpt_cli.machine.last_words import PATIENCE, write_until
+from gpt_cli.machine.signals import PATIENCE, write_until
 
 
 def prepare_streams() -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
 from gpt_cli.config.fields import Section
 from gpt_cli.config.schema import Config
-from gpt_cli.config.yaml_subset import Place
+from gpt_cli.config.yaml_subset import KeyPath
 from gpt_cli.errors import GptError, UsageError, counted, full_width, half_width, shown, visible
 from gpt_cli.limits import CONFIG_PROBLEMS
 
@@ -47,13 +47,13 @@ _LIKE = 0.65  # of names that are taken for one another; 1 is equal
 
 
 def wrong_values(
-    error: ValidationError, content: Any, where: str, sources: Mapping[Place, str]
-) -> tuple[list[GptError], set[Place]]:
+    error: ValidationError, content: Any, where: str, sources: Mapping[KeyPath, str]
+) -> tuple[list[GptError], set[KeyPath]]:
     """An error for each key that pydantic refuses, and these keys.
 
     Of several for one key (each member of a union) one is enough. Beyond CONFIG_PROBLEMS keys, one says how many more.
     """
-    found: dict[Place, Any] = {}
+    found: dict[KeyPath, Any] = {}
     for details in error.errors():
         place = tuple(str(part) for part in details["loc"])[:2]
         if place not in found or details["type"] == "string_unicode":
@@ -67,7 +67,7 @@ def wrong_values(
     return wrong, set(found)
 
 
-def misfits(content: Any, wrong: set[Place], where: str, sources: Mapping[Place, str]) -> Iterator[GptError]:
+def misfits(content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str]) -> Iterator[GptError]:
     """An error for values that do not fit together, except about keys that are wrong by themselves."""
     for name, field in Config.model_fields.items():
         values = content.get(name, {}) if isinstance(content, dict) else {}
@@ -92,7 +92,7 @@ def line_of(problem: GptError) -> int:
     return int(found[1]) if found else 2**31
 
 
-def no_setting(place: Place, source: str) -> GptError:
+def no_setting(place: KeyPath, source: str) -> GptError:
     """The error for a key that does not exist."""
     name = ".".join(place)
     if place[-1] in Config.model_fields:
@@ -106,7 +106,7 @@ def no_setting(place: Place, source: str) -> GptError:
     return UsageError(source, sentence, hint=hint, about=about)
 
 
-def _wrong_value(place: Place, details: Any, content: Any, source: str) -> GptError:
+def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> GptError:
     key = ".".join(place)
     if details["type"] == "extra_forbidden" and len(place) == 2 and place[0] in Config.model_fields:
         return no_setting(place, source)
@@ -152,7 +152,7 @@ def setting_of(name: str, *, near: bool = False) -> str | None:
     return next((last[name] for name in difflib.get_close_matches(plain, last, n=1, cutoff=_LIKE)), None)
 
 
-def _nearest_key(place: Place) -> str | None:
+def _nearest_key(place: KeyPath) -> str | None:
     """The known key or section nearest to a mistyped one: by its last part in its own section, else in any."""
     *section, last = ".".join(map(half_width, place)).split(".")
     siblings = [name.split(".")[1] for name in known_keys() if name.startswith(f"{'.'.join(section)}.")]

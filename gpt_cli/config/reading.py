@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gpt_cli.config import problems
 from gpt_cli.config.schema import Config
-from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
+from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
 from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together, visible
 from gpt_cli.opening import require_reachable
 
@@ -70,7 +70,7 @@ def build_config(
 ) -> Config:
     """The config of a parsed document with settings and flags written over it."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
-    sources: dict[Place, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
+    sources: dict[KeyPath, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
     wrong: list[GptError] = []
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -96,13 +96,13 @@ def build_config(
     return config
 
 
-def validate(content: Any, where: str, sources: Mapping[Place, str] | None = None) -> Config:
+def validate(content: Any, where: str, sources: Mapping[KeyPath, str] | None = None) -> Config:
     """A Config from plain data; raises UsageError with a line for each problem."""
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
     sources = sources or {}
     config: Config | None = None
-    found, wrong = list[GptError](), set[Place]()
+    found, wrong = list[GptError](), set[KeyPath]()
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
@@ -138,7 +138,7 @@ def _read_value(text: str) -> Any:
     return text
 
 
-def _write(content: dict[str, Any], place: Place, value: Any, source: str, sources: dict[Place, str]) -> None:
+def _write(content: dict[str, Any], place: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
     if len(place) != 2:
         raise problems.no_setting(place, source)
     section, key = place

@@ -16,7 +16,7 @@ from gpt_cli.config.problems import line_of, no_setting, wrong_values
 from gpt_cli.config.reading import find_config, shipped_configs, validate
 from gpt_cli.config.schema import Config
 from gpt_cli.config.sweep_points import RANGE, SECTIONS, SEED, Settings, collecting, line, points_of, repeats_of
-from gpt_cli.config.yaml_subset import Document, Place, parse, read_text
+from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
 from gpt_cli.errors import GptError, UsageError, counted, shown, together
 from gpt_cli.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 
@@ -212,13 +212,13 @@ class _Check:
             except ValidationError as error:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
-    def _of(self, point: Settings) -> tuple[dict[str, Any], dict[Place, str]]:
+    def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
         """The sections of a point, and where each setting comes from."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
         }
-        sources: dict[Place, str] = {place: f"{self.base}:{line}" for place, line in self.below.lines.items()}
+        sources: dict[KeyPath, str] = {place: f"{self.base}:{line}" for place, line in self.below.lines.items()}
         varied = "grid" if "grid" in self.document.content else "random"
         given = [(key, value, "settings") for key, value in self.settings.items()]
         given += [(key, value, varied) for key, value in point.items()]

@@ -20,7 +20,7 @@ from gpt_cli.opening import encoding_hint, read_bytes
 _FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Document:
     """The content of a file, and the line of each key: (section, key) -> line."""
 
     content: dict[str, Any]
-    lines: dict[Place, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
 
 
 def read_text(path: Path) -> str:
@@ -64,9 +64,9 @@ def parse(text: str, where: str) -> Document:
 def _read(text: str, where: str) -> Document:
     """One loop over the parser's events, which refuses before it builds and never recurses."""
     documents: list[Any] = []
-    enclosing: list[tuple[Place, Any]] = [((), documents)]  # the mappings and lists whose end has not come
-    place: Place | None = None  # of the key whose value comes next
-    lines: dict[Place, int] = {}
+    enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists whose end has not come
+    place: KeyPath | None = None  # of the key whose value comes next
+    lines: dict[KeyPath, int] = {}
     repeated: list[GptError] = []
     num_nodes = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):

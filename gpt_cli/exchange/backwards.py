@@ -20,7 +20,7 @@ _TABLE = "position_embedding.table"  # of sinusoidal positions, which are no wei
 _MAX_NAMED = 3
 
 
-class Place(NamedTuple):
+class Rows(NamedTuple):
     """Rows `first` to `last` of a tensor there, once it is transposed; a power of two has multiplied them."""
 
     source: str
@@ -36,7 +36,7 @@ class Weights:
     Two tensors stay in memory: those that have the weights and biases of all heads of a block.
     """
 
-    def __init__(self, directory: Directory, places: Mapping[str, Place], rows: Sequence[int] = ()):
+    def __init__(self, directory: Directory, places: Mapping[str, Rows], rows: Sequence[int] = ()):
         self.places = places
         self._rows = np.array(rows)  # of embeddings there, one for each id here
         self._read = lru_cache(maxsize=2)(directory.read)
@@ -53,20 +53,20 @@ class Weights:
         for source in dict.fromkeys(place.source for place in self.places.values()):
             self._read(source)
 
-    def part(self, place: Place) -> np.ndarray:
+    def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
         whole = self._read(place.source)
         found = (whole.T if place.transposed else whole)[place.first : place.last]
         return found if place.factor == 1 else found / np.float32(place.factor)
 
 
-def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Place] | None:
+def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Where each weight of ours lies; None where the tensors are not what such a model is written as.
 
     That is so after a training elsewhere, which changes zeros and copies, and where a recipe cannot be undone: a
     product, or a factor that has rounded.
     """
-    found: defaultdict[str, list[Place]] = defaultdict(list)
+    found: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]
     for source, recipe in recipes.items():
         size = recipe.shape[-1 if recipe.transposed else 0] // max(1, len(recipe.parts))
@@ -74,7 +74,7 @@ def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, 
             name, *others = names
             if others or math.frexp(factor)[0] != 0.5:
                 return None
-            found[name].append(Place(source, number * size, (number + 1) * size, recipe.transposed, factor))
+            found[name].append(Rows(source, number * size, (number + 1) * size, recipe.transposed, factor))
     table = found.pop(_TABLE, None)
     weights = Weights(directory, {})
     if any(directory.read(name).any() for name in zeros):

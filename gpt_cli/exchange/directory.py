@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable
+from gpt_cli.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
+from gpt_cli.strict_json import strict_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 # the types of numbers that become float32, as numpy reads them; masks, which no one reads, have others
 READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-_SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,6 @@ class Stored:
     dtype: str
     shape: tuple[int, ...]
     start: int
-
-    @property
-    def num_bytes(self) -> int:
-        return math.prod(self.shape) * _SIZES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -173,36 +168,20 @@ def _tensors(path: Path) -> Iterator[tuple[str, Stored]]:
     where = shown(path)
     with reading(path, CheckpointError) as file:
         size = os.fstat(file.fileno()).st_size
-        (length,) = struct.unpack("<Q", file.read(8)) if size >= 8 else (0,)
-        if not 2 <= length <= min(FOREIGN_HEADER_BYTES, size - 8):
-            sentence = f"this is not a safetensors file: its header would take {length:,} of its {size:,} bytes"
-            if length <= size - 8:
-                sentence = f"its header takes {length:,} bytes, and gpt reads at most {FOREIGN_HEADER_BYTES:,}"
-            raise CheckpointError(where, sentence)
-        text = file.read(length)
+        length, content = read_header_bytes(file, min(FOREIGN_HEADER_BYTES, size))
+    if not 2 <= length <= min(FOREIGN_HEADER_BYTES, size - 8):
+        sentence = f"this is not a safetensors file: its header would take {length:,} of its {size:,} bytes"
+        if length <= size - 8:
+            sentence = f"its header takes {length:,} bytes, and gpt reads at most {FOREIGN_HEADER_BYTES:,}"
+        raise CheckpointError(where, sentence)
     try:
-        header = strict_json(text.decode("utf-8"))
-        header.pop("__metadata__", None)
-        entries = [(name, *_entry(entry)) for name, entry in header.items()]
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        tensors = parse_header(content).tensors
+    except MALFORMED as error:
         raise CheckpointError(where, f"this is not a safetensors file: {plainly(error)}") from error
-    end = 0
-    for name, dtype, shape, start, stop in sorted(entries, key=lambda entry: entry[3:]):
-        stored = Stored(path, dtype, shape, 8 + length + start)
-        if start != end or stop - start != stored.num_bytes:
-            raise CheckpointError(where, f"the file is damaged: {shown(name)} does not lie where its shape says")
-        end = stop
-        yield name, stored
-    if 8 + length + end != size:
-        expected = f"the file is truncated or damaged: it has {size:,} of {8 + length + end:,} bytes"
-        raise CheckpointError(where, expected)
-
-
-def _entry(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
-    """Number type, shape, first byte and byte after the last of a tensor; raises what a wrong type of JSON raises."""
-    dtype, shape, offsets = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
-    if dtype not in _SIZES:
-        raise ValueError(f"a tensor has numbers of type {as_json(dtype)}, which gpt does not know")
-    if len(offsets) != 2 or not all(isinstance(n, int) and 0 <= n < 2**48 for n in (*shape, *offsets)):
-        raise ValueError("a tensor has a shape or a place that is not of whole numbers")
-    return dtype, shape, *offsets
+    if (name := misplaced(tensors)) is not None:
+        raise CheckpointError(where, f"the file is damaged: {shown(name)} does not lie where its shape says")
+    end = 8 + length + max((one.stop for one in tensors.values()), default=0)
+    if end != size:
+        raise CheckpointError(where, f"the file is truncated or damaged: it has {size:,} of {end:,} bytes")
+    for name, (dtype, shape, start, _) in sorted(tensors.items(), key=lambda item: item[1][2:]):
+        yield name, Stored(path, dtype, shape, 8 + length + start)

@@ -94,9 +94,10 @@ def _misfits(model: ModelConfig) -> Iterator[GptError]:
 def _gpt2(model: ModelConfig, V: int) -> Fit:
     """Radford et al. 2019. Its matrices are [in, out], the transposed ones of ours; q, k and v are one matrix."""
     D, F = model.d_model, model.hidden_size
+    positions = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
     tensors = {
         "transformer.wte.weight": _copy((V, D), "token_embedding.weight"),
-        "transformer.wpe.weight": Recipe((model.context_length, D), _positions(model)),
+        "transformer.wpe.weight": Recipe((model.context_length, D), () if positions is None else (Part((positions,)),)),
     }
     for i in range(model.num_blocks):
         ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
@@ -234,11 +235,6 @@ def _biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
 def _unscaled(model: ModelConfig) -> float:
     """What undoes the division of scores by the square root of their width, which stock classes always do."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
-
-
-def _positions(model: ModelConfig) -> tuple[Part, ...]:
-    name = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
-    return (Part((name,)),) if name else ()
 
 
 def _copy(shape: tuple[int, ...], name: str) -> Recipe:

@@ -17,9 +17,7 @@ from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
-from gpt_cli.explaining.explanation import Note
-from gpt_cli.explaining.names import HEAD_STEPS
-from gpt_cli.explaining.words import say
+from gpt_cli.explaining.explanation import HEAD_STEPS, Note, say
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import scored_content
 from gpt_cli.inspecting.colours import STEPS

@@ -94,8 +94,9 @@ def _of_files(directory: Path, end_of_text: int | None) -> Read:
 def _of_json(found: Mapping[str, Any], where: str, end_of_text: int | None, own: Mapping[str, Any]) -> Read:
     model, ids = found["model"], _ids(found["model"]["vocab"])
     added = _ids({token["content"]: token["id"] for token in found.get("added_tokens") or ()})
-    if found.get("normalizer") is not None:
-        raise _refused(where, f"it changes the text first ({_kind(found['normalizer'])})")
+    if (first := found.get("normalizer")) is not None:
+        first = first.get("type", first) if isinstance(first, dict) else first
+        raise _refused(where, f"it changes the text first ({as_json(first)})")
     if _adds_tokens(found.get("post_processor")):
         raise _refused(where, "it adds tokens to every text")
     pattern = _pattern(found["pre_tokenizer"], where)
@@ -253,10 +254,6 @@ def _ids(content: Mapping[str, Any]) -> dict[str, int]:
     if not whole or len(set(ids.values())) != len(ids):
         raise ValueError("its ids are not whole numbers, each once")
     return ids
-
-
-def _kind(part: Any) -> str:
-    return as_json(part.get("type", part) if isinstance(part, dict) else part)
 
 
 def _refused(where: str, sentence: str) -> CheckpointError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,20 +12,35 @@ from pydantic import Field
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.ahead import ReadingAhead
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
 from gpt_cli.config.fields import Misfit, Switch
 from gpt_cli.config.request import Flag, PathText, Request, WhichCheckpoint, WhichRun
-from gpt_cli.errors import UsageError, shown
-from gpt_cli.exchange.destination import require_directory, require_file
+from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.page_size import Kind, chosen_layout
 from gpt_cli.files import require_directory_place, require_no_file
+from gpt_cli.limits import FOREIGN_CONFIG_BYTES
+from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
     from gpt_cli.exchange.gpt2 import Foreign
+
+_MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
+# of a directory for transformers
+FILES = (
+    "README.md",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+# of a hand-out
+PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 class ImportRequest(Request):
@@ -98,7 +114,7 @@ class ExportRequest(Request):
                 sentence = f"{{format}} {self.format} writes no page; only html and handout do"
                 yield Misfit((key,), sentence, "{format} html")
 
-    def find(self, host: Host) -> tuple[Path, str | None, ReadVerified]:
+    def find(self, host: Host) -> tuple[Header, str | None, ReadVerified]:
         """The checkpoint that is meant, the text of its pages, and what reads it from now on.
 
         Raises UsageError for a place that is taken and a model that no class of transformers fits, DataError for a
@@ -110,7 +126,7 @@ class ExportRequest(Request):
             require_directory_place(self.out)
         else:
             require_file(self.out, self.format)
-        header, prompt = find_header(self.run, self.checkpoint), self.prompt
+        header, prompt = find_header(self.run, self.checkpoint, host), self.prompt
         if self.format == "hf":
             vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
             fit(header.config.model, vocab_size)  # refuses
@@ -124,4 +140,50 @@ class ExportRequest(Request):
                 encode_text(tokenizer, prompt, "--prompt")  # refuses
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
-        return header.path, prompt, ReadingAhead(header.path).read
+        return header, prompt, ReadingAhead(header.path).read
+
+
+def require_directory(out: Path, form: str) -> None:
+    """Raises UsageError where `out` is neither new, nor empty, nor an earlier export of this form, which a new one
+    replaces, or where a new name is that of a file."""
+    known, is_ours = (FILES, _is_export) if form == "hf" else (PAGES, _is_handout)
+    replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
+    if replaced.is_dir():
+        names = sorted(path.name for path in replaced.iterdir())
+        if names and not is_ours(replaced, names):
+            foreign = next((name for name in names if name not in known), None)
+            contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
+            raise UsageError("--out", f"{shown(out)} {contains}; name a new directory, an empty one or an export")
+    elif os.path.lexists(out):
+        raise UsageError("--out", f"{shown(out)} is not a directory, as --format {form} writes")
+    elif out.suffix in (".safetensors", ".html"):
+        sentence = f"{shown(out)} is the name of a file, and --format {form} writes a directory"
+        raise UsageError("--out", sentence, hint=f"--format {out.suffix[1:]} writes one file")
+
+
+def require_file(out: Path, form: str) -> None:
+    """Raises UsageError where `out` does not end in the name of its form, is a directory, or belongs to a run."""
+    if out.suffix != f".{form}":
+        raise UsageError("--out", f"{shown(out.name)} does not end in .{form}, as --format {form} writes")
+    if out.is_dir():
+        raise UsageError("--out", f"{shown(out)} is a directory, and --format {form} writes a file")
+    require_foreign(out)
+
+
+def _is_export(directory: Path, names: list[str]) -> bool:
+    """Whether we wrote all of a directory; transformers names its version in a config.json that it writes again."""
+    try:
+        config = json.loads(read_bytes(directory / "config.json", CheckpointError, most=_MOST))
+    except (GptError, ValueError, RecursionError):
+        return False
+    known = isinstance(config, dict) and "gpt_cli" in config and "transformers_version" not in config
+    return known and set(names) <= set(FILES)
+
+
+def _is_handout(directory: Path, names: list[str]) -> bool:
+    """Whether we wrote all of a directory: its first page says so."""
+    try:
+        first = read_bytes(directory / "index.html", CheckpointError, most=("a page", 2**20))
+    except GptError:
+        return False
+    return b'<script type="application/json" id="content">{"handout": ' in first and set(names) <= set(PAGES)

@@ -18,7 +18,9 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     text of that name would be found whole.
     """
     if isinstance(tokenizer, CharTokenizer):
-        model = _characters(tokenizer.characters)
+        vocabulary = {character: i for i, character in enumerate(tokenizer.characters)}
+        # the unknown one is in no vocabulary, so that an unknown character is an error
+        model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
         cut, decoder = _split(r"[\s\S]"), {"type": "Fuse"}
     else:
         ours = tokenizer if isinstance(tokenizer, BytePairTokenizer) else None
@@ -120,12 +122,6 @@ def _byte_pairs(token_bytes: Sequence[bytes]) -> dict[str, Any]:
         "vocab": {written(token): rank for rank, token in enumerate(token_bytes)},
         "merges": [[written(one), written(two)] for one, two in merges(token_bytes)],
     }
-
-
-def _characters(characters: Sequence[str]) -> dict[str, Any]:
-    """A token for each character; the unknown one is in no vocabulary, so that an unknown character is an error."""
-    vocabulary = {character: i for i, character in enumerate(characters)}
-    return {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
 
 
 def _split(pattern: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.discovery import load_for
+from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.explaining import studies
@@ -21,8 +22,7 @@ from gpt_cli.files import write_durably
 from gpt_cli.inspecting.dump import Origin, dump_attention
 from gpt_cli.inspecting.stages import STAGES
 from gpt_cli.language import language
-from gpt_cli.machine.memory import available_memory
-from gpt_cli.machine.room import require_room
+from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_prompt
 
@@ -68,7 +68,7 @@ class Explained(Result):
         return plot(self.study, self.explanation, self.language, kind=kind, notice=notice)
 
 
-def explain(request: ExplainRequest, found: tuple[str, str, ReadVerified] | None, host: Host) -> Explained:
+def explain(request: ExplainRequest, found: tuple[str, str, Header, ReadVerified] | None, host: Host) -> Explained:
     """Explain what is asked, and draw it in its file; raises as `_head` and, for a checkpoint, CheckpointError."""
     with host.working("computing"):
         explanation = _head(request, host, *found) if found else _study(request, host) if request.study else journey()
@@ -79,13 +79,15 @@ def explain(request: ExplainRequest, found: tuple[str, str, ReadVerified] | None
     return result
 
 
-def _head(request: ExplainRequest, host: Host, prompt: str, source: str, read: ReadVerified) -> Explanation:
+def _head(
+    request: ExplainRequest, host: Host, prompt: str, source: str, header: Header, read: ReadVerified
+) -> Explanation:
     """The explanation of a head of a trained model.
 
     Raises UsageError for a position that the prompt does not have, CheckpointError for a model that is not finite,
     EnvironmentFailure for what memory cannot hold.
     """
-    loaded = load_for(host, request.run, request.checkpoint, read)
+    loaded = load_for(host, request.run, request.checkpoint, read, header)
     context_length = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, prompt, context_length, source=source, truncate=request.truncate)
     tokens = [loaded.tokenizer.token_text(token) for token in ids]
@@ -107,7 +109,6 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
         besides + each * num_tokens * len(queries),
         available_memory(),
-        what="memory",
         hint=f"--query {queries[-1]}" if len(queries) > 1 else "use a shorter prompt",
     )
 

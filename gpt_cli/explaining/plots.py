@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gpt_cli.explaining.explanation import Explanation, Note, Step
+from gpt_cli.explaining.explanation import Explanation, Note, Step, say
 from gpt_cli.explaining.studies import SIZES
-from gpt_cli.explaining.words import say
 from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.inspecting.fonts import fonts_for
 

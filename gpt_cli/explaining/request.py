@@ -8,19 +8,18 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.ahead import read_ahead
-from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.protection import require_foreign
-from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config.fields import Misfit, Switch, Whole
 from gpt_cli.config.request import Flag, PathText, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun, read_digits
 from gpt_cli.errors import UsageError, shown
-from gpt_cli.explaining.names import Example, Form, Study
 from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.stages import out_of_range
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
-Place = Annotated[int, Field(ge=0), Whole] | None
+Index = Annotated[int, Field(ge=0), Whole] | None
 
 
 class ExplainRequest(Request):
@@ -34,22 +33,22 @@ class ExplainRequest(Request):
     prompt_file: PromptFile = None
     run: WhichRun = None
     checkpoint: WhichCheckpoint = None
-    layer: Place = Field(default=None, description="The head's layer, from 0. Default: 0.")
-    head: Place = Field(default=None, description="The head in its layer, from 0. Default: 0.")
+    layer: Index = Field(default=None, description="The head's layer, from 0. Default: 0.")
+    head: Index = Field(default=None, description="The head in its layer, from 0. Default: 0.")
     query: Annotated[Annotated[str, BeforeValidator(read_digits)] | None, Flag("N|all")] = Field(
         default=None, description="The position of the token that looks, from 0, or all. Default: the last."
     )
-    example: Example | None = Field(
+    example: Literal["journey"] | None = Field(
         default=None, description="A published example instead of a model: journey, six tokens of three numbers."
     )
-    study: Study | None = Field(
+    study: Literal["scaling", "mask", "dropout", "padding"] | None = Field(
         default=None, description="A study of one idea instead of a head: scaling, mask, dropout, padding."
     )
     out: Annotated[PathText | None, Flag("FILE")] = Field(
         default=None, description="With --study: also draw it, as a .png or .svg file."
     )
     truncate: Switch = Field(default=False, description="Keep the last tokens of a prompt that is too long.")
-    form: Annotated[Form | None, Flag(name="--format", beside_json=False)] = Field(
+    form: Annotated[Literal["terminal", "markdown", "html"] | None, Flag(name="--format", beside_json=False)] = Field(
         default=None, description="terminal, markdown or html. Default: terminal."
     )
     language: Literal["en", "zh"] | None = Field(
@@ -64,8 +63,8 @@ class ExplainRequest(Request):
         if not self.example:
             yield from self.apart("study", *useless, value=str(self.study))
 
-    def find(self, host: Host) -> tuple[str, str, ReadVerified] | None:
-        """For a head its prompt, the flag of that, and what reads the checkpoint ahead; None for an example or a study.
+    def find(self, host: Host) -> tuple[str, str, Header, ReadVerified] | None:
+        """For a head its prompt, the flag of that, and its checkpoint, which is read ahead; None for anything else.
 
         Raises UsageError for a head that the model does not have, and for a picture that cannot be.
         """
@@ -87,4 +86,4 @@ class ExplainRequest(Request):
             if (value or 0) >= count:
                 raise UsageError(flag, out_of_range(flag, value or 0, count))
         text = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
-        return text, prompt_source(self.prompt, self.prompt_file), read_ahead(header.path, host)
+        return text, prompt_source(self.prompt, self.prompt_file), header, read_ahead(header.path, host)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 
-from gpt_cli.explaining.explanation import Explanation, Note, Step
-from gpt_cli.explaining.words import say
+from gpt_cli.explaining.explanation import Explanation, Note, Step, say
 from gpt_cli.pages.building import hash_of_source
 
 _MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names

@@ -12,7 +12,7 @@ from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.heads.attribution import Writes
 from gpt_cli.inspecting.heads.columns import HeadScores
 from gpt_cli.model import GPT
-from gpt_cli.model.finite import require_finite
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizer import Tokenizer
 
 

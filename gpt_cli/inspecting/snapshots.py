@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,11 +16,12 @@ from safetensors import SafetensorError
 
 from gpt_cli.checkpoints.logs import figures_of, read_log
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
 from gpt_cli.limits import SNAPSHOT_BYTES
 from gpt_cli.opening import read_bytes
+from gpt_cli.safetensors_header import MALFORMED, parse_header
+from gpt_cli.strict_json import strict_json
 
 _FORMAT = "gpt-cli attention snapshot 1"
 _MOST = ("an attention snapshot", SNAPSHOT_BYTES)
@@ -85,11 +85,10 @@ def read_snapshot(path: Path) -> Snapshot:
     foreign = CheckpointError(shown(path), "this is not an attention snapshot of gpt, or it is damaged", hint=_HINT)
     try:
         arrays = safetensors.numpy.load(content)
-        (length,) = struct.unpack("<Q", content[:8])
-        stored = strict_json(strict_json(content[8 : 8 + length].decode())["__metadata__"][_FORMAT])
+        stored = strict_json(parse_header(content).metadata[_FORMAT])
         about = TypeAdapter(_About).validate_json(json.dumps(stored["about"]), strict=True)
         digest = stored["digest"]
-    except (SafetensorError, struct.error, KeyError, TypeError, ValueError, RecursionError):
+    except (SafetensorError, *MALFORMED):
         raise foreign from None
     if digest != about.digest(arrays):
         sentence = "the file is damaged: its content does not match its digest"

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.finding import first_usable
+from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import run_name
-from gpt_cli.checkpoints.strict_json import strict_json
 from gpt_cli.checkpoints.verified import read_verified
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
+from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import named_tokenizer
 

@@ -22,7 +22,7 @@ import yaml
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.files import append, make_directory
 from gpt_cli.loggers.news import News
-from gpt_cli.loggers.packages import Place, open_logger
+from gpt_cli.loggers.packages import Destination, open_logger
 
 LOOK_EVERY = 1.0  # seconds
 NICENESS = 10  # the training comes first where cores are scarce
@@ -63,7 +63,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     os.chdir(folder)
     sent = Sent.read(run.sent(name))
     config: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    logger = open_logger(name, Place(folder, sent.run, run.path.name, continued=sent.step > 0), config)
+    logger = open_logger(name, Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
     news, over = News(run, sent.step), False
     while not over:
         over = ended()

@@ -21,7 +21,7 @@ PROJECT = "small-gpt"
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where a logger keeps its files, and what it calls its run, which may continue one of the same id."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Logger(Protocol):
         ...
 
 
-def open_logger(name: str, place: Place, config: dict[str, Any]) -> Logger:
+def open_logger(name: str, place: Destination, config: dict[str, Any]) -> Logger:
     """The logger of that name, for a run with this config; raises whatever the package raises."""
     return {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio, "swanlab": SwanLab}[name](place, config)
 
@@ -56,7 +56,7 @@ def _prefer(variables: Mapping[str, object]) -> None:
 class TensorBoard:
     """Event files, without torch: scalars, samples as text, and the config as text and as hyperparameters."""
 
-    def __init__(self, place: Place, config: dict[str, Any]):
+    def __init__(self, place: Destination, config: dict[str, Any]):
         of = importlib.import_module
         self._summary = of("tensorboard.compat.proto.summary_pb2").Summary
         self._text = of("tensorboard.plugins.text.summary_v2").text_pb
@@ -84,7 +84,7 @@ class TensorBoard:
 class Wandb:
     """Weights & Biases; `wandb sync` sends what it kept."""
 
-    def __init__(self, place: Place, config: dict[str, Any]):
+    def __init__(self, place: Destination, config: dict[str, Any]):
         _prefer(
             {
                 "WANDB_MODE": "offline",
@@ -120,7 +120,7 @@ class Wandb:
 class Trackio:
     """Trackio, a table of SQLite; `trackio show` draws it."""
 
-    def __init__(self, place: Place, config: dict[str, Any]):
+    def __init__(self, place: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": place.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
         if not {"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"} & set(os.environ):
             _prefer({"HF_HUB_OFFLINE": 1})  # it asks the hub for the user's name
@@ -146,7 +146,7 @@ class Trackio:
 class SwanLab:
     """SwanLab; `swanlab sync` sends what it kept."""
 
-    def __init__(self, place: Place, config: dict[str, Any]):
+    def __init__(self, place: Destination, config: dict[str, Any]):
         _prefer(
             {
                 "SWANLAB_MODE": "offline",

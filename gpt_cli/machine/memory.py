@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
+from gpt_cli.amounts import size
+from gpt_cli.errors import EnvironmentFailure
+
 PROCESS_BYTES = 250_000_000  # about what Python and torch take in each process of a training
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 
@@ -29,3 +32,31 @@ def available_memory() -> int | None:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def require_address_space(num_bytes: int, who: str) -> None:
+    """Raises EnvironmentFailure where `ulimit -v` gives this process less than `who` needs.
+
+    Libraries that are refused memory while they are loaded end the process, each in its own way.
+    """
+    try:
+        import resource  # Unix alone has it
+    except ImportError:
+        return
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if allowed != resource.RLIM_INFINITY and allowed < num_bytes:
+        raise EnvironmentFailure(
+            "memory",
+            f"{who} needs {num_bytes / 1e6:.0f} MB of address space, and this process may have {allowed / 1e6:.0f} MB",
+            hint=f"raise the limit, which ulimit -v shows, to {num_bytes // 1024} or more",
+        )
+
+
+def require_room(where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory") -> None:
+    """Raises EnvironmentFailure where `about`, such as 8 heads on 40 tokens, take more of `what` than is free.
+
+    None says that nobody knows how much is free.
+    """
+    if free is not None and num_bytes > free:
+        wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"
+        raise EnvironmentFailure(where, wrong, hint=hint)

@@ -150,17 +150,10 @@ def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
 
 
 def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
-    settings = config.train
-    device = choose_device("auto")
+    settings, device = config.train, choose_device("auto")
     dtype = choose_dtype(settings.dtype, device, config.model.d_model)
-    costs = estimate(
-        config.model,
-        vocab_size,
-        micro_batch_size=settings.sequences_at_once,
-        dtype=dtype,
-        num_lanes=settings.num_lanes,
-        device=device.type,
-    )
+    step = {"micro_batch_size": settings.sequences_at_once, "num_lanes": settings.num_lanes, "device": device.type}
+    costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), None
     found = Costs(
         vocab_size=vocab_size,
         parameters=costs.parameters,
@@ -174,25 +167,13 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         cache_bytes_per_token=costs.cache_bytes_per_token,
         cache_bytes_by_attention=cache_bytes_by_attention(config.model),
     )
-    return Info(found, None if num_ranks is None else _costs_of_ranks(config, vocab_size, num_ranks, dtype), stored)
-
-
-def _costs_of_ranks(config: Config, vocab_size: int, num_ranks: int, dtype: str) -> RankCosts:
-    """What each of so many processes holds, and sends to the others, by the layouts of `train.parallel`."""
-    settings = config.train
-    found = rank_costs(
-        config.model,
-        vocab_size,
-        num_ranks,
-        micro_batch_size=settings.sequences_at_once,
-        dtype=dtype,
-        num_lanes=settings.num_lanes,
-        device=choose_device("auto").type,
-    )
-    return RankCosts(
-        ranks=num_ranks,
-        fitting_ranks=fitting_sizes(settings.num_lanes),
-        rank_training_bytes={layout: costs.bytes_held for layout, costs in found.items()},
-        first_rank_saving_bytes={layout: costs.bytes_to_save for layout, costs in found.items()},
-        bytes_sent_by_rank_per_step={layout: costs.bytes_sent_per_step for layout, costs in found.items()},
-    )
+    if num_ranks is not None:
+        layouts = rank_costs(config.model, vocab_size, num_ranks, dtype=dtype, **step)
+        of_ranks = RankCosts(
+            ranks=num_ranks,
+            fitting_ranks=fitting_sizes(settings.num_lanes),
+            rank_training_bytes={layout: one.bytes_held for layout, one in layouts.items()},
+            first_rank_saving_bytes={layout: one.bytes_to_save for layout, one in layouts.items()},
+            bytes_sent_by_rank_per_step={layout: one.bytes_sent_per_step for layout, one in layouts.items()},
+        )
+    return Info(found, of_ranks, stored)

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.finding import find_checkpoint, near_run, newest_run
+from gpt_cli.checkpoints.find import find_checkpoint, near_run, newest_run
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Few, Whole

@@ -17,7 +17,7 @@ from gpt_cli.text.corpus import Texts
 from gpt_cli.text.formats import BLOCK
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
-from gpt_cli.text.tokenizer import Tokenizer, code_points
+from gpt_cli.text.tokenizer import code_points
 from gpt_cli.text.vocabulary import make_tokenizer, sample
 
 # a vocabulary learned from so much gives the number of tokens of ten times as much to 1 % (NOTES.md)
@@ -141,7 +141,8 @@ def _estimate(corpus: SourceCorpus, config: Config, host: Host) -> Estimate:
         texts = list(sample(pieces, ESTIMATE_BYTES / max(1, training.num_bytes)))
         learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
         tokenizer = make_tokenizer(config.tokenizer, learning, validation)
-        rate = _tokens_per_byte(texts, tokenizer)
+        num_bytes = sum(len(text.encode()) for text in texts)
+        rate = sum(len(tokenizer.array(text)) for text in texts) / max(1, num_bytes)
     # end-of-text separates documents
     per_document = (corpus.num_documents - 1) / corpus.num_characters
     num_tokens = round(rate * training.num_bytes + per_document * training.num_characters)
@@ -155,11 +156,6 @@ def _estimate(corpus: SourceCorpus, config: Config, host: Host) -> Estimate:
         parameters=parameters,
         tokens_per_parameter=num_tokens / parameters,
     )
-
-
-def _tokens_per_byte(texts: list[str], tokenizer: Tokenizer) -> float:
-    num_bytes = sum(len(text.encode()) for text in texts)
-    return sum(len(tokenizer.array(text)) for text in texts) / max(1, num_bytes)
 
 
 def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:

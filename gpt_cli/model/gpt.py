@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
+from gpt_cli.errors import CheckpointError
 from gpt_cli.model.attention import Stages, join_heads
 from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks
@@ -176,3 +178,17 @@ def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
     nn.Embedding would draw them, which on the meta device imports torch's compiler.
     """
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)
+
+
+def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> None:
+    """Raises CheckpointError, at `where`, if any of the numbers, `what` in the message, is NaN or infinite.
+
+    Weights that are damaged or too large show in what they compute.
+    """
+    lowest, highest = numbers.aminmax()  # one pass, and NaN passes through
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
+        raise CheckpointError(
+            where,
+            f"its weights give {what} that are not finite, so it cannot be used",
+            hint="choose another one with --checkpoint, or train again with a smaller learning rate",
+        )

@@ -15,8 +15,8 @@ from pathlib import Path
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 from gpt_cli.files import working_folder
-from gpt_cli.machine.handlers import STOPS, handling
 from gpt_cli.machine.sharing import cores
+from gpt_cli.machine.signals import STOPS, handling
 from gpt_cli.ranks.board import LAUNCHER_RANK, FolderBoard
 from gpt_cli.ranks.place import LAUNCHER, LOOPBACK, MEETING, process_name
 from gpt_cli.ranks.watching import Intact

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.machine.last_words import say_at_last
+from gpt_cli.machine.signals import say_at_last
 from gpt_cli.ranks.board import Board
 from gpt_cli.ranks.place import Place, process_name
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt_cli.checkpoints.overview import Result, have_one_tokenizer
+from gpt_cli.checkpoints.list import Result, have_one_tokenizer
 from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.record import RunRecord
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
+from gpt_cli.checkpoints.list import Overview, is_run, overview
 from gpt_cli.checkpoints.logs import Sample, read_log, samples_of
-from gpt_cli.checkpoints.overview import Overview, is_run, overview
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.comparing import Likeness, likeness

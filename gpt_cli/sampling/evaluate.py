@@ -15,8 +15,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.discovery import Loaded, load_for
 from gpt_cli.errors import DataError, counted, inert, shown, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
-from gpt_cli.machine.memory import available_memory
-from gpt_cli.machine.room import require_room
+from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import continuations
@@ -131,8 +130,8 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     per_token: Surprisals | None = None
     if asked.without:
         host.notice(f"heads switched off: {', '.join(head_names(asked.without))}")
-    for path, text in zip(asked.runs, asked.texts, strict=True):
-        loaded = load_for(host, path, request.checkpoint, asked.read)
+    for path, text, header in zip(asked.runs, asked.texts, asked.headers, strict=True):
+        loaded = load_for(host, path, request.checkpoint, asked.read, header)
         remove_heads(loaded.model, asked.without)
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         name = str(path or loaded.path.parent.parent)
@@ -208,7 +207,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     free, model = available_memory(), loaded.model
     if request.quantize:
         hint = "leave out --quantize"
-        require_room("eval", "the weights to be rounded", rounding_bytes(model), free, what="memory", hint=hint)
+        require_room("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
     length = min(model.config.context_length, num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
     require_room(
@@ -216,7 +215,6 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
         f"the activations of one window of {counted(length, 'token')}",
         scoring_bytes(model, 1, length, dtype),
         free,
-        what="memory",
         hint="--dtype bfloat16" if halves else "use a shorter text",
     )
     if request.memorised:
@@ -234,7 +232,6 @@ def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: in
         f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}",
         weights + request.num_samples * each,
         free,
-        what="memory",
         hint=f"--num-samples {fitting}" if fitting else "--max-new-tokens 1",
     )
 

@@ -10,12 +10,11 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.ahead import read_ahead
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import NAME_ONE, own_config, trusted_config
 from gpt_cli.checkpoints.run_files import named_run
-from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Misfit, Number, Switch, UnreadableError, Whole, read_number
 from gpt_cli.config.request import (
@@ -67,6 +66,7 @@ class ToEvaluate(NamedTuple):
     without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     longest_window: int  # the longest context of all runs
     one_tokenizer: bool  # whether all runs cut text into the same tokens
+    headers: list[Header]  # of the checkpoints
     read: ReadVerified  # has begun to read the first
 
 
@@ -219,5 +219,6 @@ class EvaluateRequest(Request):
             without=off,
             longest_window=max(header.config.model.context_length for header in headers),
             one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
+            headers=headers,
             read=read_ahead(headers[0].path, host),
         )

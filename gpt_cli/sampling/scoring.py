@@ -11,7 +11,7 @@ import torch
 
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
-from gpt_cli.model.finite import require_finite
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_store import Ids, chunks, windows
 from gpt_cli.text.tokenizer import Tokenizer
 

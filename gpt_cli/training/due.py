@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, TrainConfig
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpt_cli.checkpoints.overview import read_outcome
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.list import read_outcome
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.checkpoints.strict_json import figure, step_of
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, UsageError, shown, visible
+from gpt_cli.strict_json import figure, step_of
 from gpt_cli.training.due import ended_by, is_finished
 from gpt_cli.training.reports import Finished
 

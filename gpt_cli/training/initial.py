@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import no_text, own_config, trusted_config
 from gpt_cli.checkpoints.run_files import run_of_checkpoint

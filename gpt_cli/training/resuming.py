@@ -8,8 +8,7 @@ import shlex
 import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Header, Progress
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from gpt_cli.checkpoints.header import read_header
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress, read_header
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown

@@ -11,7 +11,7 @@ from gpt_cli.inspecting.heads.columns import HeadScores
 from gpt_cli.inspecting.heads.scores import as_scores, induction_scores, pattern_sums
 from gpt_cli.inspecting.snapshots import Snapshot
 from gpt_cli.model import GPT
-from gpt_cli.model.finite import require_finite
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks

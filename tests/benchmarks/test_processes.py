@@ -61,7 +61,7 @@ def test_the_step_of_torch_does_the_same_work(tmp_path: Path) -> None:
     script = f"""
 import torch, torch.distributed as dist
 from gpt_cli.config.reading import read_config
-from gpt_cli.measuring.bench import endless_state
+from gpt_cli.measuring.variants import endless_state
 from benchmarks.process import _ddp_step
 from gpt_cli.ranks.ranks import ALONE
 from gpt_cli.training.step import take_step

@@ -16,8 +16,7 @@ from support.strangers import intact
 
 from gpt_cli.checkpoints import checkpoint as module
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.header import read_header
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress, read_header
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import CharTokenizer

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from support.helpers import RunCommand, damage
 
 import gpt_cli
 from gpt_cli.checkpoints.discovery import load
-from gpt_cli.checkpoints.finding import find_checkpoint, find_header
+from gpt_cli.checkpoints.find import find_checkpoint, find_header
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.checkpoints.verified import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
@@ -138,7 +139,7 @@ def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path) -> None:
 
 def test_the_header_is_found_without_torch_and_says_what_the_model_has(smoke_run: Path) -> None:
     script = (
-        "import sys\nfrom gpt_cli.checkpoints.finding import find_header\n"
+        "import sys\nfrom gpt_cli.checkpoints.find import find_header\n"
         "header = find_header(None)\n"
         "print(header.step, header.config.model.num_blocks, header.shapes['blocks.0.attention.heads.0.Wq.weight'])\n"
         "sys.exit(f'loaded {heavy}' if (heavy := {'torch', 'numpy', 'safetensors'} & set(sys.modules)) else 0)"
@@ -157,3 +158,17 @@ def test_the_header_of_a_run_whose_best_is_damaged_is_that_of_another_checkpoint
 
 def test_from_python_a_step_may_be_a_number(smoke_run: Path) -> None:
     assert gpt_cli.load(smoke_run, checkpoint=20).step == 20
+
+
+def test_what_was_checked_is_what_is_loaded(copied: Path) -> None:
+    found = find_header(copied, "last")
+    shutil.copy(found.path, found.path.with_name("step-00000030.safetensors"))  # a trainer goes on
+    assert load(copied, "last", found=found).path == found.path
+    other = replace(found, metadata={**found.metadata, "tokenizer": "{}"})
+    with pytest.raises(CheckpointError, match="another training replaced this model while gpt read it"):
+        load(copied, "last", found=other)
+
+
+def test_a_config_is_read_once(smoke_run: Path) -> None:
+    header = find_header(smoke_run)
+    assert header.config is header.config

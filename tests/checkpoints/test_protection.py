@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand
 
-from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.errors import UsageError
 
 OWN = [

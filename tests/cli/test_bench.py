@@ -8,15 +8,15 @@ from support.helpers import RunCommand
 
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
-from gpt_cli.measuring.needs import plain_bytes, sampling_bytes
+from gpt_cli.measuring.variants import needed_bytes
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
 
 
 @pytest.fixture(autouse=True)
 def _small_roof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.measuring.roof._SIZE", 64)
-    monkeypatch.setattr("gpt_cli.measuring.roof._READ", 1000)
+    monkeypatch.setattr("gpt_cli.measuring.bench._SIZE", 64)
+    monkeypatch.setattr("gpt_cli.measuring.bench._READ", 1000)
 
 
 def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) -> None:
@@ -72,5 +72,5 @@ def test_estimates_grow_with_what_is_measured() -> None:
         return read_config("smoke", ["train.batch_size=64", *more])
 
     for more in ("model.num_blocks=4", "model.d_model=64", "tokenizer.vocab_size=4096", "train.batch_size=128"):
-        assert plain_bytes(asked(more), 10) > plain_bytes(asked(), 10)
-    assert sampling_bytes(asked(), 50) > sampling_bytes(asked(), 10)
+        assert max(needed_bytes(asked(more), 10)) > max(needed_bytes(asked(), 10))
+    assert needed_bytes(asked(), 50)[1] > needed_bytes(asked(), 10)[1]

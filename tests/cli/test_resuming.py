@@ -10,7 +10,7 @@ import pytest
 from support.helpers import CORPUS_TEXT, RunCommand
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.finding import find_checkpoint
+from gpt_cli.checkpoints.find import find_checkpoint
 
 FAST = ["--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "my.txt"]
 RESUME = ["train", "--out", "runs/mine", "--resume"]

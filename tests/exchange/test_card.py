@@ -9,8 +9,8 @@ from support.exchange import sharp_checkpoint
 from support.helpers import small_config
 
 from gpt_cli.exchange.card import model_card, shareable
+from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.exchange.hugging_face import fit
-from gpt_cli.exchange.writing import write_for_transformers
 
 
 def test_the_card_says_what_the_model_is_and_how_to_load_it() -> None:

@@ -14,7 +14,7 @@ from support.light import WithoutTorch
 from gpt_cli import import_model, load
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import UsageError
-from gpt_cli.exchange.writing import write_for_transformers
+from gpt_cli.exchange.export_model import write_for_transformers
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from support.exchange import sharp_checkpoint
 from support.faults import scaled
 from support.tokenizers import TOKENIZERS, texts
 
+from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.exchange.tokenizer_json import byte_letters, merges, tokenizer_json
-from gpt_cli.exchange.writing import write_for_transformers
 from gpt_cli.text.tokenizer import WORD_PATTERN, BytePairTokenizer, ByteTokenizer, CharTokenizer
 
 

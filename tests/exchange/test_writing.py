@@ -15,9 +15,9 @@ from support.exchange import sharp_checkpoint
 from gpt_cli import files
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import EnvironmentFailure, UsageError
-from gpt_cli.exchange.destination import FILES, require_directory
+from gpt_cli.exchange.export_model import computed, write_file, write_for_transformers
 from gpt_cli.exchange.hugging_face import Part, Recipe
-from gpt_cli.exchange.writing import computed, write_file, write_for_transformers
+from gpt_cli.exchange.request import FILES, require_directory
 
 
 def test_a_tensor_is_made_of_parts_in_order() -> None:

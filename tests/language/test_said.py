@@ -132,7 +132,8 @@ def test_after_chinese_words_a_colon_is_chinese(error: GptError, line: str, monk
 
 
 def test_no_chinese_text_has_an_english_colon() -> None:
-    assert not [said for said in chinese().pairs.values() if re.search(r"[\u4e00-\u9fff]: ", said)]
+    said = "\n".join(chinese().pairs.values()).replace("格式是 位置: 编号", "")  # which is how labels are written
+    assert not re.search(r"[\u4e00-\u9fff]: ", said)
 
 
 @pytest.mark.parametrize("part", _PARTS.values())

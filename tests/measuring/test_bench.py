@@ -7,8 +7,9 @@ import pytest
 import torch
 from support.helpers import small_config
 
-from gpt_cli.measuring import roof as roofs
-from gpt_cli.measuring.bench import Variant, sampling_variants, take_turns, training_variants, vocab_size_of
+from gpt_cli.measuring import bench, variants
+from gpt_cli.measuring.bench import take_turns
+from gpt_cli.measuring.variants import Variant, sampling_variants, training_variants, vocab_size_of
 
 CPU = torch.device("cpu")
 CONFIG = small_config("model.dropout=0.1")
@@ -39,10 +40,8 @@ def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.Monk
 
 def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    from gpt_cli.measuring import bench
-
-    real = bench.take_step
-    monkeypatch.setattr(bench, "take_step", lambda state: (calls.append(state), real(state)))
+    real = variants.take_step
+    monkeypatch.setattr(variants, "take_step", lambda state: (calls.append(state), real(state)))
     plain, heads, ours = training_variants(CONFIG, CPU)
     assert [form.name for form in (plain, heads, ours)] == ["plain", "heads", "gpt train"]
     assert {form.num_tokens for form in (plain, heads, ours)} == {4 * 16}
@@ -67,13 +66,13 @@ def test_sampling_variants_cost_the_weights_they_read() -> None:
 
 
 def test_the_roof_is_operations_and_bytes_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofs, "_SIZE", 8)
-    monkeypatch.setattr(roofs, "_READ", 100)
+    monkeypatch.setattr(bench, "_SIZE", 8)
+    monkeypatch.setattr(bench, "_READ", 100)
     now = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(now)))
     told = []
-    found = roofs.measure_roof(CPU, 3, told.append)
-    assert found == roofs.Roof({"float32": 2 * 8**3, "bfloat16": 2 * 8**3}, 400.0)
+    found = bench.measure_roof(CPU, 3, told.append)
+    assert found == bench.Roof({"float32": 2 * 8**3, "bfloat16": 2 * 8**3}, 400.0)
     assert len(told) == 3 * (3 + 1)  # the first ones warm up
 
 
@@ -86,10 +85,8 @@ def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
 
 def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     states = []
-    from gpt_cli.measuring import bench
-
-    real = bench.take_step
-    monkeypatch.setattr(bench, "take_step", lambda state: (states.append(state), real(state)))
+    real = variants.take_step
+    monkeypatch.setattr(variants, "take_step", lambda state: (states.append(state), real(state)))
     *_, ours = training_variants(small_config("train.max_steps=2", "train.warmup_steps=0"), CPU)
     for _ in range(4):
         ours.run()

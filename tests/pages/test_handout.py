@@ -11,7 +11,7 @@ from support.exchange import sharp_checkpoint
 from support.hostile import CALL, PAYLOADS
 from support.pages import keep, snapshots_of
 
-from gpt_cli.exchange.handout import write_handout
+from gpt_cli.exchange.export_model import write_handout
 from gpt_cli.exchange.model_page import model_page
 from gpt_cli.inspecting.dump import Origin, dump_attention
 from gpt_cli.inspecting.film import make_film

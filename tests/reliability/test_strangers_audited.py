@@ -21,7 +21,7 @@ from support.suspects import STRINGS
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.cli.app import build
 from gpt_cli.config.reading import write_config
-from gpt_cli.exchange.writing import write_for_transformers
+from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.text.catalogue import ENTRIES
 
 TEXT = "ab今" * 60

@@ -20,7 +20,7 @@ from support.strangers import ODD, TEXTS, Parts, intact, places
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import read_header
 from gpt_cli.errors import CheckpointError
-from gpt_cli.model.finite import require_finite
+from gpt_cli.model.gpt import require_finite
 
 NUMBERS = [float("nan"), float("inf"), 3e38, -3e38, 1e-45]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpt_cli.checkpoints.overview import Result
+from gpt_cli.checkpoints.list import Result
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.figures import (

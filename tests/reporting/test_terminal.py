@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from support.records import record
 
-from gpt_cli.checkpoints.overview import Overview
+from gpt_cli.checkpoints.list import Overview
 from gpt_cli.reporting.scales import COLOURS
 from gpt_cli.reporting.terminal import Style, draw_curves
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import ByteTokenizer, Tokenizer
 from support.helpers import small_config

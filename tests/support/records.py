@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.checkpoints.overview import Overview
+from gpt_cli.checkpoints.list import Overview
 from gpt_cli.reporting.record import FIGURES, RunRecord
 from gpt_cli.reporting.smoothing import filled
 

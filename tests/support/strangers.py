@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_checkpoint
-from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Progress
 from gpt_cli.checkpoints.verified import BLANK, digest
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import CharTokenizer

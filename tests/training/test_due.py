@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, InspectConfig, TrainConfig
 from gpt_cli.training.due import Due, due, ended_by, is_finished, snapshot_due
 

@@ -14,9 +14,9 @@ from support.light import WithoutTorch
 
 from gpt_cli import load, train
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.progress import Progress
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.errors import CheckpointError
-from gpt_cli.exchange.writing import write_for_transformers
+from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 from gpt_cli.text.vocabulary import train_byte_pairs
 

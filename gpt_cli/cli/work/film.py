@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpt_cli.checkpoints.finding import find_header
-from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.flags import refuse_beside

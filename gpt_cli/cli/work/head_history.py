@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console

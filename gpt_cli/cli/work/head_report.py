@@ -25,9 +25,8 @@ from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, repeated_length
 from gpt_cli.inspecting.heads.windows import score_windows
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
-from gpt_cli.machine.memory import available_memory
-from gpt_cli.machine.room import require_room
-from gpt_cli.model.finite import require_finite
+from gpt_cli.machine.memory import available_memory, require_room
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.text.corpus import Corpus

@@ -6,10 +6,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from gpt_cli.checkpoints.ahead import ReadingAhead
-from gpt_cli.checkpoints.finding import find_header
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.own_text import own_config, readable_prompt, trusted_config
-from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.verified import ReadingAhead
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.cli.work.flags import refuse, refuse_beside

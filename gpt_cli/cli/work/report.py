@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpt_cli.checkpoints.finding import near_run, newest_run
-from gpt_cli.checkpoints.overview import find_runs, is_run
-from gpt_cli.checkpoints.protection import require_foreign
+from gpt_cli.checkpoints.find import near_run, newest_run
+from gpt_cli.checkpoints.list import find_runs, is_run
+from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, reason, shown, together, visible

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.amounts import age, quantity, size
-from gpt_cli.checkpoints.finding import near_run
-from gpt_cli.checkpoints.overview import Overview, find_runs, have_one_tokenizer, overview
+from gpt_cli.checkpoints.find import near_run
+from gpt_cli.checkpoints.list import Overview, find_runs, have_one_tokenizer, overview
 from gpt_cli.checkpoints.run_files import RUNS
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpt_cli.amounts import size
-from gpt_cli.checkpoints.finding import near_run
+from gpt_cli.checkpoints.find import near_run
+from gpt_cli.checkpoints.list import find_runs
 from gpt_cli.checkpoints.lock import is_held, sole_trainer
-from gpt_cli.checkpoints.overview import find_runs
 from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, counted, shown, together, visible

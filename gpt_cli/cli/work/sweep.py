@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.amounts import with_error
+from gpt_cli.checkpoints.list import Overview, have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.overview import Overview, have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import signal_name

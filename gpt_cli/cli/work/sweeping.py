@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpt_cli.checkpoints.list import Overview, is_run, overview
 from gpt_cli.checkpoints.lock import is_held
-from gpt_cli.checkpoints.overview import Overview, is_run, overview
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.terminal import Console, hurry
 from gpt_cli.config.sweeps import Sweep
 from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
-from gpt_cli.machine.handlers import STOPS
+from gpt_cli.machine.signals import STOPS
 from gpt_cli.ranks.launch import POLL_EVERY, hearing, own_python
 from gpt_cli.ranks.place import LAUNCHER
 from gpt_cli.ranks.watching import LEAVE_WITHIN

@@ -13,7 +13,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import UsageError
-from gpt_cli.exchange.beginning import read_initial
+from gpt_cli.exchange.gpt2 import read_initial
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.ranks.launch import launch, require_fitting
 from gpt_cli.ranks.place import LAUNCHER, Place, place_of, sweep_of

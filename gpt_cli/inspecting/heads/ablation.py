@@ -14,7 +14,7 @@ from gpt_cli.inspecting.heads.outputs import head_outputs, written
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
-from gpt_cli.model.finite import require_finite
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, in_batches, standard_error
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gpt_cli.inspecting.heads.outputs import head_columns, head_outputs, written
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
-from gpt_cli.model.finite import require_finite
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
 
 Norm = nn.LayerNorm | nn.RMSNorm

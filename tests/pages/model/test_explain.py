@@ -10,8 +10,8 @@ from support.engine import answers, random_ids, rounded
 from support.exchange import sharp_checkpoint
 from support.scripts import RunScript
 
+from gpt_cli.explaining.explanation import HEAD_STEPS
 from gpt_cli.explaining.head import explain_head
-from gpt_cli.explaining.names import HEAD_STEPS
 from gpt_cli.sampling.removing import remove_heads
 
 FORMS = [

@@ -12,9 +12,8 @@ from support.exchange import sharp_checkpoint
 from support.model_pages import candidates, choose, plain, press, settle, shown, write
 from support.tokenizers import LEARNED
 
-from gpt_cli.explaining.explanation import Note
+from gpt_cli.explaining.explanation import Note, say
 from gpt_cli.explaining.head import explain_head
-from gpt_cli.explaining.words import say
 from gpt_cli.model import GPT
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 from gpt_cli.sampling.removing import remove_heads

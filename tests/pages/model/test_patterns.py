@@ -9,8 +9,7 @@ import re
 import pytest
 from support.scripts import RunScript
 
-from gpt_cli.exchange.javascript_pattern import javascript_pattern
-from gpt_cli.exchange.tokenizer_page import tokenizer_content
+from gpt_cli.exchange.tokenizer_page import javascript_pattern, tokenizer_content
 from gpt_cli.text.tokenizer import (
     CL100K_PATTERN,
     GPT2_PATTERN,

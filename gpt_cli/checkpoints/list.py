@@ -14,12 +14,12 @@ from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.logs import figures_of
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
-from gpt_cli.checkpoints.strict_json import figure, step_of, strict_json
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import CheckpointError, GptError, reason, shown
 from gpt_cli.limits import OUTCOME_BYTES
 from gpt_cli.opening import open_regular, read_bytes
+from gpt_cli.strict_json import figure, step_of, strict_json
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)
@@ -142,18 +142,22 @@ def _overview(run: RunFiles) -> Overview:
     bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
     done = step_of(outcome.get("step"))
     if done is None:
-        done = max(_last_step(run), 0 if header is None else header.step)
+        last = next(_last_lines(run), {"step": 0})
+        done = max(int(last["step"]), 0 if header is None else header.step)
+    shapes = {} if header is None else header.shapes
+    weights = [math.prod(shape) for name, shape in shapes.items() if not name.startswith(OPTIMIZER_PREFIX)]
+    tokenizer = "" if header is None else header.metadata["tokenizer"]
     return Overview(
         run.path,
         state,
         steps=done,
         best_loss=best_loss,
         validation_loss=closing,
-        num_parameters=None if header is None else _num_parameters(header),
+        num_parameters=None if header is None else sum(weights),
         config=config,
         outcome=outcome,
         bits_per_byte=bits,
-        tokenizer=None if header is None else _tokenizer(header),
+        tokenizer=hashlib.sha256(tokenizer.encode("utf-8", "backslashreplace")).hexdigest() if tokenizer else None,
         **_traces(run),
     )
 
@@ -183,16 +187,13 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
     """What outcome.json holds, nothing where there is none; raises CheckpointError where that is damaged."""
     if not run.outcome.exists():
         return {}
-    with suppress(ValueError, RecursionError):
+    with suppress(AttributeError, ValueError, RecursionError):
         found = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
-        if isinstance(found, dict) and str(found.get("stopped_by")) in _ENDS and not any(map(_is_huge, found.values())):
+        numbers = (value for value in found.values() if isinstance(value, int | float) and not isinstance(value, bool))
+        # numbers that a training can reach
+        if str(found.get("stopped_by")) in _ENDS and all(figure(number) is not None for number in numbers):
             return found
     raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
-
-
-def _is_huge(value: Any) -> bool:
-    """Whether a value is a number that no training reaches."""
-    return isinstance(value, int | float) and figure(value) is None and not isinstance(value, bool)
 
 
 def _last_lines(run: RunFiles) -> Iterator[dict[str, int | float]]:
@@ -207,11 +208,6 @@ def _last_lines(run: RunFiles) -> Iterator[dict[str, int | float]]:
     yield from filter(None, found)
 
 
-def _last_step(run: RunFiles) -> int:
-    """The step of the last line of metrics; 0 without one."""
-    return int(next(_last_lines(run), {"step": 0})["step"])
-
-
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
     """The bits per byte of the best evaluation: all read the same text, so those of a late one tell the ratio."""
     if best_loss is None:
@@ -220,14 +216,6 @@ def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
         with suppress(KeyError, ZeroDivisionError):
             return figure(best_loss * (line["bits_per_byte"] / line["validation_loss"]))
     return None
-
-
-def _tokenizer(header: Header) -> str:
-    return hashlib.sha256(str(header.metadata["tokenizer"]).encode("utf-8", "backslashreplace")).hexdigest()
-
-
-def _num_parameters(header: Header) -> int:
-    return sum(math.prod(shape) for name, shape in header.shapes.items() if not name.startswith(OPTIMIZER_PREFIX))
 
 
 def _traces(run: RunFiles) -> dict[str, Any]:

@@ -1,16 +1,31 @@
-"""Writing to a pipe or a terminal that nobody may read."""
+"""Signals that end a command, and what it writes then to a pipe or a terminal that nobody may read."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
+# what asks a training to stop; batch systems send XCPU where its processor time is used up
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 # seconds
 LOOK_EVERY = 0.1
 PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
+
+
+@contextlib.contextmanager
+def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> Iterator[None]:
+    """Let `hear` receive the signals of these numbers. One that is ignored stays ignored."""
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, hear) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from gpt_cli.callbacks import Counting, Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_made
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.progress import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import visible
 from gpt_cli.exchange.gpt2 import Foreign
@@ -66,13 +65,12 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting) -> int:
     run.open_for(foreign.config)
     run.require_space(0, num_bytes, 0)
     with counting("importing", 2 * num_bytes, "B") as count:
-        save_made(run.best, checkpoint, shapes, partial(_made, foreign, list(shapes), count))
+
+        def made() -> Iterator[Buffer]:
+            for name in shapes:
+                weight = foreign.weights[name]
+                yield weight.reshape(-1).view("uint8").data
+                count(weight.nbytes)
+
+        save_made(run.best, checkpoint, shapes, made)
     return num_bytes // 4
-
-
-def _made(foreign: Foreign, names: list[str], count: Callable[[int], object]) -> Iterator[Buffer]:
-    """The weights, in the order of names."""
-    for name in names:
-        weight = foreign.weights[name]
-        yield weight.reshape(-1).view("uint8").data
-        count(weight.nbytes)

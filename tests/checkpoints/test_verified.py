@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand, damage
 
-from gpt_cli.checkpoints import ahead, verified
-from gpt_cli.checkpoints.ahead import ReadingAhead
-from gpt_cli.checkpoints.verified import Verified, read_verified
+from gpt_cli.checkpoints import verified
+from gpt_cli.checkpoints.verified import ReadingAhead, Verified, read_verified
 from gpt_cli.errors import CheckpointError
 
 COMMANDS = {
@@ -137,7 +136,7 @@ def test_a_failure_in_the_thread_is_one_of_the_command(
     def fail(_: Path) -> Verified:
         raise MemoryError
 
-    monkeypatch.setattr(ahead, "read_verified", fail)
+    monkeypatch.setattr(verified, "read_verified", fail)
     outcome = run("sample", "--run", str(smoke_run), "--prompt", "The", "--quiet")
     assert outcome.err.startswith("error: memory: gpt sample ran out of memory\n")
 
@@ -146,13 +145,13 @@ def test_ctrl_c_ends_a_command_that_waits_for_the_thread(smoke_run: Path) -> Non
     script = (
         "import os, signal, sys, time\n"
         "from gpt_cli.__main__ import main\n"
-        "from gpt_cli.checkpoints import ahead\n"
+        "from gpt_cli.checkpoints import verified\n"
         "def wait(path):\n"
         "    while 'gpt_cli.sampling.sample' not in sys.modules: time.sleep(0.01)\n"
         "    time.sleep(0.3)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(60)\n"
-        "ahead.read_verified = wait\n"
+        "verified.read_verified = wait\n"
         f"sys.argv = ['gpt', 'sample', '--run', {str(smoke_run)!r}, '--prompt', 'The']\n"
         "sys.exit(main())"
     )

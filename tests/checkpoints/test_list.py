@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.helpers import damage
 
-import gpt_cli.checkpoints.overview as module
+import gpt_cli.checkpoints.list as module
 from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.list import find_runs, overview
 from gpt_cli.checkpoints.lock import NAME, sole_trainer
-from gpt_cli.checkpoints.overview import find_runs, overview
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_files import SWEEP
 

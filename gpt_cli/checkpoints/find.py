@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from gpt_cli.callbacks import Host
+from gpt_cli.callbacks import Host, ignored
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.overview import find_runs
+from gpt_cli.checkpoints.list import find_runs
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles, named_run
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.opening import require_reachable
@@ -33,7 +33,7 @@ def find_header(path: str | Path | None, checkpoint: str | None = None, host: Ho
     """
     if host is not None and host.loaded is not None:
         return host.loaded.header
-    return first_usable(path, checkpoint, read_header, warn=lambda _: None)
+    return first_usable(path, checkpoint, read_header, host.warn if host else ignored)
 
 
 def first_usable(
@@ -41,14 +41,18 @@ def first_usable(
     checkpoint: str | None,
     read: Callable[[Path], Read],
     warn: Callable[[str], object] | None = None,
+    found: Header | None = None,
 ) -> Read:
     """Read the checkpoint that the user means; of a run without `checkpoint`, the first that `read` accepts.
 
     `warn` receives a line for each damaged one that is passed over; without `warn` the first error is raised.
-    Where a trainer removes a file meanwhile, the search starts again. Raises CheckpointError.
+    `found` is what `find_header` gave, whose file is the first to try. Where a trainer removes a file meanwhile, the
+    search starts again. Raises CheckpointError.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)
+        if found is not None and found.path.exists():
+            files = files[files.index(found.path) :] if found.path in files else [found.path]
         for file in files:
             try:
                 return read(file)

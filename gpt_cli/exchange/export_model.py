@@ -1,0 +1,210 @@
+"""Writes a trained model for others, in the form that they need."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpt_cli.amounts import size
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.find import first_usable
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.errors import visible
+from gpt_cli.exchange.card import model_card, shareable
+from gpt_cli.exchange.hugging_face import Fit, Part, Recipe, fit
+from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
+from gpt_cli.exchange.request import FILES, ExportRequest
+from gpt_cli.exchange.tokenizer_json import tokenizer_config, tokenizer_json
+from gpt_cli.files import Buffer, write_directory
+from gpt_cli.inspecting.attention_page import attention_page, prompt_content
+from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
+from gpt_cli.inspecting.film import Film, make_film, tell_omissions
+from gpt_cli.inspecting.heads.on_page import with_heads
+from gpt_cli.inspecting.room import require_room_for_dump
+from gpt_cli.pages.building import build_page
+from gpt_cli.pages.handout import PARTS
+from gpt_cli.pages.model import PARTS as MODEL
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.safetensors_header import header_bytes
+from gpt_cli.sampling.prompts import encode_prompt
+
+_KINDS = {
+    "html": "a page in which the model runs",
+    "handout": "pages for a class, of which index.html is the first",
+    "safetensors": "a checkpoint of gpt",
+}
+FORMAT_VERSION = 1  # of the key gpt_cli in config.json
+
+
+@dataclass(frozen=True)
+class Exported(Result):
+    """What was written, and where; `class_name` is the class of transformers that loads it, for the format hf."""
+
+    out: str
+    format: str
+    class_name: str | None
+    parameters: int
+    num_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt export --json` prints."""
+        what = {"out": self.out, "format": self.format, "class": self.class_name}
+        return {**what, "parameters": self.parameters, "bytes": self.num_bytes}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line."""
+        kind = f"{self.class_name} of transformers" if self.class_name else _KINDS[self.format]
+        return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
+
+
+def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified], host: Host) -> Exported:
+    """Write the export.
+
+    Raises CheckpointError for a checkpoint that is damaged or does not fit the form, EnvironmentFailure where memory
+    is short or the system refuses.
+    """
+    out, title, class_name = request.out, request.title or "", None
+    header, prompt, read = found
+    run = RunFiles(header.path.resolve().parent.parent)
+    name = run.path.name if run.exists() else header.path.stem
+    stored = first_usable(
+        request.run, request.checkpoint, lambda path: parse_checkpoint(read(path), header), host.warn, header
+    )
+    writing = f"writing {visible(out)}"
+    if request.format == "hf":
+        with host.working(writing):
+            fitted = write_for_transformers(out, stored)
+        class_name, num_parameters = fitted.class_name, fitted.num_parameters
+        for note in fitted.notes:
+            host.notice(note)
+    elif request.format == "safetensors":
+        num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
+        with host.working(writing):
+            write_file(out, stored)
+    else:
+        with host.working(writing):
+            page = model_page(stored, request.quantize, name, title=title, prompt=prompt)
+            if request.format == "html":
+                write_model_page(out, page)
+        if request.format == "handout":
+            dump, film = _attention(stored, page.content["prompt"], out, name, host), None
+            if run.exists() and run.snapshots():
+                film = make_film(run, name=name, title=title)
+                tell_omissions(film, host.notice)
+            with host.working(writing):
+                write_handout(out, page, dump, film)
+        num_parameters = page.num_parameters
+    num_bytes = sum(path.stat().st_size for path in ([out] if out.is_file() else out.iterdir()))
+    return Exported(str(out), request.format, class_name, num_parameters, num_bytes)
+
+
+def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
+    """The attention of all heads to the last tokens of a prompt; by its name alone, no page tells where a run lies."""
+    model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
+    ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="--prompt", truncate=True)
+    layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+    require_room_for_dump("export", model, len(ids), layers=layers, heads=heads, ending=".html", out=out)
+    origin = Origin(name, stored.progress.step, prompt)
+    with host.working("computing attention"):
+        dump = dump_attention(model, tokenizer, ids, layers=layers, heads=heads, origin=origin)
+        return with_heads(dump, model, tokenizer, host.notice)
+
+
+def write_file(out: Path, checkpoint: Checkpoint) -> None:
+    """Write weights, config and tokenizer as one checkpoint: what only training needs, and paths, are left out.
+
+    Raises EnvironmentFailure when the system refuses.
+    """
+    progress = replace(checkpoint.progress, environment={})
+    save_checkpoint(out, replace(checkpoint, config=shareable(checkpoint.config), progress=progress, moments={}))
+
+
+def write_for_transformers(out: Path, checkpoint: Checkpoint) -> Fit:
+    """Write the directory that AutoModelForCausalLM and AutoTokenizer load; returns what it contains.
+
+    The key `gpt_cli` of config.json has our config, and the tokenizer without its tokens, which tokenizer.json has.
+    Raises UsageError where no class fits, CheckpointError for weights that do not fit their config, EnvironmentFailure
+    when the system refuses.
+    """
+    tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
+    found = fit(config.model, tokenizer.vocab_size)
+    model = checkpoint.build_model()
+    ours = dict(model.named_parameters()) | dict(model.named_buffers())
+    about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
+    own = {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
+    end_of_text = {"bos_token_id": tokenizer.end_of_text, "eos_token_id": tokenizer.end_of_text}
+    card = model_card(
+        os.path.basename(os.path.realpath(out)),
+        config,
+        found,
+        num_steps=progress.step,
+        num_tokens=progress.num_training_tokens,
+        loss=progress.loss,
+        best=progress.best_loss,
+        began_from=progress.began_from,
+    )
+    contents = (
+        [card.encode("utf-8")],
+        _json({**found.config, "gpt_cli": own}),
+        _json({**end_of_text, "pad_token_id": tokenizer.end_of_text}),
+        # several libraries look for this key; one tensor at a time is in memory beside the model
+        chain(
+            [header_bytes({name: recipe.shape for name, recipe in found.tensors.items()}, {"format": "pt"})],
+            (computed(recipe, ours).numpy().reshape(-1).view("uint8").data for recipe in found.tensors.values()),
+        ),
+        _json(tokenizer_json(tokenizer)),
+        _json(tokenizer_config(config.model.context_length)),
+    )
+    write_directory(out, dict(zip(FILES, contents, strict=True)))
+    return found
+
+
+@torch.no_grad()
+def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
+    """A tensor of a stock class made of our parameters and buffers, float32."""
+    if not recipe.parts:
+        return torch.zeros(recipe.shape)
+    rows = torch.cat([_rows(part, ours) for part in recipe.parts])
+    tensor = (rows.T if recipe.transposed else rows).contiguous()
+    assert tensor.shape == recipe.shape
+    return tensor
+
+
+def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
+    """The rows of a part; products are computed in float64 and rounded once."""
+    first, *others = (ours[name] for name in part.names)
+    if not others and part.factor == 1:
+        return first
+    product = first.double()
+    for other in others:
+        product = product @ other.double()
+    return (product * part.factor).float()
+
+
+def _json(content: Mapping[str, Any]) -> list[Buffer]:
+    return [json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"]
+
+
+def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
+    """Write the folder; its first page has the title, the prompt and the origin of the model's page.
+
+    Raises EnvironmentFailure when the system refuses.
+    """
+    title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
+    pages = {"model": build_page(MODEL, model.content, model.weights), "attention": attention_page(dump, title)}
+    if film:
+        pages["film"] = film.page
+    about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}
+    first = build_page(PARTS, {"handout": about})
+    write_directory(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}})
