@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.sampling.request import EvaluateRequest
+from gpt_cli.training.request import Plan, TrainRequest
+
+if TYPE_CHECKING:
+    from gpt_cli.training.reports import Report
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,11 +61,13 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
             values = {**dict(zip([leading], first, strict=False)), **given}
             asked = read_request(request, {name: value for name, value in values.items() if value is not None})
             host = Host(warn=lambda line: warnings.warn(line, stacklevel=2))
+            host = replace(host, **{name: hear for name in ("notice", "warn") if (hear := getattr(asked, name, None))})
             return answer(asked, drawn(host) if asked.progress else host)
 
         meanings = [f"    {name}: {field.description}" for name, field in fields]
         vars(call).update(request=request, answer=answer, __signature__=inspect.Signature(_keywords(request)))
-        call.__doc__ = "\n".join([inspect.getdoc(request) or "", "", *meanings])
+        about = [inspect.getdoc(each) or "" for each in (request, work)]
+        call.__doc__ = "\n\n".join(filter(None, [*about, "\n".join(meanings)]))
         call.__name__ = call.__qualname__ = work.__name__
         return call  # pyright: ignore[reportReturnType] - it has the attributes since two lines
 
@@ -75,6 +83,27 @@ def _keywords(request: type[Request]) -> list[inspect.Parameter]:
             default = inspect.Parameter.empty if field.is_required() else field.default
             found.append(inspect.Parameter(name, kind, default=default))
     return found
+
+
+@function(TrainRequest)
+def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
+    """In Python, this is a generator of reports, the classes of gpt_cli.training.reports; the last is Finished.
+
+        for report in gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500):
+            print(report)
+        model = gpt_cli.load("runs/mine").model
+
+    Wrong arguments are refused at once; the training runs as the reports are taken. The first is Prepared, and files
+    are written after it; of a run with nothing left to train, Finished is the only one. The run directory is locked
+    until then. Ctrl-C raises KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint.
+    """
+    if request.processes not in (None, 1):
+        sentence = "from Python one process trains; only the command line starts several"
+        raise UsageError("processes", sentence, hint=f"gpt train --processes {request.processes}")
+
+    with host.importing():
+        from gpt_cli.training.loop import train_whole
+    return train_whole(request, plan, host)
 
 
 @function(InfoRequest)

@@ -48,7 +48,8 @@ def ignored(_: str) -> None:
 class Host:
     """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
 
-    A prompt that nobody names comes from `stdin`.
+    A prompt that nobody names comes from `stdin`. A training asks `stop` whether to end, and after each step
+    `save_asked` whether to save.
     """
 
     notice: Notify = ignored
@@ -56,12 +57,17 @@ class Host:
     counting: Counting = uncounted
     importing: Callable[[], AbstractContextManager[None]] = nullcontext
     stdin: TextIO | None = None  # where a prompt comes from that nobody names
+    stop: Stop = lambda: None
+    save_asked: Callable[[], bool] = lambda: False
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Show the elapsed time of a task of unknown length."""
         with working(what, self.counting):
             yield
+
+
+NOBODY = Host()
 
 
 def drawn(host: Host) -> Host:

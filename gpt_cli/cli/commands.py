@@ -7,6 +7,7 @@ import shutil
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -31,17 +32,22 @@ def _show(result: Result, console: Console) -> None:
 
 # commands whose results are more than text in a terminal
 _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show}
+# commands that talk while they work: the modules with the function `drive`, which returns an exit code
+_DRIVEN: Mapping[str, str] = {"train": "gpt_cli.cli.train"}
 
 
-def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
+def callback(name: str, function: Function[..., Any]) -> Callable[..., int | None]:
     """A function with a keyword for each flag, as typer wants it: it asks, and shows the result."""
     fields = flags_of(function.request)
 
-    def call(*, quiet: bool, json: bool = False, **given: Any) -> None:
+    def call(*, context: typer.Context, quiet: bool, json: bool = False, **given: Any) -> int | None:
         console, request = Console(quiet), _asked(function, given)
         if json:
             alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
             refuse_beside("--json", alone)
+        if name in _DRIVEN:
+            words = context.find_root().obj["words"]
+            return import_module(_DRIVEN[name]).drive(request, console, json=json, words=words)
         result: Result = function.answer(request, console.host(importing_torch))
         if json:
             console.pieces(result.as_json())
@@ -49,8 +55,10 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
             _SHOWN.get(name, _show)(result, console)
         if failure := result.failure():
             raise failure
+        return None
 
-    parameters = [_parameter(name, field, flag) for name, field, flag in fields]
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += [_parameter(name, field, flag) for name, field, flag in fields]
     parameters += [_switch("json", options.Json)] if function.request.has_json else []
     parameters += [_switch("quiet", options.Quiet)]
     vars(call)["__signature__"] = inspect.Signature(parameters)
