@@ -99,7 +99,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, No
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"
-        raise UsageError("processes", sentence, hint=f"gpt train --processes {request.processes}")
+        raise UsageError("--processes", sentence, hint=f"gpt train --processes {request.processes}")
 
     with host.importing():
         from gpt_cli.training.loop import train_whole

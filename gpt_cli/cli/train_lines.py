@@ -239,8 +239,9 @@ def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> N
 
 def _show_result(finished: Finished, console: Console) -> None:
     if finished.losses and language() == "zh" and sys.stderr.isatty():  # what follows is English for scripts
-        loss, bits = f"{finished.summary['validation_loss']:.4f}", f"{finished.summary['bits_per_byte']:.4f}"
-        console.notice(
-            f"{finished.done}: validation loss {loss} nats/token, {bits} bits/byte, best at step {finished.best_step:,}"
-        )
+        summary = finished.summary
+        steps, time = counted(summary["steps"], "step"), duration(summary["seconds"])
+        loss, bits = f"{summary['validation_loss']:.4f}", f"{summary['bits_per_byte']:.4f}"
+        step = f"{finished.best_step:,}"
+        console.notice(f"{steps} in {time}: validation loss {loss} nats/token, {bits} bits/byte, best at step {step}")
     console.result(finished.as_text())

@@ -118,18 +118,15 @@ class Finished(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """One line."""
-        return f"{visible(self.summary['run'])}: {self.done}{self.losses}"
+        steps = counted(self.summary["steps"], "step")
+        return f"{visible(self.summary['run'])}: {steps} in {duration(self.summary['seconds'])}{self.losses}"
 
-    __str__ = as_text
+    def __str__(self) -> str:
+        return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
 
     def as_picture(self) -> bytes | None:
         """The losses of the run."""
         return draw_losses_of(Path(self.summary["run"]))
-
-    @property
-    def done(self) -> str:
-        """The steps of the run and their time."""
-        return f"{counted(self.summary['steps'], 'step')} in {duration(self.summary['seconds'])}"
 
     @property
     def losses(self) -> str:
