@@ -94,20 +94,6 @@ MAX_SEED = 2**63 - 1
 DTYPES = ("auto", "float32", "bfloat16")
 TEMPERATURE = number(0)
 NEW_TOKENS = whole_number(1, 1_000_000)
-ConfigFile = Annotated[
-    str | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        autocompletion=completing.configs,
-        help="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
-        "induction, shakespeare, shakespeare-cpu, smoke.",
-    ),
-]
-SetFlags = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. model.d_model=256. Repeatable."),
-]
 WhichRun = Annotated[
     Path | None,
     typer.Option(
