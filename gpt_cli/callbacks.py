@@ -70,14 +70,14 @@ class Host:
 NOBODY = Host()
 
 
-def drawn(host: Host) -> Host:
-    """The same, with bars of tqdm that suit a notebook or a terminal."""
+def drawn(host: Host, delay: float = 0.0) -> Host:
+    """The same, with bars of tqdm that suit a notebook or a terminal, each of work that takes longer than a delay."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
         from tqdm.auto import tqdm
 
-        with tqdm(desc=what, total=total, unit=unit, leave=False) as bar:
+        with tqdm(desc=what, total=total, unit=unit, leave=False, delay=delay) as bar:
             yield bar.update
 
     return replace(host, counting=counting)

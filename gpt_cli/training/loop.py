@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 
-from gpt_cli.callbacks import NOBODY, Host, both
+from gpt_cli.callbacks import NOBODY, Host, both, drawn
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.loggers.following import Followers
@@ -26,11 +26,15 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, take_step
 from gpt_cli.training.stopping import StopAsked, Watch
 
+BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
+
 
 def train_whole(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
     """Train as Python asks; Finished comes when the run directory is free again."""
     finished: Finished | None = None
     bar = drawing() if request.progress else nullcontext(lambda _: None)
+    if request.progress:
+        host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
     with (
         sharing() as shared,
         sole_trainer(plan.directory, host.warn) as require_held,
