@@ -20,7 +20,7 @@ from torch import Tensor
 from gpt_cli.config.reading import read_config
 from gpt_cli.text.token_store import chunks, open_tokens
 from gpt_cli.training.batches import Batches
-from gpt_cli.training.preparing import resolve
+from gpt_cli.training.resources import resolve
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

@@ -17,7 +17,7 @@ from gpt_cli.config.reading import read_config
 from gpt_cli.inspecting.snapshots import snapshot_bytes
 from gpt_cli.text.encoding import encode_corpus
 from gpt_cli.text.reading import read_data
-from gpt_cli.training.preparing import resolve
+from gpt_cli.training.resources import resolve
 from gpt_cli.training.run import Run
 from gpt_cli.training.snapshots import take_snapshot
 from gpt_cli.training.state import TrainingState

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Container
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Container, Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
+from gpt_cli.training.request import Plan, TrainRequest
+
+if TYPE_CHECKING:
+    from gpt_cli.training.reports import Report
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,14 +69,17 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
                 asked = read_request(request, values)
                 host = Host(warn=lambda line: warnings.warn(line, stacklevel=2), loaded=loaded)
+                hears = {name: hear for name in ("notice", "warn") if (hear := getattr(asked, name, None))}
+                host = replace(host, **hears)
                 return answer(asked, drawn(host) if asked.progress else host)
 
             meanings = [f"    {name}: {field.description}" for name, field in fields if name not in chosen]
             signature = inspect.Signature(_keywords(request, chosen))
             vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
-            call.__doc__ = "\n".join([inspect.getdoc(request) or "", "", *meanings])
+            about = [inspect.getdoc(each) or "" for each in (request, work)]
+            call.__doc__ = "\n\n".join(filter(None, [*about, "\n".join(meanings)]))
             call.__name__ = call.__qualname__ = work.__name__
-            return call  # pyright: ignore[reportReturnType] - it has the attributes since three lines
+            return call  # pyright: ignore[reportReturnType] - it has the attributes since four lines
 
         return on(None)
 
@@ -86,6 +95,27 @@ def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Pa
             default = inspect.Parameter.empty if field.is_required() else field.default
             found.append(inspect.Parameter(name, kind, default=default))
     return found
+
+
+@function(TrainRequest)
+def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
+    """In Python, this is a generator of reports, the classes of gpt_cli.training.reports; the last is Finished.
+
+        for report in gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500):
+            print(report)
+        model = gpt_cli.load("runs/mine").model
+
+    Wrong arguments are refused at once; the training runs as the reports are taken. The first is Prepared, and files
+    are written after it; of a run with nothing left to train, Finished is the only one. The run directory is locked
+    until then. Ctrl-C raises KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint.
+    """
+    if request.processes not in (None, 1):
+        sentence = "from Python one process trains; only the command line starts several"
+        raise UsageError("--processes", sentence, hint=f"gpt train --processes {request.processes}")
+
+    with host.importing():
+        from gpt_cli.training.loop import train_whole
+    return train_whole(request, plan, host)
 
 
 @function(InfoRequest)

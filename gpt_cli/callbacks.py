@@ -49,7 +49,8 @@ class Host:
     """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
 
     A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
-    as `gpt_cli.load` returns it.
+    as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_asked` whether to
+    save.
     """
 
     notice: Notify = ignored
@@ -58,6 +59,8 @@ class Host:
     importing: Callable[[], AbstractContextManager[None]] = nullcontext
     stdin: TextIO | None = None
     loaded: Any = None
+    stop: Stop = lambda: None
+    save_asked: Callable[[], bool] = lambda: False
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -66,14 +69,17 @@ class Host:
             yield
 
 
-def drawn(host: Host) -> Host:
-    """The same, with bars of tqdm that suit a notebook or a terminal."""
+NOBODY = Host()
+
+
+def drawn(host: Host, delay: float = 0.0) -> Host:
+    """The same, with bars of tqdm that suit a notebook or a terminal, each of work that takes longer than a delay."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
         from tqdm.auto import tqdm
 
-        with tqdm(desc=what, total=total, unit=unit, leave=False) as bar:
+        with tqdm(desc=what, total=total, unit=unit, leave=False, delay=delay) as bar:
             yield bar.update
 
     return replace(host, counting=counting)

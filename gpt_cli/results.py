@@ -48,7 +48,9 @@ class Result(ABC):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
         """What Jupyter shows: the richest of these that it can."""
-        found = {"text/html": self.as_page(), "image/png": self.as_picture(), "text/plain": self.as_text()}
+        failure = self.failure()
+        text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
+        found = {"text/html": self.as_page(), "image/png": self.as_picture(), "text/plain": text}
         if page := self.as_page():
             # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
             found["text/html"] = (

@@ -23,8 +23,8 @@ from support.light import LightServer, WithoutTorch
 from support.messages import HEARD
 from support.users import hand_over
 
-from gpt_cli.cli.work import training
-from gpt_cli.cli.work.leaving import leave_picture
+from gpt_cli.cli import train_process
+from gpt_cli.cli.train_process import leave_picture
 from gpt_cli.machine.sharing import sharing
 
 Tally = Callable[[str, int], None]
@@ -53,7 +53,7 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     Trainings in this process draw no picture of their losses, which takes longer than they do; see `drawing`.
     """
     with sharing(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "leave_picture", lambda *_: None)
+        patch.setattr(train_process, "leave_picture", lambda *_: None)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
@@ -77,7 +77,7 @@ def _run() -> RunCommand:
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings leave their picture, as they do for users."""
-    monkeypatch.setattr(training, "leave_picture", leave_picture)
+    monkeypatch.setattr(train_process, "leave_picture", leave_picture)
 
 
 @pytest.fixture

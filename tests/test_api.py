@@ -21,7 +21,7 @@ from gpt_cli.errors import CheckpointError, UsageError
 @pytest.mark.parametrize("name", [*REQUESTS, *(f"{group} {name}" for group in GROUPS for name in GROUPS[group])])
 def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
     group, _, last = name.rpartition(" ")
-    function = getattr(getattr(gpt_cli, group) if group else gpt_cli, FUNCTIONS.get(last, last))
+    function = getattr(getattr(gpt_cli, FUNCTIONS.get(group, group)) if group else gpt_cli, FUNCTIONS.get(last, last))
     fields = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
     of_the_command_line_alone = {"--json", "--quiet", "--debug"}
     command = build().commands[group or last]
@@ -29,7 +29,7 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     flags = {p.metavar if p.param_type_name == "argument" else p.opts[0] for p in parameters}
     assert ("--json" in flags) == function.request.has_json
     assert flags - of_the_command_line_alone == set(fields.values())
-    assert [*fields, "progress"] == list(inspect.signature(function).parameters)
+    assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
     assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
     assert all(description in (function.__doc__ or "") for description in map(_description, flags_of(function.request)))
 

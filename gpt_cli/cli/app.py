@@ -16,13 +16,11 @@ from gpt_cli.cli import (
     attn_dump,
     completing,
     completion,
-    config,
     heads,
     options,
     report,
     runs,
     sweep,
-    train,
 )
 from gpt_cli.cli.helping import HelpContext
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
@@ -64,6 +62,10 @@ MEMORY_HINTS = {
 # commands made from requests, which are imported when they are named: the first sentence of their help, examples, and
 # the function's name where it is another one
 REQUESTS: dict[str, tuple[str, ...]] = {
+    "train": (
+        "Train a model on text and save it, with its tokenizer, in a run directory.",
+        "gpt train --config tiny --data my.txt",
+    ),
     "sample": ("Continue prompts.", "gpt sample --prompt 'The value of' --num-samples 3"),
     "info": (
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
@@ -94,8 +96,8 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "gpt import tiny-gpt2 --out runs/tiny-again",
     ),
 }
-# their functions of Python, where the command's name means something else there
-FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model"}
+# their functions of Python, or the modules of groups, where the name means something else there
+FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model", "config": "configs"}
 
 # the order in which help lists commands; groups follow
 ORDER = [
@@ -116,8 +118,14 @@ ORDER = [
     "help",
 ]
 
-# groups of such commands, whose functions are those of gpt_cli.GROUP: examples
+# groups of such commands, whose functions are those of gpt_cli.GROUP, or of another module: examples
 GROUPS = {
+    "config": {
+        "check": "gpt config check my.yaml",
+        "show": "gpt config show tiny --set model.d_model=192",
+        "settings": "gpt config settings",
+        "schema": "gpt config schema > schema.json",
+    },
     "data": {
         "list": "gpt data list",
         "fetch": "gpt data fetch tinyshakespeare --out data",
@@ -179,14 +187,15 @@ def show_help(
     return main([*asked, "--help"])
 
 
-app.command("train", epilog="Example: gpt train --config tiny --data my.txt")(train.train)
 app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
     attn_dump.attn_dump
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
-app.add_typer(config.app, name="config")
+app.add_typer(
+    typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and describe configs."), name="config"
+)
 app.add_typer(
     typer.Typer(
         no_args_is_help=True, rich_markup_mode=None, help="List and fetch corpora; count, prepare and verify texts."
@@ -240,7 +249,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
         if words:
             print(error.message)  # naming no command of a group asks for its help
             return 0
-        from gpt_cli.cli.work.welcome import welcome
+        from gpt_cli.cli.welcome import welcome
 
         print(welcome())
         return 0
@@ -277,8 +286,9 @@ def _with_requests(info: Any) -> Any:
     found = copy(info)
     found.typer_instance = copy(info.typer_instance)
     found.typer_instance.registered_commands = list(info.typer_instance.registered_commands)
-    for name, example in GROUPS.get(info.name, {}).items():
-        _add(found.typer_instance, name, info.name, example)
+    group = info.name or ""
+    for name, example in GROUPS.get(group, {}).items():
+        _add(found.typer_instance, name, FUNCTIONS.get(group, group), example)
     return found
 
 

@@ -30,10 +30,10 @@ def _show(result: Result, console: Console) -> None:
         console.result(text)
 
 
-# commands that print while they work: modules whose `drive` does it
-_DRIVEN: Mapping[str, str] = {"sample": "gpt_cli.cli.sample"}
 # commands whose results are more than text in a terminal
 _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show}
+# commands that talk while they work: the modules with the function `drive`, which returns an exit code
+_DRIVEN: Mapping[str, str] = {"sample": "gpt_cli.cli.sample", "train": "gpt_cli.cli.train"}
 
 
 def callback(name: str, function: Function[..., Any]) -> Callable[..., int | None]:
@@ -57,8 +57,8 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
             raise failure
         return None
 
-    parameters = [_parameter(name, field, flag) for name, field, flag in fields]
-    parameters += [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += [_parameter(name, field, flag) for name, field, flag in fields]
     parameters += [_switch("json", options.Json)] if function.request.has_json else []
     parameters += [_switch("quiet", options.Quiet)]
     vars(call)["__signature__"] = inspect.Signature(parameters)

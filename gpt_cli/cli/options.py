@@ -91,20 +91,6 @@ DEVICE_PATTERN = r"auto|cpu|cuda(:\d{1,3})?"  # that of train.device
 MAX_SEED = 2**63 - 1
 DTYPES = ("auto", "float32", "bfloat16")
 TEMPERATURE = number(0)
-ConfigFile = Annotated[
-    str | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        autocompletion=completing.configs,
-        help="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
-        "induction, shakespeare, shakespeare-cpu, smoke.",
-    ),
-]
-SetFlags = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting, e.g. model.d_model=256. Repeatable."),
-]
 WhichRun = Annotated[
     Path | None,
     typer.Option(

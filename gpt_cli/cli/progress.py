@@ -20,7 +20,7 @@ BEAT_SECONDS = 1.0
 _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 
 
-class Progress(ABC):
+class Meter(ABC):
     """What is done of `total` units, or only the time where `total` is None; it begins with the first count.
 
     Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
@@ -65,7 +65,7 @@ class Progress(ABC):
     def end(self) -> None: ...
 
 
-class Bar(Progress):
+class Bar(Meter):
     """A bar on stderr that is gone when the work is done; `what` ends with its colon."""
 
     _bar: tqdm[NoReturn]
@@ -96,7 +96,7 @@ class Bar(Progress):
         self._bar.close()
 
 
-class Lines(Progress):
+class Lines(Meter):
     """A line when LINE_SECONDS have passed since the last one."""
 
     def __init__(self, what: str, total: int | None, unit: str, notice: Callable[[str], object]):

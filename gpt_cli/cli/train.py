@@ -1,107 +1,70 @@
-"""`gpt train`: its flags."""
+"""`gpt train` before torch is loaded: what is asked, and whether this process is one of many or starts them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import os
+from collections.abc import Sequence
+from dataclasses import replace
 
-import typer
+from gpt_cli.callbacks import ignored
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import UsageError
+from gpt_cli.machine.sharing import sharing
+from gpt_cli.ranks.launch import launch, require_fitting
+from gpt_cli.ranks.place import LAUNCHER, Place, place_of, sweep_of
+from gpt_cli.ranks.watching import Launcher
+from gpt_cli.training.request import Plan, TrainRequest
 
-from gpt_cli.cli import completing, options
+
+def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
+    """Train as the flags ask; returns the exit code, which for a stop by a signal is 128 and its number."""
+    processes = request.processes
+
+    def plan(place: Place | None) -> Plan:
+        asked = request
+        if place is not None and place.num_restarts > 0:  # torchrun starts failed processes again with the same words
+            asked = request.model_copy(update={"resume": True, "overwrite": False})
+        # the first process speaks for all
+        speaks = place.rank == 0 if place is not None else processes in (None, 1)
+        host = console.host()
+        found = asked.find(host if speaks else replace(host, notice=ignored))
+        _require_processes(found, place, processes)
+        return found
+
+    place = place_of(os.environ)
+    if place is None and (sweep := sweep_of(os.environ)) is not None:
+        del os.environ[LAUNCHER]
+        Launcher(sweep).watch()
+    if place is not None:
+        with importing_torch():
+            from gpt_cli.cli.train_process import train_together
+        return train_together(place, plan, console, json=json)
+    found = plan(None)
+    if processes is not None and processes > 1:
+        return launch(words, processes, found.config, RunFiles(found.directory).intact)
+    with sharing() as shared:
+        # after the plan, so that a mistake in it is reported before torch is loaded
+        with importing_torch():
+            from gpt_cli.cli.train_process import train_and_show
+        return train_and_show(found, shared, console, json=json)
 
 
-def train(
-    context: typer.Context,
-    config: options.ConfigFile = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="SOURCE",
-            parser=options.source,
-            autocompletion=completing.texts,
-            help="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. Repeatable.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", parser=options.path, help="The run directory. Default: runs/<config name>."
-        ),
-    ] = None,
-    settings: options.SetFlags = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    compile: Annotated[  # noqa: A002
-        str | None,
-        typer.Option(
-            "--compile",
-            metavar="WHEN",
-            autocompletion=completing.words("auto", "on", "off"),
-            help="Compile the blocks with torch: auto, on or off.",
-        ),
-    ] = None,
-    threads: options.Threads = None,
-    seed: Annotated[
-        str | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help=f"Seed of weights, batches and dropout, from 0 to {options.MAX_SEED}.",
-        ),
-    ] = None,
-    max_steps: Annotated[str | None, typer.Option("--max-steps", metavar="N", help="Optimizer steps.")] = None,
-    max_time: Annotated[
-        str | None,
-        typer.Option(
-            "--max-time",
-            metavar="TIME",
-            help="Train for a time such as 90s, 5m or 1h30m instead of --max-steps; "
-            "the learning rate follows the clock.",
-        ),
-    ] = None,
-    watch: Annotated[
-        str | None,
-        typer.Option(
-            "--watch",
-            metavar="TEXT",
-            help="Keep snapshots of the attention to this text while the model trains, for gpt heads --over-training.",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            parser=options.whole_number(1, 1024),
-            help="Share each step among so many processes of this machine, such as one for each GPU, to the same "
-            "result. Under torchrun or srun leave it out.",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the newest intact checkpoint in --out.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")] = False,
-    init_from: Annotated[
-        Path | None,
-        typer.Option(
-            "--init-from",
-            metavar="PATH",
-            parser=options.run_path,
-            autocompletion=completing.runs,
-            help="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
-            "transformers.",
-        ),
-    ] = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> int:
-    """Train a model on text and save it, with its tokenizer, in a run directory.
-
-    Ctrl-C saves the last step and ends; --resume continues from there, to the same result. Ctrl-C again, a second
-    later, ends at once.
-    """
-    given = locals()
-    from gpt_cli.cli.work.train import train as work
-
-    return work(**given)
+def _require_processes(plan: Plan, place: Place | None, processes: int | None) -> None:
+    """Raise UsageError where so many processes cannot train together what is asked for."""
+    if processes is not None and place is not None and place.launcher != "gpt":
+        sentence = f"{place.launcher} has started {place.size} processes already, so leave it out"
+        raise UsageError("--processes", sentence)
+    size = place.size if place is not None else processes or 1
+    if size == 1:
+        return
+    where = "--processes" if place is None or place.launcher == "gpt" else f"the processes of {place.launcher}"
+    require_fitting(size, plan.config, where)
+    sources = plan.config.data.source
+    if "-" in ([sources] if isinstance(sources, str) else sources):
+        sentence = "only one process can read stdin, so save the text to a file and name that"
+        raise UsageError("--data", sentence)
+    if ":" in plan.config.train.device:
+        sentence = f"{plan.config.train.device} is one GPU, but each process takes one of its own; use cuda"
+        raise UsageError("train.device", sentence)

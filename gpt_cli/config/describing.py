@@ -18,8 +18,9 @@ _NOUNS_BY_KEY = {
     "device": ["auto", "cpu", "cuda", "cuda:N"],
     "train.log_to": [*get_args(LoggerName), "a list of them"],
     "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
+    "max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours"],
 }
-_NOUNS = {"string": "text", "null": "null"}
+_NOUNS = {"string": "text", "null": "null", "array": "a list of texts"}
 
 
 def known_keys() -> dict[str, dict[str, Any]]:

@@ -33,6 +33,7 @@ class Request(Section):
     """What a command is asked. Its docstring is the command's help, and the description of a field the flag's."""
 
     has_json: ClassVar[bool] = True  # whether the command has --json
+    of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
 
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
@@ -143,12 +144,12 @@ WhichCheckpoint = Annotated[
 
 Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - reads it from stdin.")]
 PromptFile = Annotated[PathText | None, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
-_CONFIG = Field(
+CONFIG = Field(
     description="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
     "induction, shakespeare, shakespeare-cpu, smoke."
 )
-ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), _CONFIG]
-OptionalConfigFile = Annotated[NamedPath | None, Flag("FILE", offers="configs"), _CONFIG]
+ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), CONFIG]
+OptionalConfigFile = Annotated[NamedPath | None, Flag("FILE", offers="configs"), CONFIG]
 Sources = Annotated[
     Sequence[NamedPath],
     BeforeValidator(read_texts),
@@ -163,10 +164,9 @@ Device = Annotated[
 MAX_SEED = 2**63 - 1
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), Whole]
 NewTokens = Annotated[int, Field(ge=1, le=1_000_000), Whole]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    Field(description="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config."),
-]
+_DTYPE = Field(description="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config.")
+Dtype = Annotated[Literal["auto", "float32", "bfloat16"], _DTYPE]
+OptionalDtype = Annotated[Literal["auto", "float32", "bfloat16"] | None, _DTYPE]
 Quantize = Annotated[Literal["int8"] | None, Field(description="int8: weights in 8 bits, products in bfloat16.")]
 Without = Annotated[
     Several[Text],
@@ -180,7 +180,7 @@ Threads = Annotated[
 
 def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
     """The fields of a request that the command line can give: their names, what pydantic knows of them, their flags."""
-    fields = ((name, field) for name, field in kind.model_fields.items() if name != "progress")
+    fields = ((name, field) for name, field in kind.model_fields.items() if name not in kind.of_python)
     return [
         (name, field, next((each for each in field.metadata if isinstance(each, Flag)), Flag()))
         for name, field in fields

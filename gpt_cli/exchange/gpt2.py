@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.config.strangers import of_a_stranger
@@ -20,7 +19,6 @@ from gpt_cli.exchange.directory import READABLE, Directory, Stored, as_json, rea
 from gpt_cli.exchange.hugging_face import ACTIVATIONS, Recipe, fit
 from gpt_cli.exchange.ranks_from_merges import read_tokenizer
 from gpt_cli.text.tokenizer import Tokenizer
-from gpt_cli.training.initial import Given, Initial, initial_of_run
 
 # the names of activations there; the last is the same function by another name
 _ACTIVATIONS = {theirs: ours for ours, theirs in ACTIVATIONS.items()} | {"gelu_pytorch_tanh": "gelu_tanh"}
@@ -220,16 +218,3 @@ def _recipes(model: ModelConfig, num_rows: int, directory: Directory) -> Mapping
     there = config.get("activation_function", config.get("hidden_act", "gelu_new"))
     same = found.config["model_type"] == config["model_type"] and _ACTIVATIONS.get(str(there)) == model.activation
     return found.tensors if same else None
-
-
-def read_initial(path: Path, notice: Callable[[str], object] = lambda _: None) -> Initial:
-    """The model that `--init-from` names; `notice` receives what a directory has that is left out.
-
-    Raises CheckpointError where there is none that fits.
-    """
-    if not (path / "config.json").is_file() or RunFiles(path).exists():
-        return initial_of_run(path)
-    foreign = read_foreign(path)
-    for line in foreign.notices:
-        notice(line)
-    return Initial(str(path), foreign.config, given=Given(foreign.tokenizer, foreign.weights.__getitem__))

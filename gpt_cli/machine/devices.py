@@ -29,6 +29,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def num_gpus() -> int:
+    """The number of GPUs that torch finds."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
 def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
     """float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough."""
     if name != "auto":

@@ -1,27 +1,39 @@
-"""What a training begins with where its weights are not random: `--init-from`. Needs no torch."""
+"""What a training begins with where its weights are not random: `--init-from`.
+
+Needs no torch until the weights are read.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import no_text, own_config, trusted_config
-from gpt_cli.checkpoints.run_files import run_of_checkpoint
+from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.config.reading import differences
 from gpt_cli.config.yaml_subset import Document
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown
-from gpt_cli.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gpt_cli.model import GPT
+    from gpt_cli.text.tokenizer import Tokenizer
 
 FLAG = "--init-from"
 # settings of the model that its weights do not depend on
 _FREE = frozenset({"model.dropout", "model.context_length"})
+# the parameters that belong to a vocabulary
+_OF_TOKENS = ("token_embedding.", "output_layer.", "ngram_embedding.")
+_POSITIONS = "position_embedding.weight"
 _HINT = "leave these settings out, so that they are as there, or train without --init-from"
 
 
@@ -65,10 +77,20 @@ class Initial:
         return self.config  # from which `exchange` has taken what a stranger may not ask for
 
 
-def initial_of_run(path: Path) -> Initial:
-    """The best checkpoint of a run, or a checkpoint; raises CheckpointError where there is none."""
-    header = find_header(path)
-    return Initial(str(path), header.config, header=header)
+def read_initial(path: Path, notice: Notify) -> Initial:
+    """The model that a path names: the best of a run, a checkpoint, or a directory of transformers.
+
+    `notice` receives what such a directory has that is left out. Raises CheckpointError where there is none that fits.
+    """
+    if not (path / "config.json").is_file() or RunFiles(path).exists():
+        header = find_header(path)
+        return Initial(str(path), header.config, header=header)
+    from gpt_cli.exchange.gpt2 import read_foreign
+
+    foreign = read_foreign(path)
+    for line in foreign.notices:
+        notice(line)
+    return Initial(str(path), foreign.config, given=Given(foreign.tokenizer, foreign.weights.__getitem__))
 
 
 def filled(document: Document, source: Config) -> Document:
@@ -131,3 +153,58 @@ def _misfits(initial: Initial, asked: Config) -> Iterator[tuple[str, str]]:
             f"{there.context_length} positions; use at most {there.context_length}"
         )
         yield "model.context_length", sentence
+
+
+def given_by(initial: Initial) -> Given:
+    """The tokenizer and the weights to begin with; raises CheckpointError for a damaged checkpoint.
+
+    Its hint names an intact one of the same run, where there is one.
+    """
+    if initial.given is not None:
+        return initial.given
+    from gpt_cli.checkpoints.checkpoint import read_checkpoint
+
+    assert initial.header is not None
+    path = initial.header.path
+    try:
+        stored = read_checkpoint(path)
+    except CheckpointError as error:
+        if (other := _intact_beside(path)) is not None:
+            error.hint = f"this checkpoint of the run is intact: {FLAG} {shlex.quote(str(other))}"
+        raise
+    weights = stored.build_model().state_dict()
+    return Given(stored.tokenizer, lambda name: weights[name].numpy())
+
+
+def _intact_beside(damaged: Path) -> Path | None:
+    """The newest intact checkpoint of the run that a damaged one belongs to, the best after all others."""
+    from gpt_cli.checkpoints.checkpoint import read_checkpoint
+
+    if (run := run_of_checkpoint(damaged)) is None:
+        return None
+    names = [path.name for path in (*reversed(run.steps().values()), run.best)]
+    for file in (damaged.parent / name for name in names if name != damaged.name):
+        with contextlib.suppress(CheckpointError):
+            read_checkpoint(file)
+            return file
+    return None
+
+
+def begin_with(model: GPT, given: Given, tokenizer: Tokenizer, notice: Notify) -> None:
+    """Copy the weights into a model of the same sizes, but for embeddings of another tokenizer.
+
+    Of learned positions a shorter context takes the first.
+    """
+    import torch
+
+    same_tokens = tokenizer.digest == given.tokenizer.digest
+    for name, parameter in model.state_dict().items():
+        if name.startswith(_OF_TOKENS) and not same_tokens:
+            continue
+        weight = torch.from_numpy(given.weight(name))
+        if name == _POSITIONS and len(weight) > len(parameter):
+            notice(f"the first {len(parameter)} of {len(weight)} positions are used, as model.context_length says")
+            weight = weight[: len(parameter)]
+        parameter.copy_(weight)
+    if not same_tokens:
+        notice(f"new embeddings: they begin at random, for {tokenizer.vocab_size:,} tokens of kind {tokenizer.kind}")

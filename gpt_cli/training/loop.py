@@ -1,41 +1,100 @@
-"""The training loop: a generator of reports that computes, evaluates and saves, and never prints."""
+"""A whole training, and its loop: generators of reports that compute, evaluate and save, and never print."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 
-from gpt_cli.callbacks import Counting, Stop, both, uncounted, working
+from gpt_cli.callbacks import NOBODY, Host, both, drawn
+from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.loggers.following import Followers
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.machine.sharing import Sharing, sharing
+from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.scoring import Score
 from gpt_cli.training.due import due, ended_by, is_finished
 from gpt_cli.training.evaluation import WindowLosses, evaluate, evaluation_batch_size
 from gpt_cli.training.failing import add_what_is_intact, diverged_error, lower_rates, what_is_intact
 from gpt_cli.training.observing import Pace, observe
-from gpt_cli.training.reports import Finished, Report, Saved
+from gpt_cli.training.preparing import prepare
+from gpt_cli.training.reports import Finished, Report, Saved, drawing
+from gpt_cli.training.request import Plan, TrainRequest
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, take_step
 from gpt_cli.training.stopping import StopAsked, Watch
 
+BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
 
-def train(
-    run: Run,
-    stop: Stop = lambda: None,
-    counting: Counting = uncounted,
-    save_asked: Callable[[], bool] = lambda: False,
-) -> Iterator[Report]:
+
+def train_whole(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
+    """Train as Python asks; Finished comes when the run directory is free again."""
+    finished: Finished | None = None
+    bar = drawing() if request.progress else nullcontext(lambda _: None)
+    if request.progress:
+        host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
+    with (
+        sharing() as shared,
+        sole_trainer(plan.directory, host.warn) as require_held,
+        closing(start(plan, shared, replace(host, stop=require_held))) as reports,
+        bar as draw,
+    ):
+        for report in reports:
+            draw(report)
+            if isinstance(report, Finished):
+                finished = report
+            else:
+                yield report
+    assert finished is not None, "a training ends with Finished"
+    yield finished
+
+
+def start(plan: Plan, shared: Sharing, host: Host, ranks: Ranks = ALONE) -> Generator[Report, None, None]:
+    """Prepare and train; the caller holds the lock of the run directory, which is written after the first report.
+
+    Of a run with nothing left to train, the only report is Finished. `host.notice` also receives a line as soon as
+    other programs keep the machine busy.
+    """
+    reuse_memory()
+    found = prepare(plan, host, ranks)
+    if isinstance(found, Finished):
+        yield found
+        return
+    run, prepared = found
+    loggers = prepared.config.train.log_to if ranks.is_first else []
+    # to this process the processes of a compiler and of loggers, and other ranks, are other programs
+    own = prepared.config.train.compile == "on" or ranks.size > 1 or bool(loggers)
+    remark = shared.remark if not own else lambda _: None
+    remark(host.notice)
+    yield prepared
+    run.open_directory()
+    if plan.initial is not None and run.saved is None:
+        run.save()  # so that a run that is stopped before its first checkpoint does not continue from random weights
+    if loggers:
+        host.notice(f"logging to {', '.join(loggers)} in {run.directory.logs}")
+    with Followers(loggers, run.directory, notice=host.notice, warn=host.warn) as followers:
+        for report in train(run, host):
+            remark(host.notice)
+            followers.remark()
+            if isinstance(report, Finished):
+                followers.close()
+            yield report
+
+
+def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
     """Train to max_steps, max_time, patience or a signal, from wherever the run is.
 
-    Nothing runs until the reports are taken. The loop asks `stop` for the number of a signal that arrived, between
-    micro-batches, batches of an evaluation and sampled tokens. After a signal it drops what is unfinished, which the
-    run that continues does again, saves the state and ends. After each step it asks `save_asked` whether to save.
-    `counting` opens a bar for what lasts beside the steps. Raises DivergedError before a non-finite loss or gradient
-    reaches a checkpoint, EnvironmentFailure when a file cannot be written.
+    Nothing runs until the reports are taken. The loop asks `host.stop` for the number of a signal that arrived,
+    between micro-batches, batches of an evaluation and sampled tokens. After a signal it drops what is unfinished,
+    which the run that continues does again, saves the state and ends. After each step it asks `host.save_asked`
+    whether to save. `host.counting` opens a bar for what lasts beside the steps. Raises DivergedError before a
+    non-finite loss or gradient reaches a checkpoint, EnvironmentFailure when a file cannot be written.
     """
-    watch = Watch(stop, run.ranks)
+    watch = Watch(host.stop, run.ranks)
     try:
-        signal = yield from _steps(run, watch, counting, save_asked)
+        signal = yield from _steps(run, watch, host)
     except Diverged as diverged:
         settings = run.config.train
         hint = f"start anew with --overwrite and {lower_rates(run.config)}"
@@ -48,7 +107,7 @@ def train(
     closing = None
     if signal is None:
         try:
-            closing = _closing_evaluation(run, watch, counting)
+            closing = _closing_evaluation(run, watch, host)
         except StopAsked as asked_to_stop:  # all is saved: nothing but this figure is lost
             signal = asked_to_stop.signal
     finished = _finished(run, closing, signal)
@@ -60,7 +119,7 @@ def train(
     yield finished
 
 
-def _steps(run: Run, watch: Watch, counting: Counting, save_asked: Callable[[], bool]) -> Iterator[Report]:
+def _steps(run: Run, watch: Watch, host: Host) -> Iterator[Report]:
     """Take steps, and save when that is due; returns the signal that ended it, or None."""
     state, pace = run.state, Pace.at(run)
     signal = None
@@ -70,14 +129,14 @@ def _steps(run: Run, watch: Watch, counting: Counting, save_asked: Callable[[], 
             watch()
             if run.progress.observed:
                 take_step(state, watch)
-            yield from observe(run, pace, watch, counting)
+            yield from observe(run, pace, watch, host)
             state.progress = replace(run.progress, elapsed=state.elapsed())
         except StopAsked as asked_to_stop:
             signal = asked_to_stop.signal
-        asked = bool(run.ranks.agree(save_asked())[0])
+        asked = bool(run.ranks.agree(host.save_asked())[0])
         wanted = asked or signal is not None or due(run.progress, run.config.train).save
         if wanted and run.progress.step and run.progress != run.saved:
-            with working("saving", counting):
+            with host.working("saving"):
                 path = run.save()
             yield Saved(run.progress.step, path, asked)
     return signal
@@ -92,12 +151,12 @@ class _Closing:
     best_step: int
 
 
-def _closing_evaluation(run: Run, watch: Watch, counting: Counting) -> _Closing:
-    with working("reading the best weights", counting):
+def _closing_evaluation(run: Run, watch: Watch, host: Host) -> _Closing:
+    with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
     by_window, num_tokens = WindowLosses(), sum(end - start for start, end in run.closing_windows)
-    with counting("closing evaluation", num_tokens, "tokens") as count:
+    with host.counting("closing evaluation", num_tokens, "tokens") as count:
         count(0)
         score = evaluate(
             model,

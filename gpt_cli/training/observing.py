@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt_cli.callbacks import Counting, both, uncounted, working
+from gpt_cli.callbacks import Host, both
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import CheckpointError
 from gpt_cli.files import append
@@ -55,11 +55,11 @@ class Pace:
         return steps * run.config.tokens_per_step / seconds
 
 
-def observe(run: Run, pace: Pace, watch: Watch, counting: Counting = uncounted) -> Iterator[Report]:
+def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
     """Do what is due after the run's last step; reports what was done, after all of it is written.
 
-    `watch` is called between batches and tokens; when it raises, nothing has changed. `counting` opens a bar. Raises
-    Diverged when the validation loss, or the outcome of an earlier step, is not finite.
+    `watch` is called between batches and tokens; when it raises, nothing has changed. `host.counting` opens a bar.
+    Raises Diverged when the validation loss, or the outcome of an earlier step, is not finite.
     """
     settings, step = run.config.train, run.progress.step
     found: Score | None = None
@@ -70,7 +70,7 @@ def observe(run: Run, pace: Pace, watch: Watch, counting: Counting = uncounted) 
         read_outcomes(run.state)
     progress = replace(run.progress, observed_step=step)
     if due(progress, settings).evaluate:  # asked again: the wait may have taken the rest of max_time
-        found = _evaluate(run, watch, counting)
+        found = _evaluate(run, watch, host)
         best = progress.best_loss is None or found.loss < progress.best_loss
         progress = replace(
             progress,
@@ -86,9 +86,9 @@ def observe(run: Run, pace: Pace, watch: Watch, counting: Counting = uncounted) 
         def look() -> None:
             assert whole is not None, "the first rank has it"
             if now.sample:
-                sampled.append(_sample(run, whole, watch.alone, counting))
+                sampled.append(_sample(run, whole, watch.alone, host))
             if keeps_snapshot:
-                with working("keeping a snapshot", counting):
+                with host.working("keeping a snapshot"):
                     snapshots.append(snapshot_bytes(take_snapshot(run, whole)))
 
         run.ranks.on_first(look)
@@ -106,7 +106,7 @@ def observe(run: Run, pace: Pace, watch: Watch, counting: Counting = uncounted) 
         for snapshot in snapshots:
             run.directory.add_snapshot(step, snapshot)
         if best is not None:
-            with working("saving the best weights", counting):
+            with host.working("saving the best weights"):
                 save_checkpoint(run.directory.best, best)
 
     run.ranks.on_first(write)
@@ -128,10 +128,10 @@ def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
     return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean)
 
 
-def _evaluate(run: Run, watch: Watch, counting: Counting) -> Score:
+def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
     """The validation loss on evenly spaced windows."""
     settings, windows = run.config.train, run.windows(run.config.train.eval_tokens)
-    with counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
+    with host.counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
         count(0)
         found = evaluate(
             run.state.model,
@@ -148,12 +148,12 @@ def _evaluate(run: Run, watch: Watch, counting: Counting) -> Score:
     return found
 
 
-def _sample(run: Run, model: GPT, watch: Callable[[], object], counting: Counting) -> Sampled:
+def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sampled:
     """Continue the prompt of the run's samples."""
     tokenizer, settings = run.tokenizer, run.config.train
     prompt = sample_prompt(run.config, tokenizer, run.validation_ids)
     try:
-        with counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
+        with host.counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
             count(0)
             count_and_watch = both(count, watch)
             (tokens,) = continuations(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from gpt_cli.callbacks import Counting, Host, Notify, uncounted, working
+from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import read_header
 from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.config import Config, TrainConfig
+from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, use_threads
+from gpt_cli.machine.devices import use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
@@ -21,14 +21,14 @@ from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
-from gpt_cli.training.beginning import begin_with, given_by
-from gpt_cli.training.ended import ended_before
+from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Finished, Prepared
-from gpt_cli.training.request import Request, require_run
-from gpt_cli.training.resources import must_shard, require_memory, require_space
+from gpt_cli.training.request import Plan, require_run
+from gpt_cli.training.resources import must_shard, require_memory, require_space, resolve
 from gpt_cli.training.resuming import (
     config_to_resume,
+    ended_before,
     environment_changes,
     is_missing,
     is_own_best,
@@ -36,46 +36,39 @@ from gpt_cli.training.resuming import (
     text_problem,
 )
 from gpt_cli.training.run import Run
-from gpt_cli.training.schedule import warmup_steps
 from gpt_cli.training.snapshots import watched_ids
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
 
-# shorter trainings would not gain what compiling takes
-COMPILE_FROM_STEPS = 1000
-COMPILE_FROM_SECONDS = 300.0
 
-
-def prepare(
-    request: Request, *, notice: Notify, warn: Notify, counting: Counting = uncounted, ranks: Ranks = ALONE
-) -> tuple[Run, Prepared] | Finished:
+def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
     """Do everything that comes before the first write: returns a run that is ready to train, and what it will take.
 
-    Of a run that has nothing left to train, it returns how that has ended. `notice` receives what a user may want to
-    know, `warn` what they must know. On each host one rank prepares the text for all. Raises every kind of GptError.
+    Of a run that has nothing left to train, it returns how that has ended. On each machine one rank prepares the text
+    for all. Raises every kind of GptError.
     """
-    directory = RunDirectory(request.directory)
-    _require_no_other_run(directory, request)
+    directory = RunDirectory(plan.directory)
+    _require_no_other_run(directory, plan)
     free = available_memory()  # measured before the checkpoint is read, whose memory the training reuses
-    continued = directory.newest(warn) if request.resume else None
-    if request.resume and continued is None:
-        notice(f"no checkpoint in {directory.path} yet; starting at step 0")
+    continued = directory.newest(host.warn) if plan.resume else None
+    if plan.resume and continued is None:
+        host.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
     if continued is not None:
         own = valid_config(directory)
-        request = replace(request, config=config_to_resume(continued.config, request.config, own, directory))
-        if ended := ended_before(directory, continued.progress, request.config, own):
+        plan = replace(plan, config=config_to_resume(continued.config, plan.config, own, directory))
+        if ended := ended_before(directory, continued.progress, plan.config, own):
             return ended
-        continued = _without_best_of_another_run(directory, continued, warn)
-    config = _config_to_train(request, continued, notice, warn)
-    reading = _where_the_text_is(request, config, directory, notice)
+        continued = _without_best_of_another_run(directory, continued, host.warn)
+    config = _config_to_train(plan, continued, host)
+    reading = _where_the_text_is(plan, config, directory, host.notice)
     require_memory(config, free, ranks)
-    given = None if request.initial is None or continued is not None else given_by(request.initial)
-    own_tokenizer = request.initial is not None and request.initial.own_tokenizer
+    given = None if plan.initial is None or continued is not None else given_by(plan.initial)
+    own_tokenizer = plan.initial is not None and plan.initial.own_tokenizer
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
-        corpus = _read(request, reading, continued, counting)
-        _remark_on(corpus, config, notice, continued=continued is not None)
-        text = _encode(corpus, reading, continued, tokenizer, directory, counting, notice)
+        corpus = _read(plan, reading, continued, host)
+        _remark_on(corpus, config, host.notice, continued=continued is not None)
+        text = _encode(corpus, reading, continued, tokenizer, directory, host)
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
     ranks.meet(
@@ -89,16 +82,16 @@ def prepare(
     vocab_size = text.tokenizer.vocab_size
     sharded = must_shard(config, vocab_size, free, ranks)
     if sharded and config.train.compile == "on":
-        notice("training without torch's compiler, because the processes share the weights")
+        host.notice("training without torch's compiler, because the processes share the weights")
         config = config.changed(train={"compile": "off"})
 
     def begin(model: GPT) -> None:
         if given is not None:
-            begin_with(model, given, text.tokenizer, notice)
+            begin_with(model, given, text.tokenizer, host.notice)
 
-    with working("building the model", counting):
+    with host.working("building the model"):
         if continued is None:
-            began_from = None if request.initial is None else request.initial.name
+            began_from = None if plan.initial is None else plan.initial.name
             state = TrainingState.at_the_start(
                 config,
                 text.ids,
@@ -113,19 +106,19 @@ def prepare(
             state = TrainingState.continued(config, text.ids, continued, ranks, sharded=sharded)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
     if config.train.compile == "on":
-        notice("compiling, which may take half a minute")
+        host.notice("compiling, which may take half a minute")
     # ranks that compile and ranks that do not would wait for each other in different places
-    must_compile = ranks.size > 1 or (continued is None and request.config.train.compile == "on")
-    with working("timing a step", counting):
-        step_seconds = _time_step(state, warn, must_compile=must_compile)
+    must_compile = ranks.size > 1 or (continued is None and plan.config.train.compile == "on")
+    with host.working("timing a step"):
+        step_seconds = _time_step(state, host.warn, must_compile=must_compile)
     ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
 
 
-def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
-    if request.by_own_config:  # it may have been removed since that was read
+def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:
+    if plan.by_own_config:  # it may have been removed since that was read
         require_run(directory)
-    if directory.exists() and not (request.resume or request.overwrite):
+    if directory.exists() and not (plan.resume or plan.overwrite):
         sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
         raise UsageError(shown(directory.path), sentence, hint=directory.resume_command)
     if not directory.exists() and (found := directory.files()):
@@ -133,22 +126,22 @@ def _require_no_other_run(directory: RunDirectory, request: Request) -> None:
         raise UsageError(shown(directory.path), sentence)
 
 
-def _config_to_train(request: Request, continued: Checkpoint | None, notice: Notify, warn: Notify) -> Config:
+def _config_to_train(plan: Plan, continued: Checkpoint | None, host: Host) -> Config:
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
-    sources = (request.initial and request.initial.config, request.shipped)
-    config = resolve(request.config, notice if continued is None else lambda _: None, *sources)
+    sources = (plan.initial and plan.initial.config, plan.shipped)
+    config = resolve(plan.config, host.notice if continued is None else ignored, *sources)
     use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):
-        warn(f"not bit-exact from here on: {', '.join(changes)}")
+        host.warn(f"not bit-exact from here on: {', '.join(changes)}")
     return config
 
 
-def _where_the_text_is(request: Request, config: Config, directory: RunDirectory, notice: Notify) -> Config:
+def _where_the_text_is(plan: Plan, config: Config, directory: RunDirectory, notice: Notify) -> Config:
     """The config to read the text by: of a run that continues with its own text, with paths that lead there.
 
     No run keeps these paths, which name folders of this machine.
     """
-    own = valid_config(directory) if request.resume else None
+    own = valid_config(directory) if plan.resume else None
     texts = [(one.data.source, one.data.validation_source) for one in (own, config) if one is not None]
     if own is None or texts[0] != texts[1]:
         return config
@@ -173,43 +166,15 @@ def _without_best_of_another_run(directory: RunDirectory, continued: Checkpoint,
     return continued
 
 
-def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
-
-    It leaves out those that came from one of the sources.
-
-    Raises EnvironmentFailure for a device that does not exist.
-    """
-    device = choose_device(config.train.device)
-    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
-        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
-    for line in config.unused(*sources):
-        notice(line)
-    return config.changed(
-        train={
-            "device": str(device),
-            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
-            "compile": choose_compile(config.train.compile, device, long=_is_long(config.train)),
-        }
-    )
-
-
-def _is_long(settings: TrainConfig) -> bool:
-    """Whether a run is long enough to be compiled for."""
-    if settings.max_time is not None:
-        return settings.max_time >= COMPILE_FROM_SECONDS
-    return settings.max_steps >= COMPILE_FROM_STEPS
-
-
-def _read(request: Request, config: Config, continued: Checkpoint | None, counting: Counting) -> SourceCorpus:
+def _read(plan: Plan, config: Config, continued: Checkpoint | None, host: Host) -> SourceCorpus:
     """The text of a training; the hint of a DataError says what to do where a run's own text is not there."""
     try:
-        return read_data(config.data, Host(counting=counting))
+        return read_data(config.data, host)
     except DataError as error:
         if continued is not None and is_missing(error):
-            raise text_problem(error, continued, config, RunDirectory(request.directory)) from error
-        if request.text_of_initial and request.initial is not None and is_missing(error):
-            where = request.initial.where
+            raise text_problem(error, continued, config, RunDirectory(plan.directory)) from error
+        if plan.text_of_initial and plan.initial is not None and is_missing(error):
+            where = plan.initial.where
             error.hint = f"{where} was trained on it; name it where it is now, or another text, with --data NEW/PATH"
         raise
 
@@ -230,14 +195,13 @@ def _encode(
     continued: Checkpoint | None,
     tokenizer: Tokenizer | None,
     directory: RunDirectory,
-    counting: Counting,
-    notice: Notify,
+    host: Host,
 ) -> EncodedText:
     """The ids of the text; raises CheckpointError when they are not those that a run was trained on."""
     if continued is None:
-        return encode_corpus(corpus, config, tokenizer, Host(notice, counting=counting))
+        return encode_corpus(corpus, config, tokenizer, host)
     try:
-        text = encode_corpus(corpus, config, continued.tokenizer, Host(notice, counting=counting))
+        text = encode_corpus(corpus, config, continued.tokenizer, host)
     except DataError as error:
         raise text_problem(error, continued, config, directory) from error
     require_same_text(continued, text.digest, config, directory)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.amounts import duration
 from gpt_cli.config import Config
 from gpt_cli.errors import counted, inert, visible
 from gpt_cli.model.costs import Estimate
+from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.scoring import Score
 
 
@@ -96,7 +100,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Finished:
+class Finished(Result):
     """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
 
     `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped. `before` is None,
@@ -108,8 +112,21 @@ class Finished:
     best_step: int | None
     before: str | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt train --json` prints."""
+        return self.summary
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """One line."""
+        steps = counted(self.summary["steps"], "step")
+        return f"{visible(self.summary['run'])}: {steps} in {duration(self.summary['seconds'])}{self.losses}"
+
     def __str__(self) -> str:
         return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
+
+    def as_picture(self) -> bytes | None:
+        """The losses of the run."""
+        return draw_losses_of(Path(self.summary["run"]))
 
     @property
     def losses(self) -> str:
@@ -127,3 +144,41 @@ class Finished:
 
 
 Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
+
+
+def draw_losses_of(directory: Path) -> bytes | None:
+    """The picture of the losses of a run that has ended.
+
+    Of a run that has logged nothing there is none, nor of one that another process trains again already.
+    """
+    from gpt_cli.reporting.picture import draw_losses
+    from gpt_cli.reporting.record import read_record
+
+    record = read_record(directory)
+    return draw_losses(record) if record.state != "training" and len(record.metrics["step"]) else None
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[Callable[[Report], object]]:
+    """A function that receives reports and moves a bar of tqdm, which suits a notebook or a terminal."""
+    from tqdm.auto import tqdm
+
+    with contextlib.ExitStack() as stack:
+        bar, best = None, ""
+
+        def draw(report: Report) -> None:
+            nonlocal bar, best
+            if isinstance(report, Prepared):
+                total = report.step + report.steps_left  # by the clock, an estimate
+                name = visible(report.directory)
+                bar = stack.enter_context(tqdm(desc=name, initial=report.step, total=total, unit="step"))
+            elif isinstance(report, Evaluated) and report.best:
+                best = f", best validation {report.score.loss:.3f}"
+            elif isinstance(report, Stepped) and bar is not None:
+                if report.loss is not None:
+                    mean = report.loss if report.smoothed_loss is None else report.smoothed_loss
+                    bar.set_postfix_str(f"loss {mean:.3f}{best}", refresh=False)
+                bar.total = max(bar.total, report.step)
+                bar.update(report.step - bar.n)
+
+        yield draw

@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from gpt_cli.checkpoints.run_files import RunFiles
+from pydantic import Field, InstanceOf, WithJsonSchema
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.config import Config
+from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
 from gpt_cli.config.reading import build_config, find_config, read_config, shipped_config
+from gpt_cli.config.request import (
+    CONFIG,
+    MAX_SEED,
+    Device,
+    Flag,
+    NamedPath,
+    OptionalDtype,
+    PathText,
+    Request,
+    Seed,
+    Settings,
+    Several,
+    Text,
+    Threads,
+    flag_of,
+)
 from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.files import require_no_file
 from gpt_cli.loggers.installed import require_installed
-from gpt_cli.training.initial import Initial, asks_for, filled, require_fit, require_no_download
+from gpt_cli.training.initial import Initial, asks_for, filled, read_initial, require_fit, require_no_download
+
+# the settings that have a flag of their own
+_KEYS = {
+    "data": "data.source",
+    "device": "train.device",
+    "dtype": "train.dtype",
+    "compile": "train.compile",
+    "threads": "train.threads",
+    "seed": "train.seed",
+    "max_steps": "train.max_steps",
+    "max_time": "train.max_time",
+    "watch": "inspect.prompt",
+}
+_Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]
 
 
 @dataclass(frozen=True)
-class Request:
-    """A config before anything is chosen for this machine, and the directory of its run."""
+class Plan:
+    """What is to be trained: a config before anything is chosen for this machine, and the directory of its run."""
 
     config: Config
     directory: Path
@@ -31,75 +65,132 @@ class Request:
     shipped: Config | None = None  # the shipped config that it is made from
 
 
-def read_request(
-    config: str | Path | Config | None,
-    out: str | Path | None = None,
-    settings: Sequence[str] = (),
-    flags: Mapping[str, tuple[str, Any]] | None = None,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    begin: Callable[[], Initial] | None = None,
-) -> Request:
-    """The request of a config (a file, a shipped name, a Config; None for the run's own) with settings over it.
+class TrainRequest(Request):
+    """Train a model on text and save it, with its tokenizer, in a run directory.
 
-    `flags` are keys with their flag as typed and its value. `begin` reads the model that a new run begins with, whose
-    sizes and tokenizer the config may leave out; without a config, `Initial.settings` gives all. Raises UsageError for
-    whatever does not fit together, CheckpointError where the model does not fit, EnvironmentFailure for a logger whose
-    package is missing.
+    Ctrl-C saves the last step and ends; --resume continues from there, to the same result. Ctrl-C again, a second
+    later, ends at once.
     """
-    if resume and overwrite:
-        raise UsageError("--overwrite", "--overwrite and --resume cannot be combined; leave one of them out")
-    if out == "":
-        raise UsageError(
-            "--out",
-            "the name of the run directory is empty; name one, or leave it out for runs/ and the name of the config",
-        )
-    if config == "":
-        sentence = "the name is empty; name a YAML file or a shipped config"
-        raise UsageError("--config", sentence, hint="gpt train --config tiny")
-    if config is None and resume and not out:
-        sentence = "--resume needs the run directory, --out, or the --config that names it"
-        raise UsageError("gpt train", sentence, hint="gpt train --out runs/tiny --resume")
-    if config is None and begin is not None and not out:
-        sentence = "--init-from without --config needs the run directory, --out"
-        raise UsageError("gpt train", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine")
-    if config is None and not resume and begin is None:
-        sentence = "--config is missing; name a YAML file or a shipped config"
-        typed = out is not None or settings or any(value is not None for _, value in (flags or {}).values())
-        raise UsageError("gpt train", sentence, hint="add --config tiny" if typed else "gpt train --config tiny")
-    if isinstance(config, Config) and out is None:
-        raise UsageError("--out", "a Config has no file name, so name the run directory with out")
-    shipped = None if config is None or isinstance(config, Config) else shipped_config(str(config))
-    directory = Path(out).expanduser() if out else Path("runs") / Path(str(config)).stem
-    require_no_file(directory)
-    own = directory / "config.yaml"
-    _, text = (flags or {}).get("data.source", ("", None))
-    names_text = text is not None or asks_for(settings, "data.source=", "data=")
-    if begin is not None:
-        continues = resume and bool(RunFiles(directory).steps())
-        initial = None if continues else begin()
-        source = initial.config if initial is not None else read_config(str(own))
-        if config is None and initial is not None:
-            source = initial.settings(other_text=names_text)
+
+    of_python: ClassVar[tuple[str, ...]] = ("progress", "notice", "warn")
+    notice: _Hears = Field(default=None, description="A function that receives lines that a user may want to know.")
+    warn: _Hears = Field(default=None, description="A function that receives warnings.")
+
+    config: Annotated[
+        NamedPath | Annotated[InstanceOf[Config], WithJsonSchema({"enum": ["a Config"]})] | None,
+        Flag("FILE", offers="configs"),
+        CONFIG,
+    ] = None
+    data: Annotated[Several[NamedPath], Flag("SOURCE", offers="texts")] = Field(
+        default=(),
+        description="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. "
+        "Repeatable.",
+    )
+    out: Annotated[PathText | None, Flag("DIR")] = Field(
+        default=None, description="The run directory. Default: runs/<config name>."
+    )
+    settings: Settings = ()
+    device: Device = None
+    dtype: OptionalDtype = None
+    compile: Annotated[Literal["auto", "on", "off"] | None, Flag("WHEN")] = Field(
+        default=None, description="Compile the blocks with torch: auto, on or off."
+    )
+    threads: Threads = None
+    seed: Seed | None = Field(default=None, description=f"Seed of weights, batches and dropout, from 0 to {MAX_SEED}.")
+    max_steps: Count | None = Field(default=None, description="Optimizer steps.")
+    max_time: Annotated[Duration | None, Flag("TIME")] = Field(
+        default=None,
+        description="Train for a time such as 90s, 5m or 1h30m instead of --max-steps; "
+        "the learning rate follows the clock.",
+    )
+    watch: Text | None = Field(
+        default=None,
+        description="Keep snapshots of the attention to this text while the model trains, "
+        "for gpt heads --over-training.",
+    )
+    processes: Few | None = Field(
+        default=None,
+        description="Share each step among so many processes of this machine, such as one for each GPU, to the same "
+        "result. Under torchrun or srun leave it out.",
+    )
+    resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in --out.")
+    overwrite: Switch = Field(default=False, description="Replace the run in --out.")
+    init_from: Annotated[NamedPath | None, Flag("PATH", offers="runs")] = Field(
+        default=None,
+        description="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
+        "transformers.",
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """Two lengths, and a run that is to go on and to be replaced."""
+        yield from self.apart("max_steps", "max_time")
+        if self.resume and self.overwrite:
+            yield Misfit(("overwrite",), "{overwrite} and {resume} cannot be combined; leave one of them out")
+
+    def find(self, host: Host) -> Plan:
+        """The plan, of a config that is complete; of --init-from all but the weights is read.
+
+        Raises UsageError for whatever does not fit together, CheckpointError where the model to begin with does not
+        fit, EnvironmentFailure for a logger whose package is missing.
+        """
+        config, out, settings = self.config, self.out, list(self.settings)
+        values: dict[str, Any] = {key: getattr(self, name) for name, key in _KEYS.items()}
+        values["data.source"] = (self.data[0] if len(self.data) == 1 else list(self.data)) if self.data else None
+        flags = {key: (flag_of(name, Flag()), values[key]) for name, key in _KEYS.items()}
+        if config is None and self.resume and not out:
+            sentence = "--resume needs the run directory, --out, or the --config that names it"
+            raise UsageError("gpt train", sentence, hint="gpt train --out runs/tiny --resume")
+        if config is None and self.init_from and not out:
+            sentence = "--init-from without --config needs the run directory, --out"
+            hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
+            raise UsageError("gpt train", sentence, hint=hint)
+        if config is None and not self.resume and not self.init_from:
+            sentence = "--config is missing; name a YAML file or a shipped config"
+            typed = out is not None or settings or any(value is not None for value in values.values())
+            raise UsageError("gpt train", sentence, hint="add --config tiny" if typed else "gpt train --config tiny")
+        if isinstance(config, Config) and out is None:
+            raise UsageError("--out", "a Config has no file name, so name the run directory with out")
+        shipped = shipped_config(config) if isinstance(config, str) else None
+        directory = out or Path("runs") / Path(str(config)).stem
+        require_no_file(directory)
+        if self.max_steps is not None:
+            settings.append("train.max_time=null")  # a config or the run may have a time
+        if self.init_from is not None:
+            plan = self._with_initial(directory, settings, flags, host)
+        elif isinstance(config, Config):
+            document = Document(config.model_dump(mode="json"))
+            plan = Plan(build_config(document, "config", settings, flags), directory)
+        else:
+            own = RunFiles(directory)
+            if config is None:
+                require_run(own)
+            asked = read_config(config or str(own.config), settings, flags)
+            plan = Plan(asked, directory, by_own_config=config is None)
+        require_installed(plan.config.train.log_to)
+        return replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
+
+    def _with_initial(
+        self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host
+    ) -> Plan:
+        """The plan of a run that begins with a model, whose sizes and tokenizer the config may leave out."""
+        assert self.init_from is not None
+        names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
+        initial, config = None, self.config
+        if not (self.resume and RunFiles(directory).steps()):
+            initial = read_initial(named_run(self.init_from), host.notice)
+        if initial is None:
+            source = read_config(str(directory / "config.yaml"))
+        else:
+            source = initial.settings(other_text=names_text) if config is None else initial.config
         document, where = _document(config, source)
         asked = build_config(filled(document, source), where, settings, flags)
         if initial is not None:
             initial = replace(initial, own_tokenizer=asks_for(settings, "tokenizer."))
-            require_fit(initial, asked, settings, None if isinstance(config, Config) else config and str(config))
+            require_fit(initial, asked, settings, config if isinstance(config, str) else None)
             section = document.content.get("tokenizer") if config is not None else None
             if not asks_for(settings, "tokenizer.kind=") and "kind" not in (section or {}):
                 require_no_download(initial, asked)
-        require_installed(asked.train.log_to)
-        return Request(asked, directory, resume, overwrite, initial, config is None and not names_text, shipped=shipped)
-    if config is None:
-        require_run(RunFiles(directory))
-    if isinstance(config, Config):
-        asked = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
-    else:
-        asked = read_config(str(config or own), settings, flags)
-    require_installed(asked.train.log_to)
-    return Request(asked, directory, resume, overwrite, by_own_config=config is None, shipped=shipped)
+        return Plan(asked, directory, initial=initial, text_of_initial=config is None and not names_text)
 
 
 def require_run(run: RunFiles) -> None:
@@ -109,11 +200,11 @@ def require_run(run: RunFiles) -> None:
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
 
 
-def _document(config: str | Path | Config | None, source: Config) -> tuple[Document, str]:
+def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:
     """The settings that a config gives, and its name in messages; those of a source where there is none."""
     if config is None:
         return Document(source.model_dump(mode="json")), "config"
     if isinstance(config, Config):
         return Document(config.model_dump(mode="json", exclude_unset=True)), "config"
-    path = find_config(str(config))
+    path = find_config(config)
     return parse(read_text(path), str(path)), str(path)

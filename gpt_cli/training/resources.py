@@ -1,16 +1,51 @@
-"""Whether this machine has the memory and the disk that a training needs."""
+"""What a training takes of this machine: the device, the number format, memory and disk."""
 
 from __future__ import annotations
 
 import torch
 
-from gpt_cli.config import Config
+from gpt_cli.callbacks import Notify
+from gpt_cli.config import Config, TrainConfig
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted
+from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype
 from gpt_cli.model.costs import RankCosts, rank_costs
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.advising.before import narrower
 from gpt_cli.training.run import Run
+from gpt_cli.training.schedule import warmup_steps
 from gpt_cli.training.snapshots import snapshot_size
+
+# shorter trainings would not gain what compiling takes
+COMPILE_FROM_STEPS = 1000
+COMPILE_FROM_SECONDS = 300.0
+
+
+def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
+    """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
+
+    It leaves out those that came from one of the sources.
+
+    Raises EnvironmentFailure for a device that does not exist.
+    """
+    device = choose_device(config.train.device)
+    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
+    for line in config.unused(*sources):
+        notice(line)
+    return config.changed(
+        train={
+            "device": str(device),
+            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
+            "compile": choose_compile(config.train.compile, device, long=_is_long(config.train)),
+        }
+    )
+
+
+def _is_long(settings: TrainConfig) -> bool:
+    """Whether a run is long enough to be compiled for."""
+    if settings.max_time is not None:
+        return settings.max_time >= COMPILE_FROM_SECONDS
+    return settings.max_steps >= COMPILE_FROM_STEPS
 
 
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:

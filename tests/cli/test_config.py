@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 from support.helpers import RunCommand
 
-from gpt_cli.config.describing import settings_table
+import gpt_cli
+from gpt_cli.config.describing import known_keys, settings_table
 
 
 def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:
@@ -62,3 +63,15 @@ def test_settings_and_schema_describe_every_key(run: RunCommand) -> None:
     assert run("config", "settings").out == settings_table() + "\n"
     schema = json.loads(run("config", "schema").out)
     assert schema["$defs"]["ModelConfig"]["properties"]["norm"]["enum"] == ["layernorm", "rmsnorm"]
+
+
+def test_python_has_the_same_as_results(here: Path, run: RunCommand) -> None:
+    Path("typo.yaml").write_text("model:\n  d_modle: 4\n")
+    checked = gpt_cli.configs.check("typo.yaml")
+    assert (checked.valid, checked.as_dict()) == (False, json.loads(run("config", "check", "typo.yaml", "--json").out))
+    assert 'typo.yaml:2: there is no setting "model.d_modle"' in str(checked._repr_mimebundle_()["text/plain"])
+    assert gpt_cli.configs.check("smoke").valid
+    shown = gpt_cli.configs.show("smoke", settings=["train.seed=4"])
+    assert (shown.config.train.seed, shown.as_dict()["train"]["seed"]) == (4, 4)
+    assert gpt_cli.configs.settings().keys == known_keys()
+    assert gpt_cli.configs.schema().as_text() + "\n" == run("config", "schema").out

@@ -39,7 +39,7 @@ hint: did you mean small? shipped configs: grouped-query, induction, latent, mul
 exit code 2
 
 $ gpt train --config smoke --max-steps 0
-error: --max-steps: 0 is not a whole number from 1 to 2,147,483,647
+error: --max-steps: "0" is not a whole number from 1 to 2,147,483,647
 exit code 2
 
 $ gpt train --config smoke --seed x
@@ -47,11 +47,11 @@ error: --seed: "x" is not a whole number from 0 to 9,223,372,036,854,775,807
 exit code 2
 
 $ gpt train --config smoke --dtype fp16
-error: --dtype: "fp16" is not allowed; use auto | float32 | bfloat16
+error: --dtype: "fp16" is not one of auto, float32, bfloat16
 exit code 2
 
 $ gpt train --config smoke --device tpu
-error: --device: "tpu" is not allowed; use auto | cpu | cuda | cuda:N
+error: --device: "tpu" is not one of auto, cpu, cuda, cuda:N
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
@@ -64,8 +64,7 @@ hint: gpt train --out runs/tiny --resume
 exit code 2
 
 $ gpt train --config ''
-error: --config: the name is empty; name a YAML file or a shipped config
-hint: gpt train --config tiny
+error: --config: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt help sample extra
@@ -172,7 +171,7 @@ hint: runs here: runs/smoke
 exit code 4
 
 $ gpt train --config smoke --data '' --out o
-error: --data: the name is empty; name a file or a directory
+error: --data: "" is empty; name a file or a directory
 exit code 2
 
 $ gpt data lst

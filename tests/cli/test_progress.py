@@ -8,7 +8,7 @@ import pytest
 from support.helpers import RunCommand
 
 from gpt_cli.cli import progress
-from gpt_cli.cli.progress import Bar, Lines, Progress
+from gpt_cli.cli.progress import Bar, Lines, Meter
 from gpt_cli.cli.terminal import Console
 
 
@@ -85,7 +85,7 @@ def test_between_counts_a_thread_moves_what_is_shown_until_it_is_closed(monkeypa
     monkeypatch.setattr(progress, "BEAT_SECONDS", 0.001)
     beaten = threading.Event()
 
-    class Counted(Progress):
+    class Counted(Meter):
         def begin(self) -> None:
             assert not beaten.is_set()
 

@@ -14,6 +14,7 @@ from support.light import WithoutTorch
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.cli.train_process import leave_picture
 from gpt_cli.cli.work import report as work
 from gpt_cli.reporting import picture
 from gpt_cli.reporting.smoothing import smoothed
@@ -230,8 +231,6 @@ def test_a_picture_that_fails_is_one_warning(copied: Path, run: RunCommand, monk
 
 
 def test_a_run_that_is_trained_again_is_not_drawn(copied: Path) -> None:
-    from gpt_cli.cli.work.leaving import leave_picture
-
     with sole_trainer(copied, pytest.fail):
         leave_picture(copied, pytest.fail)
     assert not (copied / "loss.png").exists()
@@ -247,8 +246,8 @@ def test_removing_a_run_removes_its_picture(runs: Path, run: RunCommand) -> None
 
 def test_no_training_imports_matplotlib_before_its_end(here: Path) -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli.work import training\n"
-        "training.leave_picture = lambda *_: None\n"
+        "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli import train_process\n"
+        "train_process.leave_picture = lambda *_: None\n"
         f"assert main({list(TRAIN)!r}) == 0\nsys.exit('matplotlib' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -237,14 +237,14 @@ def test_a_run_that_is_removed_while_it_starts_is_not_trained_from_its_first_ste
     mine: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`gpt runs rm` takes it between the reading of its config and the lock."""
-    from gpt_cli.cli.work import training
+    from gpt_cli.cli import train_process
 
     def removed_first(*arguments: object, **options: object) -> object:
         shutil.rmtree(mine)
         return lock(*arguments, **options)  # type: ignore[arg-type]
 
-    lock = training.sole_trainer
-    monkeypatch.setattr(training, "sole_trainer", removed_first)
+    lock = train_process.sole_trainer
+    monkeypatch.setattr(train_process, "sole_trainer", removed_first)
     outcome = run(*RESUME, "--max-steps", "24")
     assert outcome.code == 2
     assert 'error: gpt train: there is no run in "runs/mine" to continue, so --config is needed' in outcome.err

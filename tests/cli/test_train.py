@@ -105,8 +105,8 @@ def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, 
 def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
     for wrong, shown in {
         "5x": '"5x"',
-        "-1": "-1",
-        "0": "0",
+        "-1": '"-1"',
+        "0": '"0"',
         "0.0001s": '"0.0001s"',
         "10001h": '"10001h"',
     }.items():
@@ -154,7 +154,7 @@ def test_where_auto_cannot_compile_the_run_trains_without(
         raise failure("no working compiler")
 
     plain = json.loads(run("train", *FAST, "--json", "--out", "runs/plain").out)
-    monkeypatch.setattr("gpt_cli.training.preparing.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("gpt_cli.training.resources.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda _: fail)
     outcome = run("train", *FAST, "--json")
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()

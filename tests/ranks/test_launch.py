@@ -54,7 +54,7 @@ def test_a_number_that_does_not_fit_is_refused_with_what_does(
             ("--processes", "4"),
             "error: --processes: 4 processes cannot share a batch of 8 sequences evenly, 8 at once; 1 process can",
         ),
-        (("--processes", "0"), 'error: --processes: "0" is not allowed; use a whole number from 1 to 1,024'),
+        (("--processes", "0"), 'error: --processes: "0" is not a whole number from 1 to 1,024'),
         (
             ("--processes", "2", "--set", "train.micro_batch_size=2", "--data", "-"),
             "error: --data: only one process can read stdin, so save the text to a file and name that",

@@ -15,6 +15,7 @@ from support.forks import Servers
 from support.helpers import CORPUS_TEXT, small_config
 from support.runs import start
 
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.training.loop import train
@@ -64,7 +65,7 @@ class StopAt:
 def run(path: Path, config: Config, stop: StopAt) -> None:
     """Start or continue a run, until it is stopped or complete."""
     trained = start(path, config, RunDirectory(path).newest(pytest.fail))
-    for _ in train(trained, lambda: stop(trained)):
+    for _ in train(trained, Host(stop=lambda: stop(trained))):
         pass
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from gpt_cli.__main__ import run
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import read_header
-from gpt_cli.cli.work import training
+from gpt_cli.cli import train_process
 from gpt_cli.errors import GptError
 from gpt_cli.exchange.gpt2 import read_foreign
 from support.fuzzing import built_once
@@ -188,7 +188,7 @@ def do(job: Job) -> None:
 def main() -> None:
     """Print what was heard of the jobs."""
     jobs = [Job(**words) for words in json.load(sys.stdin)]
-    training.leave_picture = lambda *_: None  # as in all tests; a picture takes longer than a training
+    train_process.leave_picture = lambda *_: None  # as in all tests; a picture takes longer than a training
     "\0".encode("unicode_escape")  # as messages show control characters
     watch, found = _Watch(), []
     sys.addaudithook(watch.hear)

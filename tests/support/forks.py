@@ -35,9 +35,8 @@ from support.users import become_other
 # imported so that no case spends its time on it
 PRELOADED = (
     "torch._dynamo",
-    "gpt_cli.cli.work.train",
-    "gpt_cli.cli.work.together",
-    "gpt_cli.cli.work.training",
+    "gpt_cli.cli.train",
+    "gpt_cli.cli.train_process",
     "gpt_cli.sampling.sample",
     "gpt_cli.reporting.picture",
 )

@@ -16,7 +16,7 @@ import torch
 from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 
-from gpt_cli.callbacks import Counting
+from gpt_cli.callbacks import Counting, Host
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
@@ -45,7 +45,7 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
     whole = start(tmp_path / "whole", config)
     list(train(whole))
     first = start(tmp_path / "cut", config)
-    list(train(first, stop=lambda: 15 if first.progress.step >= stopped_at else None))
+    list(train(first, Host(stop=lambda: 15 if first.progress.step >= stopped_at else None)))
     second = start(tmp_path / "cut", config, first.directory.newest(print))
     *_, finished = train(second)
     assert isinstance(finished, Finished)
@@ -206,7 +206,7 @@ def test_a_signal_cuts_the_closing_evaluation_short(tmp_path: Path, moment: str)
             calls.append(1)
         return 2 if len(calls) > (0 if moment == "before" else 2) else None
 
-    *_, finished = train(run, stop)
+    *_, finished = train(run, Host(stop=stop))
     assert isinstance(finished, Finished)
     assert (finished.signal, finished.summary["stopped_by"], finished.summary["validation_loss"]) == (2, "signal", None)
     assert finished.summary["validation_loss_error"] is finished.summary["validation_tokens"] is None
@@ -222,7 +222,7 @@ def test_what_a_signal_cuts_short_is_left_for_the_run_that_continues(tmp_path: P
         asked_in_step_4 += run.progress.step == 4 and not run.progress.observed
         return 15 if asked_in_step_4 == 3 else None  # in the third of forty batches
 
-    list(train(run, stop))
+    list(train(run, Host(stop=stop)))
     stored = run.directory.newest(print)
     assert stored is not None
     assert (stored.progress.step, stored.progress.observed_step, stored.progress.best_loss) == (4, 3, None)
@@ -237,7 +237,7 @@ def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.micro_batch_size=1", "train.eval_every=100"))
     before = tensors(run)
     asked = iter([None, None, None, 2, 2])  # before the step, and between its four micro-batches
-    list(train(run, lambda: next(asked)))
+    list(train(run, Host(stop=lambda: next(asked))))
     assert run.progress.step == 0
     assert_same(tensors(run), before)
     assert all(parameter.grad is None for parameter in run.state.model.parameters())
@@ -245,7 +245,7 @@ def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    reports = list(train(run, save_asked=lambda: run.progress.step == 3))
+    reports = list(train(run, Host(save_asked=lambda: run.progress.step == 3)))
     saved = [(report.step, report.asked) for report in reports if isinstance(report, Saved)]
     assert saved == [(3, True), (4, False), (8, False)]
 
@@ -299,7 +299,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> No
 
 def test_a_signal_saves_and_ends_at_once(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    reports = list(train(run, stop=lambda: 15 if run.progress.step == 3 else None))
+    reports = list(train(run, Host(stop=lambda: 15 if run.progress.step == 3 else None)))
     assert isinstance(reports[-1], Finished)
     assert (reports[-1].signal, reports[-1].summary["stopped_by"]) == (15, "signal")
     assert reports[-1].summary["validation_loss"] is None
@@ -404,7 +404,11 @@ def noting(amounts: dict[str, list[int]]) -> Counting:
 
 def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
     amounts: dict[str, list[int]] = {}
-    list(train(start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1")), counting=noting(amounts)))
+    list(
+        train(
+            start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1")), Host(counting=noting(amounts))
+        )
+    )
     assert amounts["evaluating"] == [64, 0, 64]
     assert amounts["sampling"] == [64, 0, *[1] * 64]
     assert {"saving", "saving the best weights", "reading the best weights"} <= amounts.keys()
@@ -413,7 +417,7 @@ def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
 def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
     amounts: dict[str, list[int]] = {}
-    *_, finished = train(run, counting=noting(amounts))
+    *_, finished = train(run, Host(counting=noting(amounts)))
     assert isinstance(finished, Finished)
     assert amounts["closing evaluation"] == [64, 0, 64]  # all at once
     windows = validation_windows(len(run.validation_ids), 16, 64)
@@ -453,7 +457,7 @@ def test_the_outcome_names_what_ended_the_run(tmp_path: Path, settings: list[str
 
 def test_a_run_that_continues_has_no_outcome_until_it_ends_again(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    list(train(run, stop=lambda: 15 if run.progress.step >= 3 else None))
+    list(train(run, Host(stop=lambda: 15 if run.progress.step >= 3 else None)))
     assert outcome_of(run)["stopped_by"] == "signal"
     assert (outcome_of(run)["step"], outcome_of(run)["validation_loss"]) == (3, None)
     again = start(tmp_path, run.config, run.directory.newest(print))

@@ -12,6 +12,7 @@ import torch
 from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 
+from gpt_cli.callbacks import Host
 from gpt_cli.errors import DataError, DivergedError
 from gpt_cli.inspecting.heads.scores import induction_scores, score_heads
 from gpt_cli.inspecting.snapshots import read_snapshots
@@ -72,7 +73,7 @@ def test_a_run_stopped_and_continued_leaves_the_same_snapshots(tmp_path: Path, s
     whole = start(tmp_path / "whole", config)
     list(train(whole))
     first = start(tmp_path / "cut", config)
-    list(train(first, stop=lambda: 15 if first.progress.step >= stopped_at else None))
+    list(train(first, Host(stop=lambda: 15 if first.progress.step >= stopped_at else None)))
     first.directory.add_snapshot(7, b"what a killed process wrote after its last checkpoint")
     second = start(tmp_path / "cut", config, first.directory.newest(print))
     list(train(second))
@@ -81,9 +82,9 @@ def test_a_run_stopped_and_continued_leaves_the_same_snapshots(tmp_path: Path, s
 
 def test_a_continued_run_may_watch_another_text_or_none(tmp_path: Path) -> None:
     first = start(tmp_path, small_config(*WATCHED))
-    list(train(first, stop=lambda: 15 if first.progress.step >= 4 else None))
+    list(train(first, Host(stop=lambda: 15 if first.progress.step >= 4 else None)))
     other = start(tmp_path, small_config(*WATCHED, "inspect.prompt=is 9"), first.directory.newest(print))
-    list(train(other, stop=lambda: 15 if other.progress.step >= 7 else None))
+    list(train(other, Host(stop=lambda: 15 if other.progress.step >= 7 else None)))
     assert [snapshot.step for snapshot in read_snapshots(other.directory)] == [6]
     assert list(other.directory.snapshots()) == [1, 3, 6]
     none = start(tmp_path, small_config("model.dropout=0.3"), first.directory.newest(print))

@@ -12,6 +12,7 @@ from support.helpers import small_config
 from support.runs import assert_same, metrics, start, tensors
 from torch import Tensor, nn
 
+from gpt_cli.callbacks import Host
 from gpt_cli.errors import DivergedError
 from gpt_cli.text.token_store import validation_windows
 from gpt_cli.training.evaluation import evaluate
@@ -101,7 +102,7 @@ def test_a_checkpoint_saved_between_reads_contains_the_outcome_of_its_step(
     def now(wanted: str) -> bool:
         return how == wanted and run.progress.step == 3
 
-    for report in train(run, lambda: 15 if now("signal") else None, save_asked=lambda: now("asked")):
+    for report in train(run, Host(stop=lambda: 15 if now("signal") else None, save_asked=lambda: now("asked"))):
         if isinstance(report, Saved):
             break
     stored = run.directory.newest(print)

@@ -160,7 +160,7 @@ def _shares(jobs: int, configs: Sequence[Config], console: Console) -> list[dict
     gpus = 0
     if any(config.train.device != "cpu" for config in configs):
         with importing_torch():
-            from gpt_cli.cli.work.gpus import num_gpus
+            from gpt_cli.machine.devices import num_gpus
         gpus = num_gpus()
     found = shares(jobs, configs, cores(), gpus, os.environ)
     threads = counted(int(found[0]["OMP_NUM_THREADS"]), "thread")  # all have as many

@@ -14,7 +14,7 @@ import pytest
 from support.helpers import small_config
 
 from gpt_cli.cli.terminal import Console
-from gpt_cli.cli.work.showing import conclude, show_progress
+from gpt_cli.cli.train_lines import conclude, show_progress
 from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.scoring import Score
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Stepped

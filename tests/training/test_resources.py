@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from support.helpers import small_config
 
-from gpt_cli.training.preparing import resolve
+from gpt_cli.training.resources import resolve
 from gpt_cli.training.schedule import rate_share
 
 

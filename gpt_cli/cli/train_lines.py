@@ -15,8 +15,9 @@ from gpt_cli.amounts import duration, size
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
-from gpt_cli.errors import counted, visible
+from gpt_cli.errors import counted
 from gpt_cli.language import language, say
+from gpt_cli.machine.devices import num_gpus
 from gpt_cli.training.advising.advice import Advice
 from gpt_cli.training.advising.before import before_training
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
@@ -53,6 +54,9 @@ def announce(prepared: Prepared, console: Console) -> None:
         console.notice(f"resuming {prepared.directory} at step {prepared.step}")
     if not console.quiet:
         advise(before_training(prepared), console)
+    if prepared.num_processes == 1 and settings.device.startswith("cuda") and (count := num_gpus()) > 1:
+        together = 1 << count.bit_length() - 1  # the largest power of two
+        console.notice(f"this machine has {count} GPUs, of which this uses one; --processes {together} uses {together}")
 
 
 def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
@@ -211,7 +215,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
             f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
         )
     if as_json:
-        console.json(summary)
+        console.json(finished.as_dict())
         _advise_at_the_end(finished, prepared, console)
         return
     _show_result(finished, console)
@@ -228,17 +232,16 @@ def conclude_before(finished: Finished, console: Console, *, as_json: bool) -> N
     assert finished.before is not None
     console.notice(finished.before)
     if as_json:
-        console.json(finished.summary)
+        console.json(finished.as_dict())
     else:
         _show_result(finished, console)
 
 
 def _show_result(finished: Finished, console: Console) -> None:
-    summary = finished.summary
-    done = f"{counted(summary['steps'], 'step')} in {duration(summary['seconds'])}"
     if finished.losses and language() == "zh" and sys.stderr.isatty():  # what follows is English for scripts
+        summary = finished.summary
+        steps, time = counted(summary["steps"], "step"), duration(summary["seconds"])
         loss, bits = f"{summary['validation_loss']:.4f}", f"{summary['bits_per_byte']:.4f}"
-        console.notice(
-            f"{done}: validation loss {loss} nats/token, {bits} bits/byte, best at step {finished.best_step:,}"
-        )
-    console.result(f"{visible(summary['run'])}: {done}{finished.losses}")
+        step = f"{finished.best_step:,}"
+        console.notice(f"{steps} in {time}: validation loss {loss} nats/token, {bits} bits/byte, best at step {step}")
+    console.result(finished.as_text())
