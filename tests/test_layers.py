@@ -28,6 +28,7 @@ ORDER = [
     "reporting",
     "explaining",
     "inspecting",
+    "drawing",
     "pages",
     "sampling",
     "checkpoints",

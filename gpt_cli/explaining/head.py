@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.projections import Subject, as_array, projections
-from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages, causal_mask
 from gpt_cli.model.block import Block

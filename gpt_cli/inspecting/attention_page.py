@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpt_cli.inspecting.colours import STEPS
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.roles import ROLES
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.drawing.labels import STEPS, label_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES, HeadScores
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from gpt_cli.callbacks import Notify
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
-from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
 from gpt_cli.inspecting.snapshots import Snapshot, losses_by_step, newest_snapshot, read_snapshots
 from gpt_cli.inspecting.stages import parse_selection

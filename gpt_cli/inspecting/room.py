@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.formats import writing_bytes, written_bytes
+from gpt_cli.inspecting.formats import num_dots, writing_bytes, written_bytes
 from gpt_cli.inspecting.heads.on_page import bytes_of_heads
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
-from gpt_cli.inspecting.map_size import num_dots
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.machine.room import require_room

@@ -14,12 +14,12 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.wanted import STDOUT, DumpWanted
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, shown, visible
-from gpt_cli.inspecting.drawing import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.export import num_rows, pieces, write_dump
 from gpt_cli.inspecting.heads.on_page import with_heads
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.inspecting.maps import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.language import say

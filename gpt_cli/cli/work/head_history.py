@@ -11,11 +11,11 @@ from gpt_cli.checkpoints.finding import find_header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.history import SHARES, history_csv, history_of, strongest
 from gpt_cli.inspecting.heads.report import as_json, name_of, sort_rows
-from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.snapshots import losses_by_step, newest_snapshot, read_snapshots
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.tables import table

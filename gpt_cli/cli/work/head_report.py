@@ -21,8 +21,7 @@ from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.ablation import ablate
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.report import Row, as_csv, as_json, change_rows, head_rows, sort_rows
-from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, repeated_length
-from gpt_cli.inspecting.heads.windows import score_windows
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, repeated_length, score_windows
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory

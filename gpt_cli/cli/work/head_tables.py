@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.report import LOSS_CHANGE, Row, name_of
-from gpt_cli.inspecting.labels import label_of
 from gpt_cli.tables import table
 
 # short, so that a row fits

@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpt_cli.inspecting.cells import inert
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.roles import role_of
+from gpt_cli.drawing.labels import inert_cell
+from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores, role_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +59,7 @@ def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
     """The rows of heads as CSV, with their keys as its first line; None is empty.
 
     A list has columns for each of its entries: raises_1_token. What a whole layer is worth stands in the rows of its
-    heads, as layer_loss_change. Texts are `inert`.
+    heads, as layer_loss_change. Texts are `inert_cell`s.
     """
     of_layer = {row["layer"]: {f"layer_{key}": row[key] for key in row if key != "layer"} for row in layers}
     flat = [_flat(row | of_layer.get(row["layer"], {})) for row in rows]
@@ -68,7 +67,9 @@ def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
     text.write(f"{','.join(flat[0])}\n")
     # a carriage return in a token is quoted too
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows({key: inert(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat)
+    writer.writerows(
+        {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
+    )
     return text.getvalue().encode()
 
 
