@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpt_cli import data as data
+    from gpt_cli.api import attention as attention
     from gpt_cli.api import bench as bench
     from gpt_cli.api import evaluate as evaluate
     from gpt_cli.api import explain as explain
     from gpt_cli.api import export_model as export_model
+    from gpt_cli.api import heads as heads
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
     from gpt_cli.api import tokens as tokens
@@ -25,15 +27,17 @@ if TYPE_CHECKING:
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
-_COMMANDS = ("bench", "evaluate", "explain", "export_model", "import_model", "info", "tokens")
+_COMMANDS = ("attention", "bench", "evaluate", "explain", "export_model", "heads", "import_model", "info", "tokens")
 _GROUPS = ("data",)
 __all__ = [
     "__version__",
+    "attention",
     "bench",
     "data",
     "evaluate",
     "explain",
     "export_model",
+    "heads",
     "import_model",
     "info",
     "load",

@@ -11,7 +11,7 @@ from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
-from gpt_cli.inspecting.request import TokensRequest
+from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.sampling.request import EvaluateRequest
@@ -96,6 +96,30 @@ def tokens(request: TokensRequest, found: Any, host: Host):
     from gpt_cli.inspecting.tokens import tokens
 
     return tokens(request, found, host)
+
+
+@function(AttentionRequest)
+def attention(request: AttentionRequest, found: Any, host: Host):
+    if request.over_training:
+        from gpt_cli.inspecting.film import film
+
+        return film(request, found, host)
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.attention import attention
+        return attention(request, found, host)
+
+
+@function(HeadsRequest)
+def heads(request: HeadsRequest, found: Any, host: Host):
+    if request.over_training:
+        from gpt_cli.inspecting.heads.history import head_history
+
+        return head_history(request, found, host)
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.heads.heads import heads
+        return heads(request, found, host)
 
 
 @function(BenchRequest)

@@ -46,7 +46,7 @@ def ignored(_: str) -> None:
 
 @dataclass(frozen=True)
 class Host:
-    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
+    """Who calls long work: where its notices, warnings and amounts go, and what surrounds parts of it.
 
     A prompt that nobody names comes from `stdin`.
     """
@@ -54,7 +54,8 @@ class Host:
     notice: Notify = ignored
     warn: Notify = ignored
     counting: Counting = uncounted
-    importing: Callable[[], AbstractContextManager[None]] = nullcontext
+    importing: Callable[[], AbstractContextManager[None]] = nullcontext  # surrounds the import of torch
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext  # surrounds the writing of a long file
     stdin: TextIO | None = None  # where a prompt comes from that nobody names
 
     @contextlib.contextmanager

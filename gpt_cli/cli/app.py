@@ -13,11 +13,9 @@ import typer
 from typer.main import get_command
 
 from gpt_cli.cli import (
-    attn_dump,
     completing,
     completion,
     config,
-    heads,
     options,
     report,
     runs,
@@ -68,6 +66,14 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
     ),
+    "attn-dump": (
+        "Show or save where each head looks.",
+        "gpt attn-dump --prompt 'The value of' --out attention.png",
+    ),
+    "heads": (
+        "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
+        "gpt heads --sort induction, gpt heads --ablate zero --out heads.png",
+    ),
     "explain": (
         "Work through one head, step by step.",
         "gpt explain --prompt 'The value of', gpt explain --example journey",
@@ -94,7 +100,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
 }
 # their functions of Python, where the command's name means something else there
-FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model"}
+FUNCTIONS = {"attn-dump": "attention", "eval": "evaluate", "export": "export_model", "import": "import_model"}
 
 # the order in which help lists commands; groups follow
 ORDER = [
@@ -180,10 +186,6 @@ def show_help(
 
 app.command("train", epilog="Example: gpt train --config tiny --data my.txt")(train.train)
 app.command("sample", epilog="Example: gpt sample --prompt 'The value of' --num-samples 3")(sample.sample)
-app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
-    attn_dump.attn_dump
-)
-app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(config.app, name="config")

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, options, tokens
+from gpt_cli.cli import completing, inspection, options
 from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
@@ -30,7 +31,13 @@ def _show(result: Result, console: Console) -> None:
 
 
 # commands whose results are more than text in a terminal
-_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show}
+_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
+    "attn-dump": inspection.show_attention,
+    "heads": inspection.show_heads,
+    "tokens": inspection.show_tokens,
+}
+# commands that Python may be asked for more than a terminal
+_REFUSED: Mapping[str, Callable[..., None]] = {"attn-dump": inspection.require_shown}
 
 
 def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
@@ -42,7 +49,10 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
         if json:
             alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
             refuse_beside("--json", alone)
-        result: Result = function.answer(request, console.host(importing_torch))
+        if name in _REFUSED:
+            _REFUSED[name](request, json=json)
+        host = console.host(importing=importing_torch, writing=removing_unfinished)
+        result: Result = function.answer(request, host)
         if json:
             console.pieces(result.as_json())
         else:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -167,9 +167,9 @@ class Console:
         finally:
             progress.close()
 
-    def host(self, importing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """This console as library functions know it."""
-        return Host(self.notice, self.warn, self.counting, importing, sys.stdin)
+    def host(self, **around: Callable[[], AbstractContextManager[None]]) -> Host:
+        """This console as library functions know it; `around` has what surrounds parts of their work."""
+        return Host(self.notice, self.warn, self.counting, stdin=sys.stdin, **around)
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -17,9 +17,9 @@ from gpt_cli.exchange.handout import write_handout
 from gpt_cli.exchange.model_page import model_page, write_model_page
 from gpt_cli.exchange.request import ExportRequest
 from gpt_cli.exchange.writing import write_file, write_for_transformers
+from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.film import make_film, tell_omissions
-from gpt_cli.inspecting.heads.on_page import with_heads
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_prompt

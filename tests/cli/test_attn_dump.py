@@ -19,7 +19,7 @@ from support.pages import content_of, unpacked
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.cli.work import attention
+from gpt_cli.cli import inspection
 from gpt_cli.inspecting import export
 from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 
@@ -123,7 +123,7 @@ def test_in_colour_a_line_says_which_colour_is_much(
     command = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1"]
     legend = "yellow: looks much, violet: little"
     assert legend not in run(*command).out
-    monkeypatch.setattr(attention, "colourful", lambda _: True)
+    monkeypatch.setattr(inspection, "colourful", lambda _: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
     last = run(*command).out.splitlines()[-1]
@@ -205,7 +205,7 @@ def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
             2,
             "error: --generate: this model sees 32 tokens, so there is no room for a prompt before 32 new tokens; use at most 31",
         ),
-        (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65,536'),
+        (["--generate", "0"], 2, 'error: --generate: "0" is not a whole number from 1 to 65,536'),
     ],
 )
 def test_what_does_not_fit_the_context_is_told(

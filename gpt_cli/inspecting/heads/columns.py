@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import numpy as np
 
-PATTERNS = ("entropy", "mean_distance", "first_token", "previous_token", "self", "duplicate_token")
-COLUMNS = (*PATTERNS, "induction")
+Column = Literal["entropy", "mean_distance", "first_token", "previous_token", "self", "duplicate_token", "induction"]
+COLUMNS: tuple[str, ...] = get_args(Column)
+PATTERNS = COLUMNS[:-1]
+LOSS_CHANGE = "loss_change"
+SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
+Row = dict[str, Any]  # of a head, with its place
 # the first that applies: an induction head often rests on the first token where there is nothing to repeat
 ROLES = (
     ("induction", "induction", 0.4),
