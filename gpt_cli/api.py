@@ -103,7 +103,8 @@ def attention(request: AttentionRequest, found: Any, host: Host):
     if request.over_training:
         from gpt_cli.inspecting.film import film
 
-        return film(request, found, host)
+        rarer: Any = film(request, found, host)  # type checkers know the result that is asked for more often
+        return rarer
     with sharing():
         with host.importing():
             from gpt_cli.inspecting.attention import attention
@@ -115,7 +116,8 @@ def heads(request: HeadsRequest, found: Any, host: Host):
     if request.over_training:
         from gpt_cli.inspecting.heads.history import head_history
 
-        return head_history(request, found, host)
+        rarer: Any = head_history(request, found, host)
+        return rarer
     with sharing():
         with host.importing():
             from gpt_cli.inspecting.heads.heads import heads

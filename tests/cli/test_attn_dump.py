@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,24 @@ def test_a_signal_leaves_no_unfinished_file(
     assert ended.value.code == 128 + number
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(number) == before
+
+
+def test_python_gets_the_numbers_and_a_notebook_the_page(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    words = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1", "--out", tmp_path / "a.html"]
+    printed = json.loads(run(*words, "--json").out)
+    attention: Any = gpt_cli.attention  # a type checker would refuse numbers
+    found = attention("The value of", layers=1, heads=[0, 1], stage=["values"])
+    loaded = gpt_cli.load(smoke_run)
+    ids = torch.tensor([loaded.tokenizer.encode("The value of")])
+    np.testing.assert_array_equal(found.weights, loaded.model.attention_weights(ids, layers=[1])[:, 0].numpy())
+    assert found.stages["values"].shape == (1, 2, 3, 16)
+    assert found.as_dict() == printed | {"out": None, "stages": ["weights", "values"]}
+    assert found.as_text() == "\n".join(run(*words[:-2]).out.splitlines())
+    assert found.as_page().encode() == (tmp_path / "a.html").read_bytes()
+    assert found.as_picture().startswith(b"\x89PNG")
+    shown = found._repr_mimebundle_()
+    assert [*shown] == ["text/html", "image/png", "text/plain"]
+    assert len(content_of(found.as_page().encode())["weights"]) <= found.page_bytes() < 2000
 
 
 def test_stages_and_half_precision_are_chosen_by_flags(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:

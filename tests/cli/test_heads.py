@@ -16,6 +16,7 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.heads.attribution import attribute
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report import HeadReport
@@ -68,6 +69,15 @@ def test_without_a_text_it_reads_the_validation_text_of_the_run(smoke_run: Path,
     assert (fewer["text"], fewer["tokens"]) == ("python-docs", 320)
     assert reported(run, "--max-tokens", "5")["tokens"] == 5  # one window, shorter than the context
     assert fewer["heads"][0]["self"] != found["heads"][0]["self"]
+
+
+def test_python_gets_the_rows_that_json_prints(smoke_run: Path, run: RunCommand) -> None:
+    found = gpt_cli.heads(PROMPT, heads="1", ablate="zero", query=2)
+    assert found.as_dict() == reported(run, "--prompt", PROMPT, "--heads", "1", "--ablate", "zero", "--query", "2")
+    assert [(row["layer"], row["head"], len(row["raises"])) for row in found.heads] == [(0, 1, 5), (1, 1, 5)]
+    assert [*found._repr_mimebundle_()] == ["image/png", "text/plain"]
+    with pytest.raises(UsageError, match="it is for ablate; scores are always in float32"):
+        gpt_cli.heads(PROMPT, dtype="float32")
 
 
 def test_another_text_is_read_in_windows(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
