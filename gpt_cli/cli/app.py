@@ -164,7 +164,7 @@ def _root(
 
 def _commands(incomplete: str) -> list[str]:
     """The commands of `gpt`, for shells."""
-    return completing.words(*getattr(get_command(app), "commands", {}))(incomplete)
+    return completing.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(incomplete)
 
 
 def show_help(
