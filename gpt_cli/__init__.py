@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
     from gpt_cli import configs as configs
     from gpt_cli import data as data
+    from gpt_cli.api import attention as attention
     from gpt_cli.api import bench as bench
     from gpt_cli.api import evaluate as evaluate
     from gpt_cli.api import explain as explain
     from gpt_cli.api import export_model as export_model
+    from gpt_cli.api import heads as heads
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
     from gpt_cli.api import sample as sample
@@ -23,16 +25,30 @@ if TYPE_CHECKING:
     from gpt_cli.trained import Trained
 
 # functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
-_COMMANDS = ("bench", "evaluate", "explain", "export_model", "import_model", "info", "sample", "tokens", "train")
+_COMMANDS = (
+    "attention",
+    "bench",
+    "evaluate",
+    "explain",
+    "export_model",
+    "heads",
+    "import_model",
+    "info",
+    "sample",
+    "tokens",
+    "train",
+)
 _GROUPS = ("configs", "data")
 __all__ = [
     "__version__",
+    "attention",
     "bench",
     "configs",
     "data",
     "evaluate",
     "explain",
     "export_model",
+    "heads",
     "import_model",
     "info",
     "load",

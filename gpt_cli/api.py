@@ -13,7 +13,7 @@ from gpt_cli.config.request import Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
-from gpt_cli.inspecting.request import TokensRequest
+from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
@@ -137,6 +137,32 @@ def tokens(request: TokensRequest, found: Any, host: Host):
     from gpt_cli.inspecting.tokens import tokens
 
     return tokens(request, found, host)
+
+
+@function(AttentionRequest)
+def attention(request: AttentionRequest, found: Any, host: Host):
+    if request.over_training:
+        from gpt_cli.inspecting.film import film
+
+        rarer: Any = film(request, found, host)  # type checkers know the result that is asked for more often
+        return rarer
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.attention import attention
+        return attention(request, found, host)
+
+
+@function(HeadsRequest)
+def heads(request: HeadsRequest, found: Any, host: Host):
+    if request.over_training:
+        from gpt_cli.inspecting.heads.history import head_history
+
+        rarer: Any = head_history(request, found, host)
+        return rarer
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.heads.heads import heads
+        return heads(request, found, host)
 
 
 @function(BenchRequest)

@@ -46,7 +46,7 @@ def ignored(_: str) -> None:
 
 @dataclass(frozen=True)
 class Host:
-    """Who calls long work: where its notices, warnings and amounts go, and what surrounds its import of torch.
+    """Who calls long work: where its notices, warnings and amounts go, and what surrounds parts of it.
 
     A prompt that nobody names comes from `stdin`. `loaded` is the model of the request's run where the caller has it,
     as `gpt_cli.load` returns it. A training asks `stop` whether to end, and after each step `save_asked` whether to
@@ -56,7 +56,8 @@ class Host:
     notice: Notify = ignored
     warn: Notify = ignored
     counting: Counting = uncounted
-    importing: Callable[[], AbstractContextManager[None]] = nullcontext
+    importing: Callable[[], AbstractContextManager[None]] = nullcontext  # surrounds the import of torch
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext  # surrounds the writing of a long file
     stdin: TextIO | None = None
     loaded: Any = None
     stop: Stop = lambda: None

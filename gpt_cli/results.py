@@ -5,14 +5,17 @@ from __future__ import annotations
 import html
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from gpt_cli.errors import GptError, inert_json
 
 WIDTH = 80  # columns, where nobody knows better
 _FRAME_HEIGHT = 640  # pixels
+_MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them in its file
+
+Made = TypeVar("Made", str, bytes)
 
 
 class Result(ABC):
@@ -42,19 +45,36 @@ class Result(ABC):
         """A page of HTML that works offline, where there is one."""
         return None
 
+    def page_bytes(self) -> int:
+        """About how many bytes the page has, where that is known before the page is made."""
+        return 0
+
     def as_picture(self) -> bytes | None:
         """A PNG, where there is one."""
         return None
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
-        """What Jupyter shows: the richest of these that it can."""
-        failure = self.failure()
-        text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
-        found = {"text/html": self.as_page(), "image/png": self.as_picture(), "text/plain": text}
-        if page := self.as_page():
+        """What Jupyter shows: the richest of these that it can.
+
+        A page of more than 8 MB is left out, and so is what memory cannot hold: a plainer form is shown instead.
+        """
+        found: dict[str, str | bytes] = {}
+        page = _unless_refused(self.as_page) if self.page_bytes() <= _MOST_PAGE else None
+        if page and len(page) <= _MOST_PAGE:
             # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
             found["text/html"] = (
                 f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" '
                 'sandbox="allow-scripts allow-downloads"></iframe>'
             )
-        return {kind: content for kind, content in found.items() if content is not None}
+        if picture := _unless_refused(self.as_picture):
+            found["image/png"] = picture
+        failure = self.failure()
+        text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
+        return found | {"text/plain": text}
+
+
+def _unless_refused(make: Callable[[], Made | None]) -> Made | None:
+    try:
+        return make()
+    except GptError:
+        return None

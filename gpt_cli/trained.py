@@ -25,9 +25,11 @@ class Trained(Loaded):
     Most methods ask the model as it is in memory; `info` and `export_model` read its file.
     """
 
+    attention = Method(api.attention)
     evaluate = Method(api.evaluate)
     explain = Method(api.explain)
     export_model = Method(api.export_model)
+    heads = Method(api.heads)
     info = Method(api.info)
     sample = Method(api.sample)
     tokens = Method(api.tokens)

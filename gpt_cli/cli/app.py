@@ -13,10 +13,8 @@ import typer
 from typer.main import get_command
 
 from gpt_cli.cli import (
-    attn_dump,
     completing,
     completion,
-    heads,
     options,
     report,
     runs,
@@ -71,6 +69,14 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "Count parameters, operations and memory; of a checkpoint, verify every byte.",
         "gpt info small, gpt info runs/tiny",
     ),
+    "attn-dump": (
+        "Show or save where each head looks.",
+        "gpt attn-dump --prompt 'The value of' --out attention.png",
+    ),
+    "heads": (
+        "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
+        "gpt heads --sort induction, gpt heads --ablate zero --out heads.png",
+    ),
     "explain": (
         "Work through one head, step by step.",
         "gpt explain --prompt 'The value of', gpt explain --example journey",
@@ -97,7 +103,13 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
 }
 # their functions of Python, or the modules of groups, where the name means something else there
-FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model", "config": "configs"}
+FUNCTIONS = {
+    "attn-dump": "attention",
+    "eval": "evaluate",
+    "export": "export_model",
+    "import": "import_model",
+    "config": "configs",
+}
 
 # the order in which help lists commands; groups follow
 ORDER = [
@@ -167,7 +179,7 @@ def _root(
 
 def _commands(incomplete: str) -> list[str]:
     """The commands of `gpt`, for shells."""
-    return completing.words(*getattr(get_command(app), "commands", {}))(incomplete)
+    return completing.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(incomplete)
 
 
 def show_help(
@@ -187,10 +199,6 @@ def show_help(
     return main([*asked, "--help"])
 
 
-app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' --out attention.png")(
-    attn_dump.attn_dump
-)
-app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
 app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
 app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(

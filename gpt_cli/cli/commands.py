@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, options, tokens
+from gpt_cli.cli import completing, inspection, options
 from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
@@ -31,7 +32,13 @@ def _show(result: Result, console: Console) -> None:
 
 
 # commands whose results are more than text in a terminal
-_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show}
+_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
+    "attn-dump": inspection.show_attention,
+    "heads": inspection.show_heads,
+    "tokens": inspection.show_tokens,
+}
+# commands that Python may be asked for more than a terminal
+_REFUSED: Mapping[str, Callable[..., None]] = {"attn-dump": inspection.require_shown}
 # commands that talk while they work: the modules with the function `drive`, which returns an exit code
 _DRIVEN: Mapping[str, str] = {"sample": "gpt_cli.cli.sample", "train": "gpt_cli.cli.train"}
 
@@ -45,10 +52,13 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
         if json:
             alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
             refuse_beside("--json", alone)
+        if name in _REFUSED:
+            _REFUSED[name](request, json=json)
         if name in _DRIVEN:
             words = context.find_root().obj["words"]
             return import_module(_DRIVEN[name]).drive(request, console, json=json, words=words)
-        result: Result = function.answer(request, console.host(importing_torch))
+        host = console.host(importing=importing_torch, writing=removing_unfinished)
+        result: Result = function.answer(request, host)
         if json:
             console.pieces(result.as_json())
         else:

@@ -168,9 +168,13 @@ class Console:
         finally:
             progress.close()
 
-    def host(self, importing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
+    def host(
+        self,
+        importing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Host:
         """This console as library functions know it."""
-        return Host(self.notice, self.warn, self.counting, importing, sys.stdin)
+        return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -39,7 +39,8 @@ class Request(Section):
 
     def apart(self, name: str, *others: str, value: str = "") -> Iterator[Misfit]:
         """A misfit where one of the others is given too; `value` is added to the name of the first."""
-        if name in self.model_fields_set and (given := [each for each in others if each in self.model_fields_set]):
+        given = [each for each in others if each in self.model_fields_set and getattr(self, each) is not False]
+        if name in self.model_fields_set and given:
             beside = f"{{{name}}} {value}".rstrip()
             yield Misfit((given[0],), f"{{{given[0]}}} and {beside} cannot be combined; leave one of them out")
 
@@ -83,7 +84,8 @@ def _refusals(
         elif advice := str(details.get("ctx", {}).get("error", "")):
             sentence = f"{shown(value)} {advice}"
         else:
-            allowed = [word for word in allowed_values(name, schemas[name]) if word != "null"]
+            schema = schemas[name].get("items", schemas[name])  # of a list, that of each
+            allowed = [word for word in allowed_values(name, schema) if word != "null"]
             sentence = f"{shown(value)} {is_none_of(allowed)}"
         found.append(UsageError(spelled(name), sentence, hint=full_width(value)))
     unknown = [name for name in first if name not in kind.model_fields]

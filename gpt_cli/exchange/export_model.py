@@ -27,10 +27,10 @@ from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
 from gpt_cli.exchange.request import FILES, ExportRequest
 from gpt_cli.exchange.tokenizer_json import tokenizer_config, tokenizer_json
 from gpt_cli.files import Buffer, write_directory
+from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.attention_page import attention_page, prompt_content
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.film import Film, make_film, tell_omissions
-from gpt_cli.inspecting.heads.on_page import with_heads
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.handout import PARTS

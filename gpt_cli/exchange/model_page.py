@@ -14,13 +14,13 @@ from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.config import Config, ModelConfig
+from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
 from gpt_cli.explaining.explanation import HEAD_STEPS, Note, say
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import scored_content
-from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.heads.scores import induction_scores
 from gpt_cli.language import LANGUAGES
 from gpt_cli.pages.building import build_page

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.explaining.explanation import Explanation, Note, Step
-from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT, GroupedQueryAttention, LatentAttention, MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention, Stages, causal_mask
 from gpt_cli.model.block import Block

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from gpt_cli.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
+from gpt_cli.drawing.fonts import fonts_for
 from gpt_cli.explaining.explanation import Explanation, Note, Step, say
 from gpt_cli.explaining.studies import SIZES
-from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.inspecting.fonts import fonts_for
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:

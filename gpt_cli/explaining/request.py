@@ -12,10 +12,11 @@ from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
-from gpt_cli.config.fields import Misfit, Switch, Whole
+from gpt_cli.config.fields import Misfit, Whole
 from gpt_cli.config.request import Flag, PathText, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun, read_digits
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import PICTURES
+from gpt_cli.inspecting.request import Truncate
 from gpt_cli.inspecting.stages import out_of_range
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
@@ -47,7 +48,7 @@ class ExplainRequest(Request):
     out: Annotated[PathText | None, Flag("FILE")] = Field(
         default=None, description="With --study: also draw it, as a .png or .svg file."
     )
-    truncate: Switch = Field(default=False, description="Keep the last tokens of a prompt that is too long.")
+    truncate: Truncate = False
     form: Annotated[Literal["terminal", "markdown", "html"] | None, Flag(name="--format", beside_json=False)] = Field(
         default=None, description="terminal, markdown or html. Default: terminal."
     )

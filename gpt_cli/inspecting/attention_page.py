@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpt_cli.inspecting.colours import STEPS
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.roles import ROLES
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.drawing.labels import STEPS, label_of
+from gpt_cli.inspecting.formats import written_bytes
+from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES, HeadScores
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
 
@@ -31,6 +30,13 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
         "writes": dump.writes and writes_content(dump.writes, dump.texts),
     }
     return build_page(PARTS, content)
+
+
+def page_bytes(num_heads: int, num_tokens: int) -> int:
+    """About how many bytes the page of so many heads has at most, beside its scripts."""
+    numbers = num_heads * num_tokens * (num_tokens + 1) // 2
+    packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * written_bytes(num_heads, num_tokens)[1]
+    return packed_bytes * 4 // 3  # in base64
 
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from gpt_cli.drawing.labels import inert_cell
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import attention_page
-from gpt_cli.inspecting.cells import inert
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.formats import PICTURES, format_of
 from gpt_cli.inspecting.pieces import gathered, json_pieces
@@ -91,8 +91,8 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """One line for each weight on or below the diagonal; tokens are `inert`."""
-    tokens = ['"' + inert(token).replace('"', '""') + '"' for token in dump.tokens]
+    """One line for each weight on or below the diagonal; tokens are `inert_cell`s."""
+    tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
         for head, of_head in zip(dump.heads, of_layer, strict=True):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from gpt_cli.callbacks import Notify
+from gpt_cli.callbacks import Host, Notify
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import counted
+from gpt_cli.drawing.labels import STEPS
+from gpt_cli.errors import counted, visible
+from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
-from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.inspecting.request import AttentionRequest
 from gpt_cli.inspecting.snapshots import Snapshot, losses_by_step, newest_snapshot, read_snapshots
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
+from gpt_cli.results import WIDTH, Result
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
 _LEVELS = 255
@@ -24,16 +28,42 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 
 @dataclass(frozen=True)
-class Film:
+class Film(Result):
     """A page, and what is on it: of the snapshots every `every`-th one, counted from the last."""
 
-    page: bytes
-    steps: tuple[int, ...]
+    run: str
+    page: bytes = field(repr=False)
     tokens: tuple[str, ...]
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]  # of the batches of these steps, in nats per token
+    scores: tuple[HeadScores, ...]  # of each step
     every: int
     num_others: int  # of these snapshots, those of another prompt
+    out: str | None = None
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the film."""
+        return self.scores[0].layers
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The heads of each layer."""
+        return self.scores[0].heads
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt attn-dump --over-training --json` prints."""
+        content = {"layers": self.layers, "heads": self.heads, "tokens": self.tokens, "steps": self.steps}
+        return {"run": self.run, "out": self.out} | {name: [*found] for name, found in content.items()}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """How many steps, layers, heads and tokens it shows."""
+        numbers = (("step", self.steps), ("layer", self.layers), ("head", self.heads), ("token", self.tokens))
+        return ", ".join(counted(len(found), noun) for noun, found in numbers)
+
+    def as_page(self) -> str:
+        """The page, of at most 32 MB."""
+        return self.page.decode()
 
 
 @dataclass(frozen=True)
@@ -66,8 +96,29 @@ def make_film(
         "writes": None,
         "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(losses_by_step(run))},
     }
-    places = found.scores[0].layers, found.scores[0].heads
-    return Film(build_page(PARTS, content), found.steps, found.newest.tokens, *places, found.every, found.num_others)
+    return Film(
+        run=str(run.path),
+        page=build_page(PARTS, content),
+        tokens=found.newest.tokens,
+        steps=found.steps,
+        losses=found.losses,
+        scores=found.scores,
+        every=found.every,
+        num_others=found.num_others,
+    )
+
+
+def film(request: AttentionRequest, run: RunFiles, host: Host) -> Film:
+    """The film of a run, written to the file of the request; raises errors as `make_film` does."""
+    writing = f"writing {visible(request.out)}" if request.out else "computing"
+    with host.working(writing):
+        made = replace(make_film(run, request.layers, request.heads), out=request.out and str(request.out))
+        if request.out:
+            write_durably(request.out, [made.page])
+    tell_omissions(made, host.notice)
+    if request.out:
+        host.notice(f"wrote {visible(request.out)}: {made.as_text()}")
+    return made
 
 
 def tell_omissions(made: Film, notice: Notify) -> None:

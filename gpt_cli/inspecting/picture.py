@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gpt_cli.inspecting.canvas import (
+from gpt_cli.drawing.canvas import (
     Axes,
     Figure,
     PowerNorm,
@@ -14,10 +14,10 @@ from gpt_cli.inspecting.canvas import (
     font_manager,
     new_figure,
 )
+from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.dump import AttentionDump, Origin
-from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.inspecting.labels import label_of
-from gpt_cli.inspecting.map_size import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
+from gpt_cli.inspecting.formats import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
 from gpt_cli.language import language, say
 
 _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in

@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from gpt_cli.config.fields import Misfit
-from gpt_cli.config.request import Flag, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.find import find_header
+from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.own_text import own_config, readable_prompt, trusted_config
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
+from gpt_cli.config import DataConfig
+from gpt_cli.config.fields import Misfit, Switch, Whole, read_number
+from gpt_cli.config.request import (
+    Device,
+    Flag,
+    NamedPath,
+    PathText,
+    Prompt,
+    PromptFile,
+    Request,
+    Seed,
+    Several,
+    Threads,
+    WhichCheckpoint,
+    WhichRun,
+)
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.inspecting.formats import check_format, format_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Column
+from gpt_cli.inspecting.stages import STAGES, Stage, parse_selection
+from gpt_cli.sampling.prompts import prompt_source, read_prompt
+
+STDOUT = Path("-")
+REPORTS = (".json", ".csv", ".png")  # the files of `gpt heads`
+
+
+def _read_selection(value: Any) -> Any:
+    """Python may name layers and heads by numbers: 2, or [0, 3]."""
+    if isinstance(value, Sequence | range) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, int) else value
+
+
+Selection = Annotated[Annotated[str, BeforeValidator(_read_selection)] | None, Flag("LIST")]
+Layers = Annotated[Selection, Field(description="Layers, such as 0,3-5. Default: all.")]
+Heads = Annotated[Selection, Field(description="Heads, such as 0-3. Default: all.")]
+Truncate = Annotated[Switch, Field(description="Keep the last tokens of a prompt that is too long.")]
 
 
 class TokensRequest(Request):
@@ -33,3 +77,205 @@ class TokensRequest(Request):
         """A text that comes twice, or two tokenizers."""
         yield from self.apart("text", "prompt", "prompt_file")
         yield from self.apart("tokenizer", "run", "checkpoint")
+
+
+class ToInspect(NamedTuple):
+    """The chosen heads of a model and what they read, as far as the flags and the header of its checkpoint tell."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    prompt: str | None  # None: a text
+    source: str  # the flag of the prompt, or stdin
+    text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of a prompt
+    header: Header
+    read: ReadVerified  # has begun to read the checkpoint
+
+
+def _chosen(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    sizes = header.config.model
+    return parse_selection(layers, sizes.num_blocks, "--layers"), parse_selection(heads, sizes.num_heads, "--heads")
+
+
+class AttentionRequest(Request):
+    """Show or save where each head looks.
+
+    Each row of a map is a token that looks, each column a token it looks at.
+    """
+
+    prompt: Prompt = None
+    prompt_file: PromptFile = None
+    out: Annotated[PathText | None, Flag("FILE")] = Field(
+        default=None,
+        description="A .npz, .safetensors, .json, .csv, .png, .svg or .html file; - writes JSON or CSV to stdout. "
+        "Default: a drawing in the terminal.",
+    )
+    format: Literal["json", "csv"] | None = Field(
+        default=None, description="What --out - writes: json or csv. Default: json."
+    )
+    run: WhichRun = None
+    checkpoint: WhichCheckpoint = None
+    layers: Layers = None
+    heads: Heads = None
+    generate: Annotated[int, Field(ge=1, le=65_536), Whole] | None = Field(
+        default=None, description="Let the model add N tokens, and show their attention too."
+    )
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
+        default=None, description="For --generate; 0 always takes the likeliest token. Default: 0.8."
+    )
+    seed: Seed | None = Field(default=None, description="For --generate. Default: 0.")
+    stage: Annotated[Several[Stage], Flag("STAGE")] = Field(
+        default=(),
+        description="Write more than the weights: scores (neither divided nor masked), queries, keys, values, heads. "
+        "Repeatable.",
+    )
+    file_dtype: Literal["float32", "float16"] = Field(
+        default="float32", description="float32, or float16 in .npz and .safetensors. Default: float32."
+    )
+    truncate: Truncate = False
+    over_training: Switch = Field(
+        default=False,
+        description="Write a film of the steps that gpt train --watch has kept, as a page: --out film.html.",
+    )
+    device: Device = None
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that are asked for, in the order of STAGES."""
+        return tuple(name for name in STAGES if name == "weights" or name in self.stage)
+
+    @property
+    def ending(self) -> str | None:
+        """The format of `out`, such as `.png`; raises UsageError."""
+        return None if self.out is None else f".{self.format or 'json'}" if self.out == STDOUT else format_of(self.out)
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What a film has no use for, and what only generated tokens or stdout have."""
+        if self.over_training:
+            of_prompt = ("prompt", "prompt_file", "format", "checkpoint", "generate", "temperature", "seed", "stage")
+            yield from self.apart("over_training", *of_prompt, "file_dtype", "truncate", "device")
+            return
+        if self.format and self.out != STDOUT:
+            yield Misfit(("format",), "only {out} - needs it; a file's ending names its format", "{out} -")
+        if self.generate is None:
+            for key in ("temperature", "seed"):
+                if getattr(self, key) is not None:
+                    wrong = "it changes what {generate} adds, so it needs {generate}"
+                    yield Misfit((key,), wrong, "{generate} 20")
+
+    def find(self, host: Host) -> ToInspect | RunFiles:
+        """The prompt and the heads that are meant; for a film the run.
+
+        Raises UsageError for heads that the model does not have and for files that cannot be written.
+        """
+        if self.over_training:
+            if self.out is not None:
+                if self.out.suffix.lower() != ".html":
+                    wrong = "a film is a page, so it needs a name in .html"
+                    raise UsageError("--over-training", wrong, hint="--out film.html")
+                require_foreign(self.out)
+            return RunFiles(find_header(self.run, None, host).path.parent.parent)
+        if ending := self.ending:
+            check_format(ending, self.stages, self.file_dtype)
+        if self.out not in (None, STDOUT):
+            require_foreign(self.out)
+        header = find_header(self.run, self.checkpoint, host)
+        chosen = _chosen(header, self.layers, self.heads)
+        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
+        source = prompt_source(self.prompt, self.prompt_file)
+        return ToInspect(*chosen, prompt, source, None, header, read_ahead(header.path, host))
+
+
+class HeadsRequest(Request):
+    """Report what each head attends to, how much the loss depends on it, and which tokens it promotes.
+
+    A row for each head: the entropy of its attention, how far it looks, and how much of it goes to the first token, to
+    the token before, to itself, to an earlier equal token, and to what came after one (induction).
+    """
+
+    prompt: Prompt = None
+    prompt_file: PromptFile = None
+    data: Annotated[Several[NamedPath], Flag("SOURCE", offers="texts")] = Field(
+        default=(),
+        description="The text that the heads read. Repeatable. Default: the validation text of the run.",
+    )
+    max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
+        default=None,
+        description="Read about so many tokens of a text, in windows that are evenly spaced. Default: 16,384.",
+    )
+    run: WhichRun = None
+    checkpoint: WhichCheckpoint = None
+    layers: Layers = None
+    heads: Heads = None
+    ablate: Annotated[Literal["zero", "mean", "layer"] | None, Flag("HOW")] = Field(
+        default=None,
+        description="How much the loss rises without each head: its output is zero, or its mean over the text. "
+        "layer: without each whole layer.",
+    )
+    query: Annotated[int, Field(ge=-65_536, le=65_535), Whole] | None = Field(
+        default=None,
+        description="Show the tokens that each head promotes most at this token of the prompt, from 0; -1 is the last.",
+    )
+    over_training: Switch = Field(default=False, description="The scores by step, of a run trained with --watch.")
+    sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(
+        default=None,
+        description=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. "
+        "Default: by layer and head.",
+    )
+    out: Annotated[PathText | None, Flag("FILE")] = Field(
+        default=None,
+        description="A .json or .csv file, or a .png with a map for each column. Default: a table in the terminal.",
+    )
+    truncate: Truncate = False
+    device: Device = None
+    dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
+        default=None,
+        description="For --ablate: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
+    )
+    threads: Threads = None
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What a history, a prompt or scores alone have no use for."""
+        if self.over_training:
+            others = ("prompt", "prompt_file", "data", "checkpoint", "ablate", "query", "truncate", "max_tokens")
+            yield from self.apart("over_training", *others, "device", "dtype", "threads")
+        else:
+            yield from self.apart("prompt_file" if self.prompt_file else "prompt", "data", "max_tokens")
+        if self.dtype and not self.ablate and not self.over_training:
+            yield Misfit(("dtype",), "it is for {ablate}; scores are always in float32", "{ablate} zero")
+        if self.sort == LOSS_CHANGE and self.ablate in (None, "layer"):
+            wrong = "only {ablate} zero and {ablate} mean tell the loss change of a head"
+            yield Misfit(("sort",), wrong, None if self.over_training else "{ablate} zero")
+
+    def find(self, host: Host) -> ToInspect | RunFiles:
+        """What the heads read, and which of them are meant; of a training the run.
+
+        Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
+        without a text of its own.
+        """
+        has_prompt = self.prompt is not None or self.prompt_file is not None
+        for flag, given in (("--query", self.query is not None), ("--truncate", self.truncate)):
+            if given and not has_prompt:
+                hint = f"--prompt {shlex.quote(readable_prompt(find_header(self.run, self.checkpoint, host)))}"
+                raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
+        if self.out is not None:
+            self._require_file(self.out)
+        header = find_header(self.run, self.checkpoint, host)
+        if self.over_training:
+            return RunFiles(header.path.parent.parent)
+        chosen = _chosen(header, self.layers, self.heads)
+        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if has_prompt else None
+        source = prompt_source(self.prompt, self.prompt_file)
+        text = None if has_prompt else (trusted_config(header) if self.data else own_config(header)).data
+        return ToInspect(*chosen, prompt, source, text, header, read_ahead(header.path, host))
+
+    def _require_file(self, out: Path) -> None:
+        ending = out.suffix.lower()
+        if ending not in REPORTS:
+            page = "gpt attn-dump --out attention.html"
+            if self.over_training:
+                page = "gpt attn-dump --over-training --out film.html"
+            hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
+            raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(REPORTS)}", hint=hint)
+        if ending == ".png" and self.query is not None:
+            raise UsageError("--query", "a .png file shows no tokens; use .json or .csv", hint="--out heads.csv")
+        require_foreign(out)

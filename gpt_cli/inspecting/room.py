@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.formats import writing_bytes, written_bytes
-from gpt_cli.inspecting.heads.on_page import bytes_of_heads
-from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
-from gpt_cli.inspecting.map_size import num_dots
+from gpt_cli.inspecting.formats import num_dots, writing_bytes, written_bytes
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, NUM_REPEATS, repeated_length, sequences_at_once
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model import GPT
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
 
 
 def require_room_for_dump(
@@ -40,7 +39,7 @@ def require_room_for_dump(
     if ending == ".html":
         more_memory, more_disk = written_bytes(count, num_tokens)
         writing, written = writing + more_memory, written + more_disk
-        on_page = bytes_of_heads(model, len(heads), num_tokens)
+        on_page = _bytes_of_heads(model, len(heads), num_tokens)
     # a layer is computed at a time, and the arrays of all are kept
     of_head = BYTES_PER_WEIGHT * num_tokens**2
     needs = [(4 * numbers + writing, max(of_head * len(heads), on_page), available_memory(), "memory")]
@@ -59,3 +58,12 @@ def require_room_for_dump(
             what=what,
             hint=(command == "attn-dump" and flags_that_fit(layers, heads, fitting)) or shorter,
         )
+
+
+def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
+    """About what memory `with_heads` takes beside its result, for so many heads of a layer on so many tokens."""
+    V, sizes = model.vocab_size, model.config
+    T = repeated_length(V, sizes.context_length)
+    scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(NUM_REPEATS, sequences_at_once(sizes.num_heads, T))
+    writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # what heads give, before they write it
+    return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))

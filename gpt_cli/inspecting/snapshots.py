@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ _FORMAT = "gpt-cli attention snapshot 1"
 _MOST = ("an attention snapshot", SNAPSHOT_BYTES)
 _HINT = "gpt train --watch TEXT writes snapshots; a run goes on without one that you remove"
 _LOSSES = ("loss", "validation_loss")
+
+Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, validation_loss)
 
 
 @dataclass(frozen=True)

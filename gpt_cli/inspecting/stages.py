@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from gpt_cli.errors import UsageError, full_width, half_width, shown
 
 if TYPE_CHECKING:
     from gpt_cli.config import ModelConfig
 
-STAGES = ("weights", "scores", "queries", "keys", "values", "heads")
+Stage = Literal["weights", "scores", "queries", "keys", "values", "heads"]
+STAGES: tuple[str, ...] = get_args(Stage)
 
 
 def parse_selection(text: str | None, count: int, flag: str) -> tuple[int, ...]:

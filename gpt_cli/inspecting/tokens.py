@@ -14,8 +14,8 @@ from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import read_verified
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
-from gpt_cli.inspecting.labels import label_of
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import GptError, visible
 from gpt_cli.inspecting.attention_page import dump_content
-from gpt_cli.inspecting.colours import STEPS
 from gpt_cli.inspecting.film import read_frames
 from gpt_cli.language import chinese
 from gpt_cli.pages.building import build_page, packed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from gpt_cli.drawing.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
+from gpt_cli.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.errors import visible
-from gpt_cli.inspecting.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
-from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.language import say
 from gpt_cli.reporting.figures import by_token, curve, thinned
 from gpt_cli.reporting.record import RunRecord

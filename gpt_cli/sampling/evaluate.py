@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import pairwise
-from json import dumps
 from math import log
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.discovery import Loaded, load_for
-from gpt_cli.errors import DataError, counted, inert, shown, visible
+from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.results import WIDTH, Result
@@ -34,7 +32,7 @@ from gpt_cli.sampling.scoring import (
     surprisals,
     windows_at_once,
 )
-from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.sampling.surprisals import Surprisals
 from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
 from gpt_cli.tables import table
 from gpt_cli.text.corpus import Corpus
@@ -45,49 +43,6 @@ from gpt_cli.text.tokenizer import Tokenizer
 
 NGRAM = 8  # tokens
 BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
-# nats below which a token gets a ground of the 256 colours, from none to red
-GRADES = ((1, 0), (2, 58), (4, 94), (6, 130), (float("inf"), 124))
-
-
-@dataclass(frozen=True)
-class Surprisals:
-    """How surprising each token of a text was: ids [N], nats [N - 1], because the first one is not predicted."""
-
-    tokenizer: Tokenizer
-    ids: list[int]
-    nats: list[float]
-
-    def as_list(self) -> list[dict[str, Any]]:
-        """The predicted tokens."""
-        texts = map(self.tokenizer.token_text, self.ids[1:])
-        return [
-            {"token": token, "text": text, "nats": nats}
-            for token, text, nats in zip(self.ids[1:], texts, self.nats, strict=True)
-        ]
-
-    def as_table(self) -> str:
-        """A line for each token, in quotes because most begin with a space."""
-        rows = ((dumps(token["text"], ensure_ascii=False), f"{token['nats']:.3f}") for token in self.as_list())
-        return table([("token", "nats"), *rows])
-
-    def as_coloured_text(self) -> str:
-        """The text on grounds that show how surprising each token was, with a legend.
-
-        Where a character takes several tokens, its ground shows their sum.
-        """
-        stream, pieces, sum_of_nats = TextStream(self.tokenizer), [], 0.0
-        for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
-            sum_of_nats += surprisal
-            ends = token == self.tokenizer.end_of_text
-            text = self.tokenizer.token_text(token) if ends else stream.feed(token)
-            if text:
-                pieces.append(_on_ground(inert(text), sum_of_nats))
-                sum_of_nats = 0.0
-        pieces.append(_on_ground(stream.finish(), sum_of_nats))
-        limits = [0, *(limit for limit, _ in GRADES)]
-        names = [f"{low} to {high}" if high < float("inf") else f"{low} and more" for low, high in pairwise(limits)]
-        legend = " ".join(_on_ground(f" {name} ", low) for name, low in zip(names, limits, strict=False))
-        return f"{''.join(pieces)}\n\nnats per token: {legend}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +67,10 @@ class Evaluation(Result):
     def as_coloured_text(self, width: int = WIDTH) -> str:
         """The same; tokens are colours of the text."""
         return self._after(self.per_token.as_coloured_text() if self.per_token else None)
+
+    def as_page(self) -> str | None:
+        """The text with each token on a ground that shows how surprising it was, if tokens were asked for."""
+        return self.per_token.as_page(_summary(self.runs)) if self.per_token else None
 
     def _after(self, tokens: str | None) -> str:
         differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
@@ -294,10 +253,3 @@ def _summary(results: list[dict[str, Any]]) -> str:
 def _text_of(found: dict[str, Any]) -> str:
     source = visible(joined(found["text"]))
     return source if found["same_text"] else f"{source} (changed)"
-
-
-def _on_ground(text: str, nats: float) -> str:
-    ground = next(colour for limit, colour in GRADES if nats < limit)
-    # a ground ends before a line does, or some terminals fill the next one with it
-    lines = [f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n")]
-    return "\n".join(lines)

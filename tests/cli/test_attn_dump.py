@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from support.pages import content_of, unpacked
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.cli.work import attention
+from gpt_cli.cli import inspection
 from gpt_cli.inspecting import export
 from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 
@@ -74,6 +75,24 @@ def test_a_signal_leaves_no_unfinished_file(
     assert signal.getsignal(number) == before
 
 
+def test_python_gets_the_numbers_and_a_notebook_the_page(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    words = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1", "--out", tmp_path / "a.html"]
+    printed = json.loads(run(*words, "--json").out)
+    attention: Any = gpt_cli.attention  # a type checker would refuse numbers
+    found = attention("The value of", layers=1, heads=[0, 1], stage=["values"])
+    loaded = gpt_cli.load(smoke_run)
+    ids = torch.tensor([loaded.tokenizer.encode("The value of")])
+    np.testing.assert_array_equal(found.weights, loaded.model.attention_weights(ids, layers=[1])[:, 0].numpy())
+    assert found.stages["values"].shape == (1, 2, 3, 16)
+    assert found.as_dict() == printed | {"out": None, "stages": ["weights", "values"]}
+    assert found.as_text() == "\n".join(run(*words[:-2]).out.splitlines())
+    assert found.as_page().encode() == (tmp_path / "a.html").read_bytes()
+    assert found.as_picture().startswith(b"\x89PNG")
+    shown = found._repr_mimebundle_()
+    assert [*shown] == ["text/html", "image/png", "text/plain"]
+    assert len(content_of(found.as_page().encode())["weights"]) <= found.page_bytes() < 2000
+
+
 def test_stages_and_half_precision_are_chosen_by_flags(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     run(
@@ -123,7 +142,7 @@ def test_in_colour_a_line_says_which_colour_is_much(
     command = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1"]
     legend = "yellow: looks much, violet: little"
     assert legend not in run(*command).out
-    monkeypatch.setattr(attention, "colourful", lambda _: True)
+    monkeypatch.setattr(inspection, "colourful", lambda _: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
     last = run(*command).out.splitlines()[-1]
@@ -205,7 +224,7 @@ def test_generated_tokens_are_part_of_the_matrix_with_their_chances(
             2,
             "error: --generate: this model sees 32 tokens, so there is no room for a prompt before 32 new tokens; use at most 31",
         ),
-        (["--generate", "0"], 2, 'error: --generate: "0" is not allowed; use a whole number from 1 to 65,536'),
+        (["--generate", "0"], 2, 'error: --generate: "0" is not a whole number from 1 to 65,536'),
     ],
 )
 def test_what_does_not_fit_the_context_is_told(

@@ -21,9 +21,9 @@ from gpt_cli.checkpoints.discovery import load
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
-from gpt_cli.sampling.evaluate import Surprisals
 from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import scoring_bytes, surprisals, windows_at_once
+from gpt_cli.sampling.surprisals import Surprisals
 from gpt_cli.text.tokenizer import ByteTokenizer
 
 
@@ -146,6 +146,18 @@ def test_coloured_text_is_the_text_with_whole_characters() -> None:
     assert re.sub(r"\033\[[0-9;]*m", "", legend) == ("nats per token:  0 to 1   1 to 2   2 to 4   4 to 6   6 and more ")
     cut = Surprisals(tokenizer, [*b"a\x1b", tokenizer.end_of_text, 0xE4], [0.0, 0.0, 9.0]).as_coloured_text()
     assert cut.startswith("a\\x1b<|endoftext|>\033[48;5;124m\N{REPLACEMENT CHARACTER}\033[0m\n\n")
+
+
+def test_a_notebook_shows_the_text_on_the_same_grounds(smoke_run: Path, tmp_path: Path) -> None:
+    page = Surprisals(ByteTokenizer(), list("a<今".encode()), [0.5, 1.0, 1.0, 1.0]).as_page("1 & 2")
+    marked = re.findall(r'<span title="([0-9.]+)" style="background:rgb\(200 40 0/(\d+)%\)">(.*?)</span>', page)
+    assert marked == [("0.000", "0", "a"), ("0.500", "0", "&lt;"), ("3.000", "30", "今")]
+    assert "<pre>1 &amp; 2</pre>" in page
+    assert "<script" not in page
+    (tmp_path / "a.txt").write_text("The value is 今.")
+    shown = gpt_cli.evaluate(tmp_path / "a.txt", run=[smoke_run], per_token=True)._repr_mimebundle_()
+    assert "今" in str(shown["text/html"])
+    assert gpt_cli.evaluate(tmp_path / "a.txt", run=[smoke_run]).as_page() is None
 
 
 @pytest.mark.parametrize("flag", ["--num-samples", "--max-new-tokens", "--seed"])

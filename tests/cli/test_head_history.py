@@ -13,6 +13,8 @@ import pytest
 from support.helpers import RunCommand, run_command
 from support.light import WithoutTorch
 
+import gpt_cli
+
 PROMPT = "a b a b a b"
 SETTINGS = ("train.max_steps=60", "inspect.every=2", "train.eval_every=30", "train.log_every=20")
 
@@ -117,6 +119,18 @@ def test_files_contain_all_steps(run: RunCommand, a_run: Path) -> None:
     ]
     assert float(rows[-1]["previous_token"]) == content["steps"][-1]["heads"][-1]["previous_token"]
     assert Path("h.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_python_gets_the_history_and_the_film(run: RunCommand, a_run: Path) -> None:
+    found: Any = gpt_cli.heads(over_training=True, layers="0")
+    assert found.as_dict() == history(run, "--layers", "0")
+    assert [*found._repr_mimebundle_()] == ["image/png", "text/plain"]
+    film: Any = gpt_cli.attention(over_training=True, layers="0", out=Path("f.html"))
+    assert film.as_page() == Path("f.html").read_text()
+    assert film.as_text() == "31 steps, 1 layer, 2 heads, 6 tokens"
+    assert [at["loss"] for at in found.steps] == [*film.losses]
+    printed = json.loads(run("attn-dump", "--over-training", "--layers", "0", "--out", "f.html", "--json").out)
+    assert film.as_dict() == printed
 
 
 def test_a_table_needs_no_torch(a_run: Path, without_torch: WithoutTorch) -> None:

@@ -16,9 +16,10 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.cli.work.head_tables import in_tables
+from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.heads.attribution import attribute
 from gpt_cli.inspecting.heads.columns import COLUMNS
+from gpt_cli.inspecting.heads.report import HeadReport
 from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import surprisals
 
@@ -68,6 +69,15 @@ def test_without_a_text_it_reads_the_validation_text_of_the_run(smoke_run: Path,
     assert (fewer["text"], fewer["tokens"]) == ("python-docs", 320)
     assert reported(run, "--max-tokens", "5")["tokens"] == 5  # one window, shorter than the context
     assert fewer["heads"][0]["self"] != found["heads"][0]["self"]
+
+
+def test_python_gets_the_rows_that_json_prints(smoke_run: Path, run: RunCommand) -> None:
+    found = gpt_cli.heads(PROMPT, heads="1", ablate="zero", query=2)
+    assert found.as_dict() == reported(run, "--prompt", PROMPT, "--heads", "1", "--ablate", "zero", "--query", "2")
+    assert [(row["layer"], row["head"], len(row["raises"])) for row in found.heads] == [(0, 1, 5), (1, 1, 5)]
+    assert [*found._repr_mimebundle_()] == ["image/png", "text/plain"]
+    with pytest.raises(UsageError, match="it is for ablate; scores are always in float32"):
+        gpt_cli.heads(PROMPT, dtype="float32")
 
 
 def test_another_text_is_read_in_windows(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -171,7 +181,7 @@ def test_rows_are_in_the_order_that_sort_names(smoke_run: Path, run: RunCommand)
 def test_the_terminal_shows_the_table_and_says_what_was_read(smoke_run: Path, run: RunCommand) -> None:
     flags = ["--prompt", PROMPT, "--ablate", "layer", "--query", "-1", "--sort", "self"]
     found, outcome = reported(run, *flags), run("heads", *flags)
-    assert outcome.out == f"{in_tables(found, 80)}\n"
+    assert outcome.out == f"{HeadReport(**found).as_text()}\n"
     lines = outcome.err.splitlines()
     assert lines[0] == f"runs/smoke, step 20: {found['tokens']} tokens of the prompt"
     assert lines[4] == f"loss change: how much the loss ({found['loss']:.4f}) rises without it, ± standard error"
@@ -233,7 +243,7 @@ def test_a_text_without_repeats_has_no_score_for_them(smoke_run: Path, run: RunC
 def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 40 * 32**2)
+    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 40 * 32**2)
     outcome = run("heads")
     assert outcome.code == 5
     assert outcome.err.splitlines()[-2:] == [
@@ -241,14 +251,14 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
         "hint: --heads 0",
     ]
     assert run("heads", "--heads", "0").code == 0
-    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 1)
+    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 1)
     assert run("heads").err.endswith("hint: use a shorter --prompt, or fewer --max-tokens\n")
 
 
 def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.work.head_report.available_memory", lambda: 40 * 32**2)
+    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 40 * 32**2)
     lines = run("heads", "--heads", "0", "--ablate", "zero").err.splitlines()
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "the losses need all heads of a layer"
     assert lines[-1] == "hint: use a shorter --prompt, or fewer --max-tokens"
@@ -300,15 +310,15 @@ PROMPT_FLAGS = ["--prompt", "The value"]
             "--max-tokens and --prompt cannot be combined; leave one of them out",
             None,
         ),
-        (["--max-tokens", "0"], '--max-tokens: "0" is not allowed; use a whole number from 2', None),
+        (["--max-tokens", "0"], '--max-tokens: "0" is not a whole number of at least 2', None),
         (["--query", "0"], "--query needs --prompt or --prompt-file", "--prompt 'The value of'"),
         (["--truncate"], "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
         (
             [*PROMPT_FLAGS, "--query", "last"],
-            '--query: "last" is not allowed; use a whole number from -65536 to 65,535',
+            '--query: "last" is not a whole number from -65,536 to 65,535',
             None,
         ),
-        (["--ablate", "heads"], '--ablate: "heads" is not allowed; use zero | mean | layer', None),
+        (["--ablate", "heads"], '--ablate: "heads" is not one of zero, mean, layer', None),
         (["--dtype", "bfloat16"], "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
         (
             ["--sort", "loss_change"],
@@ -322,8 +332,8 @@ PROMPT_FLAGS = ["--prompt", "The value"]
         ),
         (
             ["--sort", "name"],
-            '--sort: "name" is not allowed; use entropy | mean_distance | first_token | previous_token | self | '
-            "duplicate_token | induction | loss_change",
+            '--sort: "name" is not one of entropy, mean_distance, first_token, previous_token, self, duplicate_token, '
+            "induction, loss_change",
             None,
         ),
         (

@@ -7,9 +7,8 @@ import re
 import pytest
 from support.documents import DOCS
 
-from gpt_cli.cli.work.head_tables import HEADINGS
-from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.roles import ROLES
+from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES
+from gpt_cli.inspecting.heads.report import HEADINGS
 
 
 @pytest.mark.parametrize("page", ["heads.md", "heads.zh-CN.md"])

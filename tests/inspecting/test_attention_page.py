@@ -12,8 +12,7 @@ from gpt_cli.inspecting.attention_page import attention_page, quantise
 from gpt_cli.inspecting.dump import Chance
 from gpt_cli.inspecting.formats import num_written, written_bytes
 from gpt_cli.inspecting.heads.attribution import Writes
-from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.roles import ROLES
+from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES
 
 
 @pytest.mark.parametrize(("levels", "largest_error"), [(255, 1 / 255), (65535, 1 / 65535)])

@@ -8,7 +8,7 @@ from support.pages import dump_of, random_weights
 
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.export import write_dump
-from gpt_cli.inspecting.formats import FORMATS, check_format, format_of, writing_bytes
+from gpt_cli.inspecting.formats import FORMATS, check_format, format_of, num_dots, tokens_per_dot, writing_bytes
 
 
 @pytest.mark.parametrize("ending", FORMATS)
@@ -54,3 +54,21 @@ def test_other_stages_are_refused_where_a_file_holds_weights_only(ending: str) -
     with pytest.raises(UsageError) as raised:
         check_format(ending, ("weights", "scores"))
     assert str(raised.value) == f"--stage: a {ending} file holds weights only; use .npz, .safetensors or .json"
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_layers", "num_heads", "each"),
+    [
+        (128, 12, 8, 1),
+        (415, 12, 12, 1),  # 1.5 inches of 300 dots, of which the gap takes one in 13
+        (416, 12, 12, 2),
+        (1024, 12, 12, 3),
+        (886, 4, 4, 1),  # 3.2 inches
+        (2400, 1, 1, 1),  # 8 inches
+        (4096, 2, 2, 5),
+        (4096, 1024, 64, 76),  # a row of maps for each layer: 54 dots each, or the picture is too high
+    ],
+)
+def test_long_texts_and_large_grids_share_dots(num_tokens: int, num_layers: int, num_heads: int, each: int) -> None:
+    assert tokens_per_dot(num_tokens, num_layers, num_heads) == each
+    assert num_dots(num_tokens, num_layers, num_heads) >= (-(-num_tokens // each)) ** 2

@@ -13,10 +13,10 @@ import safetensors
 from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights
 
-from gpt_cli.inspecting.drawing import draw_map
 from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.export import write_dump
 from gpt_cli.inspecting.formats import FORMATS
+from gpt_cli.inspecting.maps import draw_map
 
 CONTROLS = ["\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\u202eoverride", "\u2066isolate", "\x00", "\x7f", "\u2028"]
 FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1+1", "\r=1+1", "\n@x", "＝1+1", '=cmd|"/c calc"!A1']

@@ -10,7 +10,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from gpt_cli.inspecting import fonts, picture
+from gpt_cli.drawing import fonts
+from gpt_cli.inspecting import picture
 from gpt_cli.inspecting.dump import AttentionDump, Origin
 from gpt_cli.inspecting.picture import draw, largest
 

@@ -13,9 +13,9 @@ from support.pages import keep, snapshots_of
 
 from gpt_cli.exchange.export_model import write_handout
 from gpt_cli.exchange.model_page import model_page
+from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.dump import Origin, dump_attention
 from gpt_cli.inspecting.film import make_film
-from gpt_cli.inspecting.heads.on_page import with_heads
 
 CHECKPOINT = sharp_checkpoint("model.num_blocks=1")
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from support.records import record
 
-from gpt_cli.inspecting import fonts
+from gpt_cli.drawing import fonts
 from gpt_cli.reporting import picture
 from gpt_cli.reporting.picture import draw_losses, draw_report
 from gpt_cli.reporting.scales import COLOURS, MOST_RUNS

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt_cli.inspecting.heads.outputs import head_outputs, written
+from gpt_cli.inspecting.heads.attribution import head_outputs, written
 from gpt_cli.machine.devices import autocast
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads

@@ -14,13 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.inspecting.heads.outputs import head_columns, head_outputs, written
-from gpt_cli.model import GPT
+from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
 
 Norm = nn.LayerNorm | nn.RMSNorm
+
+
+def head_outputs(block: Block, x: Tensor, rotation: Tensor | None) -> Tensor:
+    """The outputs of all heads of a block, before its projection layer: [B, T, D] -> [B, H, T, K]."""
+    return block.attention.stages(block.attention_input(x), rotation, range(block.attention.num_heads)).heads
+
+
+def head_columns(block: Block) -> Tensor:
+    """The columns of projection_layer that read each head: [H, D, K]."""
+    return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
+
+
+def written(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
+    """What the given heads add to the residual stream: outputs of all heads [B, H, T, K] -> [heads, B, T, D]."""
+    return torch.einsum("bhtk,hdk->hbtd", outputs[:, list(heads)], head_columns(block)[list(heads)])
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,28 @@
-"""The numbers that describe a head, without what computes them. Needs neither torch nor numpy."""
+"""The numbers that describe a head, and a word for what it does. Needs neither torch nor numpy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import numpy as np
 
-PATTERNS = ("entropy", "mean_distance", "first_token", "previous_token", "self", "duplicate_token")
-COLUMNS = (*PATTERNS, "induction")
+Column = Literal["entropy", "mean_distance", "first_token", "previous_token", "self", "duplicate_token", "induction"]
+COLUMNS: tuple[str, ...] = get_args(Column)
+PATTERNS = COLUMNS[:-1]
+LOSS_CHANGE = "loss_change"
+SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
+Row = dict[str, Any]  # of a head, with its place
+# the first that applies: an induction head often rests on the first token where there is nothing to repeat
+ROLES = (
+    ("induction", "induction", 0.4),
+    ("previous_token", "previous token", 0.5),
+    ("duplicate_token", "duplicate token", 0.5),
+    ("first_token", "first token", 0.5),
+    ("self", "self", 0.5),
+)
 
 
 @dataclass(frozen=True)
@@ -24,3 +36,8 @@ class HeadScores:
     def of(self, row: int, column: int) -> dict[str, float]:
         """The scores of the head at these places in `layers` and `heads`."""
         return {name: float(found[row, column]) for name, found in self.columns.items()}
+
+
+def role_of(scores: Mapping[str, float]) -> str | None:
+    """The label of a head from its scores: the first of ROLES, (column, label, least score), that it reaches."""
+    return next((label for column, label, least in ROLES if scores.get(column, 0.0) >= least), None)

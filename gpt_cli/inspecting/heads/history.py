@@ -1,17 +1,94 @@
-"""The scores of heads by step of a training, as rows: what JSON and CSV contain. Needs no torch."""
+"""`gpt heads --over-training`: the scores of heads by step, from the snapshots that a run has kept. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt_cli.inspecting.heads.columns import HeadScores
-from gpt_cli.inspecting.heads.report import as_csv, head_rows, sort_rows
-from gpt_cli.inspecting.snapshots import Snapshot
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.drawing.labels import label_of
+from gpt_cli.errors import counted, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.heads.columns import SHARES, HeadScores
+from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, name_of, sort_rows
+from gpt_cli.inspecting.request import HeadsRequest
+from gpt_cli.inspecting.snapshots import Losses, Snapshot, losses_by_step, newest_snapshot, read_snapshots
+from gpt_cli.inspecting.stages import parse_selection
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import table
 
-SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
+MAX_ROWS = 20
+MAX_HEADS = 6  # beside each other in 80 columns
+_HEADINGS = {"previous_token": "previous", "duplicate_token": "duplicate", "first_token": "first token"}
 
-Losses = Mapping[str, Sequence[tuple[int, float]]]
+Step = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class HeadHistory(Result):
+    """The chosen heads of a run by step.
+
+    A step has the loss of its batch, a validation loss where it was evaluated, in nats per token, and the rows of its
+    heads.
+    """
+
+    run: str
+    prompt: str
+    tokens: list[str]
+    steps: list[dict[str, Any]]
+    losses: Losses  # (step, loss) and (step, validation_loss) of the metrics
+    sort: str | None = None
+    out: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt heads --over-training --json` prints."""
+        return {"run": self.run, "prompt": self.prompt, "tokens": self.tokens, "steps": self.steps}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """At most 20 steps: the strongest head in each share of attention, or with `sort` the heads of that column."""
+        steps = evenly(self.steps, MAX_ROWS)
+        return table(_by_column(steps) if self.sort is None else _by_head(steps, self.sort))
+
+    def legend(self) -> list[str]:
+        """What the table is about, and how much of it, in lines."""
+        about = [f"{self.run}, the attention to “{label_of(self.prompt, 60)}”"]
+        if len(self.steps) > MAX_ROWS:
+            about.append(f"{MAX_ROWS} of {len(self.steps)} snapshots are shown; --json and --out have all")
+        return about
+
+    def as_picture(self, notice: Notify = ignored) -> bytes:
+        """The scores below the loss, as PNG; `notice` hears of characters that no font has."""
+        from gpt_cli.inspecting.heads.history_picture import draw_history
+
+        return draw_history(self.as_dict(), self.losses, notice)
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a file of that ending, one of REPORTS."""
+        if ending == ".png":
+            return self.as_picture(notice)
+        return history_csv(self.steps) if ending == ".csv" else as_json(self.as_dict())
+
+
+def head_history(request: HeadsRequest, run: RunFiles, host: Host) -> HeadHistory:
+    """The scores of a run by step, written to the file of the request.
+
+    Raises CheckpointError for a run without snapshots or with a damaged one, UsageError for layers it does not have.
+    """
+    num_layers, num_heads = newest_snapshot(run).weights.shape[:2]
+    layers = parse_selection(request.layers, num_layers, "--layers")
+    heads = parse_selection(request.heads, num_heads, "--heads")
+    history = history_of(str(run.path), read_snapshots(run), losses_by_step(run), layers, heads, request.sort)
+    history = replace(history, out=request.out and str(request.out))
+    if others := len(run.snapshots()) - len(history.steps):
+        host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
+    if request.out is not None:
+        write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
+        numbers = ((len(history.steps), "snapshot"), (len(layers), "layer"), (len(heads), "head"))
+        said = ", ".join(counted(number, noun) for number, noun in numbers)
+        host.notice(f"wrote {visible(request.out)}: {said}")
+    return history
 
 
 def history_of(
@@ -21,28 +98,24 @@ def history_of(
     layers: Sequence[int],
     heads: Sequence[int],
     sort: str | None = None,
-) -> dict[str, Any]:
-    """The chosen heads of a run by step, as `gpt heads --over-training --json` prints them; `losses` are of metrics.
-
-    The snapshots, of one prompt, may come one at a time, because their weights are large. A step has the loss of its
-    batch, and a validation loss where it was evaluated, in nats per token.
-    """
+) -> HeadHistory:
+    """The history of the chosen heads; the snapshots, of one prompt, come one at a time, as their weights are large."""
     validation = dict(losses["validation_loss"])
-    about: dict[str, Any] = {"run": run}
-    steps = []
+    prompt, tokens, steps = "", [], []
     for snapshot in snapshots:
-        about |= {"prompt": snapshot.prompt, "tokens": list(snapshot.tokens)}
-        rows = sort_rows(head_rows(_chosen(snapshot.scores, layers, heads)), sort)
+        prompt, tokens = snapshot.prompt, [*snapshot.tokens]
+        columns = {name: found[list(layers)][:, list(heads)] for name, found in snapshot.scores.columns.items()}
+        rows = sort_rows(head_rows(HeadScores(tuple(layers), tuple(heads), columns)), sort)
         evaluated = {"validation_loss": validation[snapshot.step]} if snapshot.step in validation else {}
         steps.append({"step": snapshot.step, "loss": snapshot.loss, **evaluated, "heads": rows})
-    return {**about, "steps": steps}
+    return HeadHistory(run, prompt, tokens, steps, losses, sort)
 
 
-def history_csv(history: Mapping[str, Any]) -> bytes:
+def history_csv(steps: Iterable[Step]) -> bytes:
     """A row for each step and head; the validation loss is empty where the step was not evaluated."""
     rows = [
         {"step": at["step"], "loss": at["loss"], "validation_loss": at.get("validation_loss"), **row}
-        for at in history["steps"]
+        for at in steps
         for row in at["heads"]
     ]
     return as_csv(rows)
@@ -54,6 +127,28 @@ def strongest(rows: Sequence[Mapping[str, Any]], column: str) -> Mapping[str, An
     return max(scored, key=lambda row: row[column], default=None)
 
 
-def _chosen(scores: HeadScores, layers: Sequence[int], heads: Sequence[int]) -> HeadScores:
-    columns = {name: found[list(layers)][:, list(heads)] for name, found in scores.columns.items()}
-    return HeadScores(tuple(layers), tuple(heads), columns)
+def evenly(steps: Sequence[Step], most: int) -> list[Step]:
+    """At most so many steps, evenly chosen, the first and the last among them."""
+    count = min(most, len(steps))
+    return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
+
+
+def _by_column(steps: Sequence[Step]) -> list[tuple[str, ...]]:
+    """A row for each step: its loss, and the head that scores highest in each share, with its score."""
+    rows = [("step", "loss", *(_HEADINGS.get(name, name) for name in SHARES))]
+    for at in steps:
+        best = [(name, strongest(at["heads"], name)) for name in SHARES]
+        cells = ["-" if row is None else f"{name_of(row)} {row[name]:.2f}" for name, row in best]
+        rows.append((str(at["step"]), f"{at['loss']:.3f}", *cells))
+    return rows
+
+
+def _by_head(steps: Sequence[Step], column: str) -> list[tuple[str, ...]]:
+    """A row for each step: its loss, and the scores in one column of the heads that end with the highest."""
+    last = sort_rows(steps[-1]["heads"], column)[:MAX_HEADS]
+    rows = [("step", "loss", *map(name_of, last))]
+    for at in steps:
+        scores = {name_of(row): row[column] for row in at["heads"]}
+        found = [scores[name_of(row)] for row in last]
+        rows.append((str(at["step"]), f"{at['loss']:.3f}", *("-" if x is None else f"{x:.2f}" for x in found)))
+    return rows

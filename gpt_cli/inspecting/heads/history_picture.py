@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.inspecting.canvas import Axes, as_file, font_manager, new_figure, rc_context
-from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.inspecting.heads.history import SHARES, Losses
+from gpt_cli.drawing.canvas import Axes, as_file, font_manager, new_figure, rc_context
+from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing.labels import label_of
+from gpt_cli.inspecting.heads.columns import SHARES
 from gpt_cli.inspecting.heads.report import name_of
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.inspecting.snapshots import Losses
 from gpt_cli.language import language, say
 
 _NUM_NAMED = 3  # heads of a panel that have a colour and a name

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt_cli.inspecting.canvas import Axes, Figure, as_file, new_figure, rc_context
+from gpt_cli.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
+from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.dump import Origin
-from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.report import LOSS_CHANGE, Row
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Row
 from gpt_cli.inspecting.picture import write_origin
 from gpt_cli.language import language, say
 

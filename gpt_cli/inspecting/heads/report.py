@@ -1,4 +1,4 @@
-"""A report on heads as rows: what JSON and CSV contain. Needs no torch."""
+"""A report on heads: a row for each, as tables, JSON, CSV and a picture. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,20 +6,90 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpt_cli.inspecting.cells import inert
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.roles import role_of
+from rich.cells import cell_len
+
+from gpt_cli.callbacks import Notify, ignored
+from gpt_cli.checkpoints.run_files import run_name
+from gpt_cli.drawing.labels import inert_cell, label_of
+from gpt_cli.errors import counted
+from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, HeadScores, Row, role_of
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import table
 
 if TYPE_CHECKING:
     import numpy as np
 
-Row = dict[str, Any]
-LOSS_CHANGE = "loss_change"
-SORTABLE = (*COLUMNS, LOSS_CHANGE)
-FORMATS = (".json", ".csv", ".png")
+# short, so that a row fits
+HEADINGS = {
+    "entropy": "entr",
+    "mean_distance": "dist",
+    "first_token": "first",
+    "previous_token": "prev",
+    "self": "self",
+    "duplicate_token": "dup",
+    "induction": "ind",
+}
+
+
+@dataclass(frozen=True)
+class HeadReport(Result):
+    """What heads do on a prompt or a text: of each a row of scores, and what it is worth and promotes where asked."""
+
+    checkpoint: str
+    step: int
+    text: str | list[str]  # the prompt, or the sources of the text
+    tokens: int
+    heads: list[Row]  # layer, head, COLUMNS, label; perhaps loss_change with its error; perhaps raises and lowers
+    loss: float | None = None  # of the whole model, in nats per token
+    layers: list[Row] | None = None  # what whole layers are worth
+    query: Row | None = None  # the position, and its token, at which tokens are promoted
+    of_prompt: bool = False
+    out: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt heads --json` prints."""
+        found = {"checkpoint": self.checkpoint, "step": self.step, "text": self.text, "tokens": self.tokens}
+        asked = {"loss": self.loss, "layers": self.layers, "query": self.query}
+        return found | {name: value for name, value in asked.items() if value is not None} | {"heads": self.heads}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A row for each head; then a row for each removed layer, then what each head promotes at the query."""
+        parts = [_of_heads(self.heads)]
+        if self.layers is not None:
+            rows = [(str(row["layer"]), _change(row)) for row in self.layers]
+            parts.append(table([("layer", "loss change"), *rows]))
+        if self.query is not None:
+            title = f"raised most at token {self.query['position']}, {_quoted(self.query['token'])}"
+            rows = [(name_of(row), _raised(row, width)) for row in self.heads]
+            parts.append(table([("head", title), *rows]))
+        return "\n\n".join(parts)
+
+    def legend(self) -> Iterator[str]:
+        """What was read, and what the headings mean, in lines."""
+        source = "the prompt" if self.of_prompt else self.text if isinstance(self.text, str) else ", ".join(self.text)
+        yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {counted(self.tokens, 'token')} of {source}"
+        yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
+        yield "first: the first token, prev: the token before, self: the token itself,"
+        yield "dup: earlier copies of this token, ind: the token after an earlier copy"
+        if self.loss is not None:
+            yield f"loss change: how much the loss ({self.loss:.4f}) rises without it, ± standard error"
+
+    def as_picture(self, notice: Notify = ignored) -> bytes:
+        """A map of layers x heads for each column, as PNG; `notice` hears of characters that no font has."""
+        from gpt_cli.inspecting.heads.picture import draw_report
+
+        return draw_report(self.as_dict(), notice)
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a file of that ending, one of REPORTS."""
+        if ending == ".png":
+            return self.as_picture(notice)
+        return as_json(self.as_dict()) if ending == ".json" else as_csv(self.heads, self.layers or ())
 
 
 def head_rows(scores: HeadScores) -> list[Row]:
@@ -60,7 +130,7 @@ def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
     """The rows of heads as CSV, with their keys as its first line; None is empty.
 
     A list has columns for each of its entries: raises_1_token. What a whole layer is worth stands in the rows of its
-    heads, as layer_loss_change. Texts are `inert`.
+    heads, as layer_loss_change. No text is a formula.
     """
     of_layer = {row["layer"]: {f"layer_{key}": row[key] for key in row if key != "layer"} for row in layers}
     flat = [_flat(row | of_layer.get(row["layer"], {})) for row in rows]
@@ -68,7 +138,9 @@ def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
     text.write(f"{','.join(flat[0])}\n")
     # a carriage return in a token is quoted too
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows({key: inert(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat)
+    writer.writerows(
+        {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
+    )
     return text.getvalue().encode()
 
 
@@ -84,3 +156,43 @@ def _flat(row: Mapping[str, Any]) -> Row:
 
 def _or_none(number: float) -> float | None:
     return None if math.isnan(number) else number
+
+
+def _of_heads(rows: list[Row]) -> str:
+    headings = [*HEADINGS.values(), *(["loss change"] if LOSS_CHANGE in rows[0] else [])]
+    columns = [[name, *found] for name, found in zip(headings, zip(*map(_numbers, rows), strict=True), strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    aligned = [[cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True)]
+    labels = ["label", *((row["label"] or "").removesuffix(" token") for row in rows)]
+    return table([*zip(["head", *map(name_of, rows)], *aligned, labels, strict=True)])
+
+
+def _numbers(row: Row) -> list[str]:
+    """The cells of a head."""
+    cells = []
+    for name in HEADINGS:
+        number = row[name]
+        # a distance of hundreds of tokens needs no decimals
+        decimals = 2 if name != "mean_distance" else 1 if number is None or number < 99.95 else 0
+        cells.append("-" if number is None else f"{number:.{decimals}f}")
+    return [*cells, _change(row)] if LOSS_CHANGE in row else cells
+
+
+def _change(row: Row) -> str:
+    error = row[f"{LOSS_CHANGE}_error"]
+    return f"{row[LOSS_CHANGE]:+.4f}" + ("" if error is None else f" ±{error:.4f}")
+
+
+def _raised(row: Row, width: int) -> str:
+    """As many of the tokens as fit beside the name, at least one."""
+    text = ""
+    for entry in row["raises"]:
+        more = f"{_quoted(entry['token'])} {entry['logit']:+.2f}"
+        if text and cell_len(text) + 2 + cell_len(more) > width - cell_len(name_of(row)) - 3:
+            break
+        text += ("  " if text else "") + more
+    return text
+
+
+def _quoted(token: str) -> str:
+    return f'"{label_of(token)}"'

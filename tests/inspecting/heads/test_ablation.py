@@ -14,7 +14,7 @@ from support.helpers import sharp_model
 from gpt_cli.errors import CheckpointError
 from gpt_cli.inspecting.heads import ablation
 from gpt_cli.inspecting.heads.ablation import ablate
-from gpt_cli.inspecting.heads.outputs import head_columns, head_outputs
+from gpt_cli.inspecting.heads.attribution import head_columns, head_outputs
 from gpt_cli.model import GPT
 from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import standard_error

@@ -11,8 +11,8 @@ from matplotlib.image import imread
 
 from gpt_cli.inspecting import picture
 from gpt_cli.inspecting.heads import history_picture
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.history import SHARES, history_csv, history_of, strongest
+from gpt_cli.inspecting.heads.columns import COLUMNS, SHARES, HeadScores
+from gpt_cli.inspecting.heads.history import history_csv, history_of, strongest
 from gpt_cli.inspecting.heads.history_picture import draw_history, spread
 from gpt_cli.inspecting.snapshots import Snapshot
 from gpt_cli.language import chinese
@@ -32,7 +32,7 @@ def a_snapshot(step: int, prompt: str = "a b") -> Snapshot:
 
 def test_a_step_has_its_loss_its_validation_loss_and_the_chosen_heads() -> None:
     found = history_of("runs/a", [a_snapshot(1), a_snapshot(5)], LOSSES, [1], [0, 2], "induction")
-    first, last = found["steps"]
+    first, last = found.steps
     assert (first["step"], first["loss"], "validation_loss" in first) == (1, 3.5, False)
     assert (last["step"], last["loss"], last["validation_loss"]) == (5, 1.5, 2.25)
     assert [(row["layer"], row["head"], row["induction"]) for row in last["heads"]] == [(1, 2, 0.5), (1, 0, 0.3)]
@@ -43,7 +43,7 @@ def test_a_step_has_its_loss_its_validation_loss_and_the_chosen_heads() -> None:
 
 
 def test_rows_of_csv_have_the_same_cells_with_and_without_an_evaluation() -> None:
-    content = history_csv(history_of("a", [a_snapshot(1), a_snapshot(5)], LOSSES, [0], [1])).decode()
+    content = history_csv(history_of("a", [a_snapshot(1), a_snapshot(5)], LOSSES, [0], [1]).steps).decode()
     assert content.splitlines() == [
         "step,loss,validation_loss,layer,head,entropy,mean_distance,first_token,previous_token,self,duplicate_token,induction,label",
         '1,3.5,"",0,1,0.1,0.1,0.1,0.1,0.1,"",0.1,""',
@@ -54,7 +54,7 @@ def test_rows_of_csv_have_the_same_cells_with_and_without_an_evaluation() -> Non
 def test_a_share_that_was_not_measured_has_no_panel() -> None:
     snapshots = [a_snapshot(1), a_snapshot(5)]
     pictures = [
-        imread(io.BytesIO(draw_history(history_of("a", found, LOSSES, [0, 1], [0, 1, 2]), LOSSES)))
+        imread(io.BytesIO(draw_history(history_of("a", found, LOSSES, [0, 1], [0, 1, 2]).as_dict(), LOSSES)))
         for found in (snapshots, snapshots[:1])
     ]
     assert pictures[0].shape == pictures[1].shape  # a single snapshot is drawn too
@@ -70,7 +70,7 @@ def test_a_colour_belongs_to_a_head_in_all_panels(monkeypatch: pytest.MonkeyPatc
     mixed = replace(snapshot, scores=HeadScores((0, 1), (0, 1, 2), columns))
     drawn: list[dict[str, tuple[str, str]]] = []
     monkeypatch.setattr(history_picture, "_draw_scores", lambda _axes, _steps, _lines, named: drawn.append(named))
-    draw_history(history_of("a", [mixed], LOSSES, [0, 1], [0, 1, 2]), LOSSES)
+    draw_history(history_of("a", [mixed], LOSSES, [0, 1], [0, 1, 2]).as_dict(), LOSSES)
     assert len(drawn) == 5
     pairs = {pair for named in drawn for pair in named.items()}
     assert len(pairs) == len(dict(pairs)) == 6, "one for each head"
@@ -86,7 +86,7 @@ def test_a_picture_without_metrics_or_a_font_is_drawn_and_it_is_said(monkeypatch
     monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
     said: list[str] = []
     history = history_of("a", [a_snapshot(1, "今 $x$")], NO_LOSSES, [0], [0])
-    assert draw_history(history, NO_LOSSES, said.append)
+    assert draw_history(history.as_dict(), NO_LOSSES, said.append)
     assert said == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"]
 
 

@@ -9,8 +9,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from gpt_cli.inspecting.canvas import as_file
-from gpt_cli.inspecting.fonts import fonts_for
+from gpt_cli.drawing.canvas import as_file
+from gpt_cli.drawing.fonts import fonts_for
 from gpt_cli.inspecting.heads import picture
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.picture import Panel, draw_report

@@ -10,7 +10,16 @@ import torch
 from support.helpers import sharp_model
 
 from gpt_cli.inspecting.heads import scores
-from gpt_cli.inspecting.heads.scores import PATTERNS, induction_of, induction_scores, pattern_sums, repeated_tokens
+from gpt_cli.inspecting.heads.columns import COLUMNS, role_of
+from gpt_cli.inspecting.heads.scores import (
+    PATTERNS,
+    induction_of,
+    induction_scores,
+    pattern_sums,
+    repeated_tokens,
+    score_heads,
+    score_windows,
+)
 
 
 def scores_of(weights: torch.Tensor, ids: list[int]) -> dict[str, float]:
@@ -78,3 +87,41 @@ def test_repeated_tokens_are_different_within_each_half_and_never_end_a_text() -
     assert all(len(set(row)) == 16 for row in ids)
     assert 7 not in ids
     assert repeated_tokens(vocab_size=5, context_length=64, end_of_text=4).shape == (8, 8)
+
+
+def test_a_head_gets_the_first_label_whose_threshold_it_reaches() -> None:
+    assert role_of({"previous_token": 0.5, "induction": 0.39}) == "previous token"
+    assert role_of({"first_token": 0.9, "induction": 0.4}) == "induction"
+
+
+def test_a_head_that_does_nothing_clearly_has_no_label() -> None:
+    assert role_of({"previous_token": 0.49, "first_token": 0.3, "self": 0.21, "duplicate_token": math.nan}) is None
+
+
+IDS = np.arange(100, dtype=np.uint16) % 7
+
+
+def test_windows_are_read_from_start_to_end_in_batches_that_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = sharp_model(7)  # of context_length 16
+    chosen = [(0, 16), (32, 48), (96, 99)]
+    counts: list[int] = []
+    found = score_windows(model, IDS, chosen, end_of_text=6, count=counts.append)
+    batches = [torch.from_numpy(IDS[start:end].astype(np.int64))[None] for start, end in chosen]
+    expected = score_heads(model, batches, end_of_text=6)
+    for name in COLUMNS:
+        np.testing.assert_allclose(found.columns[name], expected.columns[name], rtol=1e-12)
+    assert counts == [32, 3]
+    monkeypatch.setattr(scores, "WEIGHTS_AT_ONCE", 1)
+    one_by_one = score_windows(model, IDS, chosen, end_of_text=6, count=counts.append)
+    for name in COLUMNS:
+        np.testing.assert_allclose(one_by_one.columns[name], expected.columns[name], rtol=1e-12)
+    assert counts[2:] == [16, 16, 3]
+
+
+def test_only_the_chosen_heads_are_scored() -> None:
+    model = sharp_model(7)
+    whole = score_windows(model, IDS, [(0, 16)], end_of_text=6)
+    found = score_windows(model, IDS, [(0, 16)], end_of_text=6, layers=(1,), heads=(1,))
+    assert (found.layers, found.heads) == ((1,), (1,))
+    for name in COLUMNS:
+        np.testing.assert_allclose(found.columns[name], whole.columns[name][1:, 1:], rtol=1e-12)

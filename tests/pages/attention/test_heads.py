@@ -13,8 +13,7 @@ from support.browsers import Opened
 from support.pages import dump_of, random_weights, scores_of, writes_of
 
 from gpt_cli.inspecting.attention_page import attention_page
-from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.roles import ROLES
+from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
 SCORES = scores_of(3, 4)

@@ -12,11 +12,10 @@ from support.model_pages import choose, plain, press, settle, write
 from support.scripts import RunScript
 from support.tokenizers import LEARNED
 
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.attribution import head_writes
-from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
-from gpt_cli.inspecting.heads.roles import role_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores, role_of
 from gpt_cli.inspecting.heads.scores import induction_scores, score_heads
-from gpt_cli.inspecting.labels import label_of
 from gpt_cli.model import GPT
 from gpt_cli.sampling.removing import remove_heads
 

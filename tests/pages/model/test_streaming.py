@@ -12,7 +12,7 @@ from support.faults import scaled
 from support.scripts import RunScript
 from support.tokenizers import HOSTILE, TOKENIZERS, content_of
 
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.sampling.streaming import TextStream
 
 SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "streaming", "labels")]

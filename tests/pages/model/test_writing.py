@@ -16,7 +16,7 @@ from support.exchange import sharp_checkpoint
 from support.model_pages import candidates, plain, press, settle, shown, write, written
 from support.tokenizers import LEARNED, TOKENIZERS
 
-from gpt_cli.inspecting.labels import label_of
+from gpt_cli.drawing.labels import label_of
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities

@@ -1,4 +1,4 @@
-// Tokens as labels, as gpt_cli/inspecting/labels.py makes them: short, on one line, and visible.
+// Tokens as labels, as gpt_cli/drawing/labels.py makes them: short, on one line, and visible.
 
 const MAX_LABEL = 12; // characters
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-from gpt_cli.inspecting.canvas import Figure, FT2Font, Text, font_manager, without_warnings
+from gpt_cli.drawing.canvas import Figure, FT2Font, Text, font_manager, without_warnings
 from gpt_cli.language import language, say
 
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)

@@ -1,9 +1,9 @@
 import numpy as np
 from rich.cells import cell_len
 
-from gpt_cli.inspecting.colours import colour_of
-from gpt_cli.inspecting.drawing import draw_map, maps_to_draw
+from gpt_cli.drawing.labels import colour_of
 from gpt_cli.inspecting.dump import AttentionDump
+from gpt_cli.inspecting.maps import draw_map, maps_to_draw
 
 WEIGHTS = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.01, 0.09, 0.9]])
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from gpt_cli.config import ModelConfig
+from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.dump import dump_attention
 from gpt_cli.inspecting.formats import num_written
 from gpt_cli.inspecting.heads.attribution import attribute
-from gpt_cli.inspecting.heads.on_page import with_heads
 from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import ByteTokenizer
@@ -44,7 +44,7 @@ def test_a_dump_gets_what_its_heads_write_and_the_texts_of_those_tokens() -> Non
 
 def test_of_long_texts_less_is_written_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [num_written(96, tokens) for tokens in (16, 128, 512, 1024, 2048)] == [5, 5, 2, 1, 0]
-    monkeypatch.setattr("gpt_cli.inspecting.heads.on_page.num_written", lambda *_: 0)
+    monkeypatch.setattr("gpt_cli.inspecting.attention.num_written", lambda *_: 0)
     notices: list[str] = []
     assert with_heads(DUMP, MODEL, TOKENIZER, notices.append).writes is None
     assert notices == ["the page does not show what heads write, which is too much here; fewer --layers or --heads do"]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpt_cli.inspecting import fonts
-from gpt_cli.inspecting.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing import fonts
+from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 
 
 def test_fonts_that_together_have_the_characters_are_found() -> None:

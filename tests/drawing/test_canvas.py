@@ -11,7 +11,7 @@ import pytest
 
 DRAW = """
 import os, sys
-from gpt_cli.inspecting.canvas import as_file, new_figure
+from gpt_cli.drawing.canvas import as_file, new_figure
 figure = new_figure(2, 2, 100)
 figure.text(0.5, 0.5, "a")
 sys.stdout.buffer.write(as_file(figure, "png"))
@@ -40,7 +40,7 @@ def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str) ->
 
 
 def test_nothing_is_said_where_the_home_directory_may_not_be_written() -> None:
-    script = "import logging, gpt_cli.inspecting.canvas\nassert logging.getLogger('matplotlib').level == 0"
+    script = "import logging, gpt_cli.drawing.canvas\nassert logging.getLogger('matplotlib').level == 0"
     environment = os.environ | {"HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,9 +8,8 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from gpt_cli.inspecting.colours import colour_of
+from gpt_cli.drawing.labels import colour_of, label_of
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.labels import label_of
 
 _SHADES = " ░▒▓█"  # readable without colour
 _MAX_LABEL = 14  # cells; a label of Chinese characters may be wider

@@ -1,0 +1,38 @@
+"""Tokens as labels and as cells of CSV, and weights as colours. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+
+MAX_LABEL = 12  # characters
+_SIGNS = "=+-@＝＋－＠"  # those that begin a formula, and their full-width forms
+_SKIPPED = "\t\r\n"  # what spreadsheets may pass over in front of one
+# viridis in sixteen steps; it grows lighter evenly, so it is readable in grey too (S. van der Walt, N. Smith, 2015)
+_VIRIDIS = """
+440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c
+1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725
+"""
+STEPS = tuple(_VIRIDIS.split())
+
+
+def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
+    """A token as a label of at most `limit` characters, with signs for line breaks and for white space alone."""
+    if not token.strip():
+        token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
+    label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
+    return label if limit is None or len(label) <= limit else label[: limit - 1] + "…"
+
+
+def inert_cell(text: str) -> str:
+    """A text for a cell of CSV: behind an apostrophe where a spreadsheet would compute it, unlike a sign alone."""
+    found = text.lstrip(_SKIPPED)
+    return f"'{text}" if len(found) > 1 and found[0] in _SIGNS else text
+
+
+def colour_of(weight: float) -> tuple[int, int, int]:
+    """Red, green and blue, 0 to 255, for a weight of 0 to 1: by its square root, so that small weights are visible."""
+    place = math.sqrt(weight) * (len(STEPS) - 1)
+    step = min(len(STEPS) - 2, int(place))
+    low, high = bytes.fromhex(STEPS[step]), bytes.fromhex(STEPS[step + 1])
+    red, green, blue = (round(a + (b - a) * (place - step)) for a, b in zip(low, high, strict=True))
+    return red, green, blue

@@ -1,0 +1,178 @@
+"""`gpt heads`: scores the heads of a model, removes them in turn, and finds what they promote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.discovery import Loaded, load_for
+from gpt_cli.checkpoints.run_files import named_run
+from gpt_cli.errors import DataError, UsageError, counted, shown, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.heads.ablation import ablate
+from gpt_cli.inspecting.heads.attribution import head_writes
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, repeated_length, score_windows
+from gpt_cli.inspecting.request import HeadsRequest, ToInspect
+from gpt_cli.limits import HEADS_TOKENS
+from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
+from gpt_cli.machine.memory import available_memory, require_room
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.sampling.texts import given_text, is_own_text, own_text
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encoding import encode
+from gpt_cli.text.token_store import Ids, validation_windows
+
+TOP = 5  # tokens that a head raises or lowers most
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the heads read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
+
+    about: str | list[str]
+    ids: Ids
+    windows: list[tuple[int, int]]
+    targets: list[tuple[int, int]]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(end - start for start, end in self.windows)
+
+
+def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
+    """Report on the heads of a model, and write the file of the request.
+
+    Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
+    for what memory cannot hold.
+    """
+    use_threads(request.threads)
+    device = choose_device(request.device or "auto")
+    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    sizes, tokenizer = loaded.config.model, loaded.tokenizer
+    text = _text(request, asked, loaded, host) if asked.prompt is None else _prompt(request, asked, loaded)
+    query = None if request.query is None else _position(request.query, text.num_tokens)
+    # what heads are worth, and what they promote, is computed with all heads of a layer
+    whole = request.ablate is not None or query is not None
+    longest = max(end - start for start, end in text.windows)
+    repeated = repeated_length(loaded.model.vocab_size, sizes.context_length)
+    _require_room(max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole)
+    loaded.model.to(device)
+    chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
+    with host.counting("scoring heads", text.num_tokens, "tokens") as count:
+        end = tokenizer.end_of_text
+        scores = score_windows(loaded.model, text.ids, text.windows, end_of_text=end, count=count, **chosen)
+    if longest > 1:  # otherwise no head has anything to choose
+        require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
+    rows, found = head_rows(scores), dict[str, Any]()
+    if how := request.ablate:
+        dtype = choose_dtype(request.dtype or "auto", device, sizes.d_model)
+        with host.counting("removing heads", sum(end - start for start, end in text.targets), "tokens") as count:
+            without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
+        found["loss"], changes = without.loss, change_rows(without.changes, without.errors)
+        if how == "layer":
+            found["layers"] = [{"layer": layer, **change} for layer, change in zip(asked.layers, changes, strict=True)]
+        else:
+            rows = [row | change for row, change in zip(rows, changes, strict=True)]
+    if query is not None:
+        found["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
+        promoted = _promoted(loaded, text.ids[:].tolist(), query, chosen)
+        rows = [row | tokens for row, tokens in zip(rows, promoted, strict=True)]
+    result = HeadReport(
+        checkpoint=str(loaded.path),
+        step=loaded.step,
+        text=text.about,
+        tokens=text.num_tokens,
+        heads=sort_rows(rows, request.sort),
+        of_prompt=asked.prompt is not None,
+        out=request.out and str(request.out),
+        **found,
+    )
+    if request.out is not None:
+        with host.working(f"writing {visible(request.out)}"):
+            write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
+        host.notice(f"wrote {visible(request.out)}: {counted(len(rows), 'head')}")
+    return result
+
+
+def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
+    """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
+    assert asked.prompt is not None
+    longest = loaded.config.model.context_length
+    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=request.truncate)
+    if len(ids) < min(2, longest):
+        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
+    if len(ids) < 2 and request.ablate:
+        sentence = "this model reads 1 token at a time, so a prompt has none to predict; use --data"
+        raise UsageError("--ablate", sentence)
+    return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
+
+
+def _text(request: HeadsRequest, asked: ToInspect, loaded: Loaded, host: Host) -> Text:
+    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
+    assert asked.text
+    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
+    if request.data:
+        corpus: Corpus = given_text(request.data, asked.text, host)
+        about: str | list[str] = [*request.data]
+    else:
+        own = own_text(name, asked.text, host)
+        is_own_text(name, own, loaded, host)
+        corpus, about = own.validation, own.validated_on
+    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
+        ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    if len(ids) < 3:
+        place = "--data" if request.data else name
+        raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
+    most = request.max_tokens or HEADS_TOKENS
+    windows = validation_windows(len(ids), min(loaded.config.model.context_length, most), most)
+    return Text(about, ids, windows, windows)
+
+
+def _position(query: int, num_tokens: int) -> int:
+    """The position that --query names, from 0; raises UsageError where the prompt does not have it."""
+    if not -num_tokens <= query < num_tokens:
+        wrong = f"this prompt has tokens 0 to {num_tokens - 1}, so {query} is out of range"
+        raise UsageError("--query", wrong, hint="--query -1 is the last token")
+    return query % num_tokens
+
+
+def _require_room(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
+    """Before the model runs, refuse what memory cannot hold; `may_choose` says that fewer heads take less.
+
+    Layers are computed one by one.
+    """
+    per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
+    fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""
+    require_room(
+        "heads",
+        f"{counted(len(heads), 'head')} on {counted(num_tokens, 'token')}",
+        per_head * len(heads),
+        free,
+        what="memory",
+        hint=f"--heads {fewer}" if fewer else "use a shorter --prompt, or fewer --max-tokens",
+    )
+
+
+def _promoted(loaded: Loaded, ids: Sequence[int], query: int, chosen: dict[str, Any]) -> list[Row]:
+    """The tokens that each head raises and lowers most at a position."""
+    found = head_writes(loaded.model, ids, queries=[query], top=TOP, **chosen)
+
+    def tokens(ids: np.ndarray, logits: np.ndarray) -> list[Row]:
+        pairs = zip(ids.tolist(), logits.tolist(), strict=True)
+        return [{"token": loaded.tokenizer.token_text(id_), "id": id_, "logit": logit} for id_, logit in pairs]
+
+    return [
+        {
+            "raises": tokens(found.raised[at][0], found.raised_by[at][0]),
+            "lowers": tokens(found.lowered[at][0], found.lowered_by[at][0]),
+        }
+        for at in np.ndindex(found.raised.shape[:2])
+    ]
