@@ -19,13 +19,29 @@ if TYPE_CHECKING:
     from gpt_cli.api import export_model as export_model
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
+    from gpt_cli.api import remove_runs as remove_runs
+    from gpt_cli.api import report as report
+    from gpt_cli.api import runs as runs
+    from gpt_cli.api import sweep as sweep
     from gpt_cli.api import tokens as tokens
     from gpt_cli.checkpoints.discovery import Loaded
     from gpt_cli.config import Config
     from gpt_cli.training.reports import Report
 
 # functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
-_COMMANDS = ("bench", "evaluate", "explain", "export_model", "import_model", "info", "tokens")
+_COMMANDS = (
+    "bench",
+    "evaluate",
+    "explain",
+    "export_model",
+    "import_model",
+    "info",
+    "remove_runs",
+    "report",
+    "runs",
+    "sweep",
+    "tokens",
+)
 _GROUPS = ("data",)
 __all__ = [
     "__version__",
@@ -37,6 +53,10 @@ __all__ = [
     "import_model",
     "info",
     "load",
+    "remove_runs",
+    "report",
+    "runs",
+    "sweep",
     "tokens",
     "train",
 ]

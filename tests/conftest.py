@@ -24,8 +24,8 @@ from support.messages import HEARD
 from support.users import hand_over
 
 from gpt_cli.cli.work import training
-from gpt_cli.cli.work.leaving import leave_picture
 from gpt_cli.machine.sharing import sharing
+from gpt_cli.reporting.leaving import leave_picture
 
 Tally = Callable[[str, int], None]
 # fixtures of browsers, of processes that fork, and of a shell for all commands of the pages

@@ -23,6 +23,7 @@ ORDER = [
     "api",
     "measuring",
     "exchange",
+    "sweeping",
     "training",
     "loggers",
     "reporting",
@@ -60,13 +61,14 @@ IMPORTS_INSIDE = {
     "cli/interactive.py": "importing readline changes how input() reads",
     "cli/work/head_history.py": "matplotlib takes a second, and few histories are pictures",
     "cli/work/head_report.py": "matplotlib takes a second, and few reports are pictures",
-    "cli/work/leaving.py": "matplotlib takes a second, for which no training should wait",
-    "cli/work/reporting.py": "matplotlib takes a second, and few reports are pictures",
     "cli/work/train.py": "a mistake in a config is reported before torch is loaded",
     "explaining/explain.py": "matplotlib takes a second, and few explanations are drawn",
     "data.py": "the request is checked before what does the work is imported, which may load numpy",
     "machine/address_space.py": "only Unix has limits on it",
     "language/__init__.py": "English needs no catalogue",
+    "reporting/leaving.py": "matplotlib takes a second, for which no training should wait",
+    "reporting/report.py": "matplotlib takes a second, and few reports are pictures; only a prompt needs torch",
+    "sweeping/sweep.py": "only counting GPUs needs torch",
     "exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
@@ -231,7 +233,7 @@ def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
         "names = [[command.name] for command in app.registered_commands] + [[name] for name in REQUESTS]\n"
-        "names += [[group, name] for group in GROUPS for name in GROUPS[group]]\n"
+        "names += [[group, name][: 1 + bool(name)] for group in GROUPS for name in GROUPS[group]]\n"
         "for name in names: assert main([*name, '--help']) == 0\n"
         "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"

@@ -45,7 +45,7 @@ class Overview:
     """One run as a list shows it; None stands for a figure that the run's files do not give."""
 
     path: Path
-    state: str  # one of run_files.STATES
+    state: str  # one of run_files.State
     steps: int | None = None
     best_loss: float | None = None  # lowest validation loss while training, nats per token
     validation_loss: float | None = None  # of the closing evaluation, nats per token

@@ -19,13 +19,10 @@ from gpt_cli.cli import (
     config,
     heads,
     options,
-    report,
-    runs,
     sample,
-    sweep,
     train,
 )
-from gpt_cli.cli.helping import HelpContext
+from gpt_cli.cli.helping import HelpContext, ListsByDefault
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import (
     ClickUsageError,
@@ -92,9 +89,17 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.",
         "gpt import tiny-gpt2 --out runs/tiny-again",
     ),
+    "report": (
+        "Show how runs trained: their curves, and in a page their samples, settings and attention too.",
+        "gpt report, gpt report runs/a runs/b --out report.html",
+    ),
+    "sweep": (
+        "Train a base config with lists or ranges of settings, one ordinary run each, and compare them.",
+        "gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m",
+    ),
 }
 # their functions of Python, where the command's name means something else there
-FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model"}
+FUNCTIONS = {"eval": "evaluate", "export": "export_model", "import": "import_model", "runs rm": "remove_runs"}
 
 # the order in which help lists commands; groups follow
 ORDER = [
@@ -115,7 +120,7 @@ ORDER = [
     "help",
 ]
 
-# groups of such commands, whose functions are those of gpt_cli.GROUP: examples
+# groups of such commands, whose functions are those of gpt_cli.GROUP: examples; "" is what the group does by itself
 GROUPS = {
     "data": {
         "list": "gpt data list",
@@ -123,6 +128,10 @@ GROUPS = {
         "stats": "gpt data stats my.txt, gpt data stats my.txt --config tiny",
         "prepare": "gpt data prepare my.jsonl --config tiny",
         "verify": "gpt data verify my.jsonl",
+    },
+    "runs": {
+        "": "gpt runs --sort loss, gpt runs rm tiny",
+        "rm": "gpt runs rm tiny runs/sweep/003-d_model-64 --yes",
     },
 }
 
@@ -184,8 +193,6 @@ app.command("attn-dump", epilog="Example: gpt attn-dump --prompt 'The value of' 
     attn_dump.attn_dump
 )
 app.command("heads", epilog="Example: gpt heads --sort induction, gpt heads --ablate zero --out heads.png")(heads.heads)
-app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
-app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(config.app, name="config")
 app.add_typer(
     typer.Typer(
@@ -193,7 +200,16 @@ app.add_typer(
     ),
     name="data",
 )
-app.add_typer(runs.app, name="runs")
+app.add_typer(
+    typer.Typer(
+        cls=ListsByDefault,
+        invoke_without_command=True,
+        rich_markup_mode=None,
+        subcommand_metavar="| rm NAME...",
+        help="List runs: state, steps, validation loss, size, age, and what differs from a shipped config.",
+    ),
+    name="runs",
+)
 app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
@@ -256,14 +272,14 @@ def build(words: Sequence[str] | None = None) -> Any:
     one.registered_commands = [info for info in app.registered_commands if info.name == first]
     one.registered_groups = [_with_requests(info) for info in app.registered_groups if info.name == first]
     if first in REQUESTS:
-        _add(one, first, "api", REQUESTS[first][1])
+        _add(one, first, REQUESTS[first][1])
     elif not (one.registered_commands or one.registered_groups):
         one.registered_commands, one.registered_groups = list(app.registered_commands), list(app.registered_groups)
         if words is None:
             one.registered_groups = [*map(_with_requests, app.registered_groups)]
         for name, (sentence, example) in REQUESTS.items():
             if words is None:
-                _add(one, name, "api", example)
+                _add(one, name, example)
             else:
                 one.command(name, help=sentence)(lambda: None)
     one.registered_commands.sort(key=lambda info: ORDER.index(info.name or ""))
@@ -278,16 +294,23 @@ def _with_requests(info: Any) -> Any:
     found.typer_instance = copy(info.typer_instance)
     found.typer_instance.registered_commands = list(info.typer_instance.registered_commands)
     for name, example in GROUPS.get(info.name, {}).items():
-        _add(found.typer_instance, name, info.name, example)
+        _add(found.typer_instance, f"{info.name} {name}".rstrip(), example)
     return found
 
 
-def _add(some: typer.Typer, name: str, module: str, example: str) -> None:
-    """Make a command of the request of a function."""
+def function_of(name: str) -> Any:
+    """The function of Python that a command is: gpt_cli.data.list of `data list`."""
+    module, _, last = FUNCTIONS.get(name, name.replace("-", "_").replace(" ", ".")).rpartition(".")
+    return getattr(import_module(f"gpt_cli.{module or 'api'}"), last)
+
+
+def _add(some: typer.Typer, name: str, example: str) -> None:
+    """Make a command of the request of a function; of a group's own, what the group does by itself."""
     from gpt_cli.cli.commands import callback
 
-    function = getattr(import_module(f"gpt_cli.{module}"), FUNCTIONS.get(name, name.replace("-", "_")))
-    some.command(name, epilog=f"Example: {example}")(callback(name, function))
+    epilog = f"Example: {example}"
+    make = some.callback(epilog=epilog) if name in GROUPS else some.command(name.split()[-1], epilog=epilog)
+    make(callback(name, function_of(name)))
 
 
 def prepare(command: Any) -> None:

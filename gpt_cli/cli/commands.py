@@ -7,13 +7,14 @@ import shutil
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, options, tokens
+from gpt_cli.cli import completing, options, runs, tokens
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.cli.work.flags import refuse_beside
@@ -30,18 +31,29 @@ def _show(result: Result, console: Console) -> None:
 
 
 # commands whose results are more than text in a terminal
-_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show}
+_SHOWN: Mapping[str, Callable[[Any, Console], None]] = {"tokens": tokens.show, "runs": runs.show}
+# commands that talk while they work, and the modules whose `drive` does it
+_DRIVEN: Mapping[str, str] = {
+    "report": "gpt_cli.cli.report",
+    "runs rm": "gpt_cli.cli.runs",
+    "sweep": "gpt_cli.cli.sweep",
+}
 
 
-def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
+def callback(name: str, function: Function[..., Any]) -> Callable[..., int | None]:
     """A function with a keyword for each flag, as typer wants it: it asks, and shows the result."""
     fields = flags_of(function.request)
 
-    def call(*, quiet: bool, json: bool = False, **given: Any) -> None:
+    def call(*, context: typer.Context, quiet: bool, json: bool = False, **given: Any) -> int | None:
+        if context.invoked_subcommand is not None:  # of a group that is a command by itself
+            return None
         console, request = Console(quiet), _asked(function, given)
         if json:
             alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
             refuse_beside("--json", alone)
+        if name in _DRIVEN:
+            words = context.find_root().obj["words"]
+            return import_module(_DRIVEN[name]).drive(request, console, json=json, words=words)
         result: Result = function.answer(request, console.host(importing_torch))
         if json:
             console.pieces(result.as_json())
@@ -49,8 +61,10 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., None]:
             _SHOWN.get(name, _show)(result, console)
         if failure := result.failure():
             raise failure
+        return None
 
-    parameters = [_parameter(name, field, flag) for name, field, flag in fields]
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters += [_parameter(name, field, flag) for name, field, flag in fields]
     parameters += [_switch("json", options.Json)] if function.request.has_json else []
     parameters += [_switch("quiet", options.Quiet)]
     vars(call)["__signature__"] = inspect.Signature(parameters)

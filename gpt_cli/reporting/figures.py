@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpt_cli.checkpoints.overview import Result, have_one_tokenizer
+from gpt_cli.config.reading import written
 from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.record import RunRecord
 
@@ -166,9 +166,5 @@ def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for each name that one of the contents has, in their order."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
-        Row(name, tuple(_written(content[name]) if name in content else None for content in contents)) for name in names
+        Row(name, tuple(written(content[name]) if name in content else None for content in contents)) for name in names
     ]
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

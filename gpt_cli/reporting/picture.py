@@ -11,7 +11,8 @@ from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.language import say
 from gpt_cli.reporting.figures import by_token, curve, thinned
 from gpt_cli.reporting.record import RunRecord
-from gpt_cli.reporting.scales import COLOURS, MOST_RUNS, TITLES, scale_of, short, unit_of
+from gpt_cli.reporting.request import MOST_DRAWN
+from gpt_cli.reporting.scales import COLOURS, TITLES, scale_of, short, unit_of
 
 _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
@@ -30,12 +31,12 @@ _STYLE: dict[Any, Any] = {
 def draw_report(
     records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
 ) -> bytes:
-    """A picture, png or svg, of all quantities of at most MOST_RUNS runs by an axis, the loss on top.
+    """A picture, png or svg, of all quantities of at most MOST_DRAWN runs by an axis, the loss on top.
 
     Of runs with different tokenizers, losses per token are left out, and bits per byte are on top.
     `notice` receives a line when no installed font has a character of a name.
     """
-    assert 0 < len(records) <= MOST_RUNS
+    assert 0 < len(records) <= MOST_DRAWN
     with rc_context(_STYLE):
         figure = new_figure(9.0, 7.6 + 0.18 * len(records), 130, constrained=True)
         grid = figure.add_gridspec(3, 2, height_ratios=(1.8, 1, 1))

@@ -64,7 +64,7 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """One of run_files.STATES."""
+        """One of run_files.State."""
         return self.overview.state
 
     @property

@@ -19,7 +19,8 @@ from support.records import record
 from gpt_cli.inspecting import fonts
 from gpt_cli.reporting import picture
 from gpt_cli.reporting.picture import draw_losses, draw_report
-from gpt_cli.reporting.scales import COLOURS, MOST_RUNS
+from gpt_cli.reporting.request import MOST_DRAWN
+from gpt_cli.reporting.scales import COLOURS
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -90,9 +91,9 @@ def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
 
 
 def test_as_many_runs_as_can_be_told_apart_are_drawn() -> None:
-    runs = [record(f"run-{number}", (9.0 - number / 2, 1.0)) for number in range(MOST_RUNS)]
-    strokes = {picture._stroke(number) for number in range(MOST_RUNS)}
-    assert len(strokes) == MOST_RUNS
+    runs = [record(f"run-{number}", (9.0 - number / 2, 1.0)) for number in range(MOST_DRAWN)]
+    strokes = {picture._stroke(number) for number in range(MOST_DRAWN)}
+    assert len(strokes) == MOST_DRAWN
     few, many = (pixels(draw_report(some, "step", "png")).shape[0] for some in (runs[:2], runs))
     assert many > few, "room for the names"
 

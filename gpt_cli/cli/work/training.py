@@ -12,11 +12,11 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.terminal import Console, Mute, hurried_stdout
-from gpt_cli.cli.work.leaving import leave_picture
 from gpt_cli.cli.work.showing import announce, conclude, conclude_before, show_progress
 from gpt_cli.errors import DivergedError
 from gpt_cli.machine.sharing import Sharing
 from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.reporting.leaving import leave_picture
 from gpt_cli.training.reports import Finished, Prepared
 from gpt_cli.training.request import Request
 from gpt_cli.training.starting import start
