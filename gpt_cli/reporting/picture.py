@@ -62,29 +62,23 @@ def draw_losses(record: RunRecord, notice: Callable[[str], object] = lambda _: N
 
 
 def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
-    """The training loss, as logged and smoothed, and the validation loss with a dot at its lowest."""
+    """The training loss, as logged and smoothed, and the validation loss, as the page draws them."""
     for number, record in enumerate(records):
         colour, stroke = _stroke(number)
-        if len(records) == 1:
-            x, y = curve(record, "loss", axis)
-            faint = thinned(y, _MOST_POINTS)
-            axes.plot(x[faint], y[faint], color=colour, alpha=0.25, linewidth=0.8)
-        x, y = curve(record, "smoothed_loss", axis)
-        kept = thinned(y, _MOST_POINTS)
-        axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, linewidth=1.8, label="training, smoothed")
-        at, evaluated = curve(record, "validation_loss", axis)
-        if len(at):
-            ink = colour if len(records) > 1 else "black"
-            style = {"color": ink, "linestyle": stroke, "linewidth": 0.9, "label": "validation"}
-            axes.plot(at, evaluated, marker="o" if len(at) <= _MOST_MARKS else "", markersize=3, **style)
-            best = int(evaluated.argmin())
-            star = {"marker": "*", "markersize": 9, "color": ink, "linestyle": "none", "clip_on": False}
-            axes.plot(at[best], evaluated[best], label="lowest", **star)
+        for quantity, faint in (("loss", {"alpha": 0.38, "linewidth": 0.8}), ("smoothed_loss", {"linewidth": 1.8})):
+            x, y = curve(record, quantity, axis)
+            kept = thinned(y, _MOST_POINTS)
+            axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, label=quantity, **faint)
+        x, y = curve(record, "validation_loss", axis)
+        if len(x):
+            marks = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
+            axes.plot(x, y, color=colour, linestyle=stroke, linewidth=0.9, label="validation_loss", **marks)
+            best = int(y.argmin())
+            axes.plot(x[best], y[best], color=colour, marker="*", markersize=10, linestyle="none", clip_on=False)
     _finish(axes, records, axis, "loss", ("loss", "validation_loss"))
-    if len(records) == 1 and axes.lines:
-        axes.legend(frameon=False, loc="upper right")
-    elif axes.lines:
-        axes.set_title("thick: training, smoothed; thin: validation, a star at its lowest", fontsize=8)
+    if axes.lines:
+        legend = "thick: smoothed; thin: each line of metrics; dots: validation text, a star at its lowest"
+        axes.set_title(legend, fontsize=8)
 
 
 def _draw(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str) -> None:
