@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,21 +36,6 @@ def curve(record: RunRecord, quantity: str, axis: str = "step") -> tuple[np.ndar
     x, y = record.metrics[axis], record.metrics[quantity]
     there = np.isfinite(x) & np.isfinite(y)
     return x[there], y[there]
-
-
-def thinned(y: np.ndarray, most: int) -> np.ndarray:
-    """The places of at most `most` points, 4 or more, that look like all of `y`: first, last, minima and maxima.
-
-    Of stretches of equally many points, the lowest and the highest are kept; all places where y has few.
-    """
-    if len(y) <= most:
-        return np.arange(len(y))
-    ends = np.linspace(0, len(y), (most - 2) // 2 + 1).astype(int)
-    found = {0, len(y) - 1}
-    for begin, end in pairwise(ends):
-        stretch = y[begin:end]
-        found |= {int(begin + stretch.argmin()), int(begin + stretch.argmax())}
-    return np.array(sorted(found))
 
 
 def final_figures(record: RunRecord) -> dict[str, Figure]:

@@ -9,10 +9,10 @@ from gpt_cli.errors import visible
 from gpt_cli.inspecting.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
 from gpt_cli.inspecting.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.language import say
-from gpt_cli.reporting.figures import by_token, curve, thinned
+from gpt_cli.reporting.curves import COLOURS, TITLES, scale_of, short, thinned, unit_of
+from gpt_cli.reporting.figures import by_token, curve
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.request import MOST_DRAWN
-from gpt_cli.reporting.scales import COLOURS, TITLES, scale_of, short, unit_of
 
 _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
@@ -65,14 +65,14 @@ def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
     """The training loss, as logged and smoothed, and the validation loss, as the page draws them."""
     for number, record in enumerate(records):
         colour, stroke = _stroke(number)
-        for quantity, faint in (("loss", {"alpha": 0.38, "linewidth": 0.8}), ("smoothed_loss", {"linewidth": 1.8})):
+        for quantity, alpha, width in (("loss", 0.38, 0.8), ("smoothed_loss", 1.0, 1.8)):
             x, y = curve(record, quantity, axis)
             kept = thinned(y, _MOST_POINTS)
-            axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, label=quantity, **faint)
+            axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, alpha=alpha, linewidth=width)
         x, y = curve(record, "validation_loss", axis)
         if len(x):
-            marks = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
-            axes.plot(x, y, color=colour, linestyle=stroke, linewidth=0.9, label="validation_loss", **marks)
+            dots: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
+            axes.plot(x, y, color=colour, linestyle=stroke, linewidth=0.9, **dots)
             best = int(y.argmin())
             axes.plot(x[best], y[best], color=colour, marker="*", markersize=10, linestyle="none", clip_on=False)
     _finish(axes, records, axis, "loss", ("loss", "validation_loss"))

@@ -20,7 +20,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.comparing import Likeness, likeness, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.limits import FIGURE
-from gpt_cli.reporting.smoothing import filled
+from gpt_cli.reporting.curves import filled
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (

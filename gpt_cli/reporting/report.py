@@ -15,6 +15,7 @@ from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
+from gpt_cli.reporting.curves import letter_of
 from gpt_cli.reporting.figures import (
     QUANTITIES,
     by_token,
@@ -87,7 +88,7 @@ class Report(Result):
             drawn = capture.get().rstrip("\n")
         if not (differing := differing_settings(self.runs)):
             return drawn
-        letters = [chr(ord("a") + place) for place in range(len(self.runs))]
+        letters = [letter_of(number) for number in range(len(self.runs))]
         cells = [tuple("" if value is None else visible(value, 40) for value in row.values) for row in differing]
         rows = [(row.name, *of_row) for row, of_row in zip(differing, cells, strict=True)]
         return f"{drawn}\n\n{table([('settings that differ', *letters), *rows])}"

@@ -16,8 +16,8 @@ import gpt_cli
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.reporting import picture, request
+from gpt_cli.reporting.curves import smoothed
 from gpt_cli.reporting.report import Report
-from gpt_cli.reporting.smoothing import smoothed
 
 PNG = b"\x89PNG\r\n"
 

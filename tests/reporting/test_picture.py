@@ -20,9 +20,9 @@ from support.records import record
 from gpt_cli.inspecting import fonts
 from gpt_cli.pages import report
 from gpt_cli.reporting import picture
+from gpt_cli.reporting.curves import COLOURS
 from gpt_cli.reporting.picture import draw_losses, draw_report
 from gpt_cli.reporting.request import MOST_DRAWN
-from gpt_cli.reporting.scales import COLOURS
 
 
 def pixels(png: bytes) -> np.ndarray:
