@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from gpt_cli.api import heads as heads
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
+    from gpt_cli.api import remove_runs as remove_runs
+    from gpt_cli.api import report as report
+    from gpt_cli.api import runs as runs
     from gpt_cli.api import sample as sample
+    from gpt_cli.api import sweep as sweep
     from gpt_cli.api import tokens as tokens
     from gpt_cli.api import train as train
     from gpt_cli.trained import Trained
@@ -34,7 +38,11 @@ _COMMANDS = (
     "heads",
     "import_model",
     "info",
+    "remove_runs",
+    "report",
+    "runs",
     "sample",
+    "sweep",
     "tokens",
     "train",
 )
@@ -52,7 +60,11 @@ __all__ = [
     "import_model",
     "info",
     "load",
+    "remove_runs",
+    "report",
+    "runs",
     "sample",
+    "sweep",
     "tokens",
     "train",
 ]

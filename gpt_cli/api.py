@@ -16,7 +16,9 @@ from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
+from gpt_cli.reporting.request import RemoveRequest, ReportRequest, RunsRequest
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
+from gpt_cli.sweeping.request import SweepRequest
 from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
@@ -202,3 +204,31 @@ def export_model(request: ExportRequest, found: Any, host: Host):
     with host.importing():
         from gpt_cli.exchange.export_model import export
     return export(request, found, host)
+
+
+@function(RunsRequest)
+def runs(request: RunsRequest, found: Any, host: Host):
+    from gpt_cli.reporting.runs import list_runs
+
+    return list_runs(request, found, host)
+
+
+@function(RemoveRequest)
+def remove_runs(request: RemoveRequest, found: Any, host: Host):
+    from gpt_cli.reporting.runs import remove_runs
+
+    return remove_runs(request, found, host)
+
+
+@function(ReportRequest)
+def report(request: ReportRequest, found: Any, host: Host):
+    from gpt_cli.reporting.report import report
+
+    return report(request, found, host)
+
+
+@function(SweepRequest)
+def sweep(request: SweepRequest, found: Any, host: Host):
+    from gpt_cli.sweeping.sweep import sweep
+
+    return sweep(request, found, host)

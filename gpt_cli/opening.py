@@ -50,6 +50,17 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
     return open(descriptor, "rb")
 
 
+def require_size(
+    path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
+) -> os.stat_result:
+    """What the system knows of an open file; raises `kind` where it has more than `most` bytes, see `read_bytes`."""
+    found = os.fstat(file.fileno())
+    if most and found.st_size > most[1]:
+        sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {found.st_size:,}"
+        raise kind(shown(path), sentence, hint=hint)
+    return found
+
+
 def require_unchanged(
     path: Path, file: BinaryIO, before: os.stat_result, kind: type[GptError], *, complete: bool = True
 ) -> None:
@@ -68,10 +79,7 @@ def read_bytes(
     `most` says what such files are, and how many bytes they have at most: a larger one is refused unread.
     """
     with reading(path, kind, hint=hint) as file:
-        before = os.fstat(file.fileno())
-        if most and before.st_size > most[1]:
-            sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {before.st_size:,}"
-            raise kind(shown(path), sentence, hint=hint)
+        before = require_size(path, file, kind, most=most, hint=hint)
         # bounded: it may be growing without end; None comes of what would wait, such as /proc/kmsg
         content = file.read(before.st_size + 1) or b""
         require_unchanged(path, file, before, kind, complete=len(content) == before.st_size)

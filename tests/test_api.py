@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,18 @@ import pytest
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.cli.app import FUNCTIONS, GROUPS, REQUESTS, build
+from gpt_cli.cli.app import FUNCTIONS, GROUPS, REQUESTS, build, function_of
 from gpt_cli.config.request import Flag, flag_of, flags_of
 from gpt_cli.errors import CheckpointError, UsageError
 
 
-@pytest.mark.parametrize("name", [*REQUESTS, *(f"{group} {name}" for group in GROUPS for name in GROUPS[group])])
+@pytest.mark.parametrize(
+    "name", [*REQUESTS, *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group])]
+)
 def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
     group, _, last = name.rpartition(" ")
-    function = getattr(getattr(gpt_cli, FUNCTIONS.get(group, group)) if group else gpt_cli, FUNCTIONS.get(last, last))
+    function = function_of(name)
+    assert function is attrgetter(FUNCTIONS.get(name, name.replace(" ", ".")))(gpt_cli)
     fields = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
     of_the_command_line_alone = {"--json", "--quiet", "--debug"}
     command = build().commands[group or last]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,18 +12,17 @@ from typing import Any, NamedTuple
 
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
 from gpt_cli.checkpoints.lock import is_held
-from gpt_cli.checkpoints.logs import figures_of
+from gpt_cli.checkpoints.logs import last_metrics
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import CheckpointError, GptError, reason, shown
 from gpt_cli.limits import OUTCOME_BYTES
-from gpt_cli.opening import open_regular, read_bytes
+from gpt_cli.opening import read_bytes
 from gpt_cli.strict_json import figure, step_of, strict_json
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _MOST = ("an outcome of a run", OUTCOME_BYTES)
-_TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 
 class Result(NamedTuple):
@@ -45,7 +44,7 @@ class Overview:
     """One run as a list shows it; None stands for a figure that the run's files do not give."""
 
     path: Path
-    state: str  # one of run_files.STATES
+    state: str  # one of run_files.State
     steps: int | None = None
     best_loss: float | None = None  # lowest validation loss while training, nats per token
     validation_loss: float | None = None  # of the closing evaluation, nats per token
@@ -142,7 +141,7 @@ def _overview(run: RunFiles) -> Overview:
     bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
     done = step_of(outcome.get("step"))
     if done is None:
-        last = next(_last_lines(run), {"step": 0})
+        last = next(last_metrics(run.metrics, CheckpointError), {"step": 0})
         done = max(int(last["step"]), 0 if header is None else header.step)
     shapes = {} if header is None else header.shapes
     weights = [math.prod(shape) for name, shape in shapes.items() if not name.startswith(OPTIMIZER_PREFIX)]
@@ -196,23 +195,11 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
     raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
 
 
-def _last_lines(run: RunFiles) -> Iterator[dict[str, int | float]]:
-    """The figures of the last whole lines of metrics.jsonl, to which a trainer may be writing, the newest first."""
-    if not run.metrics.exists():
-        return
-    with open_regular(run.metrics, CheckpointError) as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL))
-        lines = file.read(_TAIL).split(b"\n")
-    found = (figures_of(line.decode("utf-8", "replace")) for line in reversed(lines[:-1]))  # the last is being written
-    yield from filter(None, found)
-
-
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
     """The bits per byte of the best evaluation: all read the same text, so those of a late one tell the ratio."""
     if best_loss is None:
         return None
-    for line in _last_lines(run):
+    for line in last_metrics(run.metrics, CheckpointError):
         with suppress(KeyError, ZeroDivisionError):
             return figure(best_loss * (line["bits_per_byte"] / line["validation_loss"]))
     return None

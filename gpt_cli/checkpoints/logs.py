@@ -5,13 +5,15 @@ A line of a text that looks like a heading is written with a backslash before it
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from gpt_cli.errors import GptError
-from gpt_cli.limits import LOG_BYTES
-from gpt_cli.opening import read_bytes
+from gpt_cli.errors import GptError, shown
+from gpt_cli.limits import LOG_BYTES, METRICS_LINE
+from gpt_cli.opening import open_regular, read_bytes, require_size
 from gpt_cli.strict_json import figure, step_of, strict_json
 
 _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
@@ -19,6 +21,7 @@ _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
 _TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _MOST = ("a log of a run", LOG_BYTES)
+_TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 
 class Sample(NamedTuple):
@@ -31,6 +34,31 @@ class Sample(NamedTuple):
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
     """The text of samples or metrics, of which bytes may be damaged; raises what `read_bytes` raises."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
+
+
+def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
+    """The figures of each whole line of metrics, which are read one at a time; nothing where there is no such file.
+
+    Raises what `read_log` raises, and `kind` for a line that is longer than any of a run.
+    """
+    if not path.exists():
+        return
+    with open_regular(path, kind) as file:
+        require_size(path, file, kind, most=_MOST)
+        while (line := file.readline(METRICS_LINE)).endswith(b"\n"):  # the last may be half written
+            yield figures_of(line.decode("utf-8", "replace"))
+    if len(line) == METRICS_LINE:
+        raise kind(shown(path), f"a line of metrics has less than {METRICS_LINE:,} bytes")
+
+
+def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
+    """The figures of the last whole lines that are not damaged, the newest first."""
+    if not path.exists():
+        return
+    with open_regular(path, kind) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        lines = file.read(_TAIL).split(b"\n")
+    yield from filter(None, (figures_of(line.decode("utf-8", "replace")) for line in reversed(lines[:-1])))
 
 
 def figures_of(line: str) -> dict[str, int | float]:

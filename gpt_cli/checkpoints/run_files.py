@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gpt_cli.errors import visible
 from gpt_cli.files import temporaries
@@ -14,7 +15,7 @@ from gpt_cli.files import temporaries
 RUNS = Path("runs")
 # of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
 # before its first checkpoint, damaged
-STATES = ("training", "stopped", "finished", "diverged", "imported", "empty", "damaged")
+State = Literal["training", "stopped", "finished", "diverged", "imported", "empty", "damaged"]
 SWEEP = "sweep.json"  # in a directory of runs that one sweep made: what it was made from
 _OWN = re.compile(
     r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"

@@ -16,11 +16,8 @@ from gpt_cli.cli import (
     completing,
     completion,
     options,
-    report,
-    runs,
-    sweep,
 )
-from gpt_cli.cli.helping import HelpContext
+from gpt_cli.cli.helping import HelpContext, ListsByDefault
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import (
     ClickUsageError,
@@ -101,14 +98,26 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.",
         "gpt import tiny-gpt2 --out runs/tiny-again",
     ),
+    "report": (
+        "Show how runs trained: their curves, and in a page their samples, settings and attention too.",
+        "gpt report, gpt report runs/a runs/b --out report.html",
+    ),
+    "sweep": (
+        "Train a base config with lists or ranges of settings, one ordinary run each, and compare them.",
+        "gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m",
+    ),
 }
-# their functions of Python, or the modules of groups, where the name means something else there
+# their functions of Python, where they have another name there
 FUNCTIONS = {
     "attn-dump": "attention",
     "eval": "evaluate",
     "export": "export_model",
     "import": "import_model",
-    "config": "configs",
+    "runs rm": "remove_runs",
+    "config check": "configs.check",
+    "config show": "configs.show",
+    "config settings": "configs.settings",
+    "config schema": "configs.schema",
 }
 
 # the order in which help lists commands; groups follow
@@ -130,7 +139,7 @@ ORDER = [
     "help",
 ]
 
-# groups of such commands, whose functions are those of gpt_cli.GROUP, or of another module: examples
+# groups of such commands, whose functions are those of gpt_cli.GROUP: examples; "" is what the group does by itself
 GROUPS = {
     "config": {
         "check": "gpt config check my.yaml",
@@ -144,6 +153,10 @@ GROUPS = {
         "stats": "gpt data stats my.txt, gpt data stats my.txt --config tiny",
         "prepare": "gpt data prepare my.jsonl --config tiny",
         "verify": "gpt data verify my.jsonl",
+    },
+    "runs": {
+        "": "gpt runs --sort loss, gpt runs rm tiny",
+        "rm": "gpt runs rm tiny runs/sweep/003-d_model-64 --yes",
     },
 }
 
@@ -199,8 +212,6 @@ def show_help(
     return main([*asked, "--help"])
 
 
-app.command("report", epilog="Example: gpt report, gpt report runs/a runs/b --out report.html")(report.report)
-app.command("sweep", epilog="Example: gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m")(sweep.sweep)
 app.add_typer(
     typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and describe configs."), name="config"
 )
@@ -210,7 +221,16 @@ app.add_typer(
     ),
     name="data",
 )
-app.add_typer(runs.app, name="runs")
+app.add_typer(
+    typer.Typer(
+        cls=ListsByDefault,
+        invoke_without_command=True,
+        rich_markup_mode=None,
+        subcommand_metavar="| rm NAME...",
+        help="List runs: state, steps, validation loss, size, age, and what differs from a shipped config.",
+    ),
+    name="runs",
+)
 app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
@@ -273,14 +293,14 @@ def build(words: Sequence[str] | None = None) -> Any:
     one.registered_commands = [info for info in app.registered_commands if info.name == first]
     one.registered_groups = [_with_requests(info) for info in app.registered_groups if info.name == first]
     if first in REQUESTS:
-        _add(one, first, "api", REQUESTS[first][1])
+        _add(one, first, REQUESTS[first][1])
     elif not (one.registered_commands or one.registered_groups):
         one.registered_commands, one.registered_groups = list(app.registered_commands), list(app.registered_groups)
         if words is None:
             one.registered_groups = [*map(_with_requests, app.registered_groups)]
         for name, (sentence, example) in REQUESTS.items():
             if words is None:
-                _add(one, name, "api", example)
+                _add(one, name, example)
             else:
                 one.command(name, help=sentence)(lambda: None)
     one.registered_commands.sort(key=lambda info: ORDER.index(info.name or ""))
@@ -294,18 +314,24 @@ def _with_requests(info: Any) -> Any:
     found = copy(info)
     found.typer_instance = copy(info.typer_instance)
     found.typer_instance.registered_commands = list(info.typer_instance.registered_commands)
-    group = info.name or ""
-    for name, example in GROUPS.get(group, {}).items():
-        _add(found.typer_instance, name, FUNCTIONS.get(group, group), example)
+    for name, example in GROUPS.get(info.name, {}).items():
+        _add(found.typer_instance, f"{info.name} {name}".rstrip(), example)
     return found
 
 
-def _add(some: typer.Typer, name: str, module: str, example: str) -> None:
-    """Make a command of the request of a function."""
+def function_of(name: str) -> Any:
+    """The function of Python that a command is: gpt_cli.data.list of `data list`."""
+    module, _, last = FUNCTIONS.get(name, name.replace("-", "_").replace(" ", ".")).rpartition(".")
+    return getattr(import_module(f"gpt_cli.{module or 'api'}"), last)
+
+
+def _add(some: typer.Typer, name: str, example: str) -> None:
+    """Make a command of the request of a function; of a group's own, what the group does by itself."""
     from gpt_cli.cli.commands import callback
 
-    function = getattr(import_module(f"gpt_cli.{module}"), FUNCTIONS.get(name, name.replace("-", "_")))
-    some.command(name, epilog=f"Example: {example}")(callback(name, function))
+    epilog = f"Example: {example}"
+    make = some.callback(epilog=epilog) if name in GROUPS else some.command(name.split()[-1], epilog=epilog)
+    make(callback(name, function_of(name)))
 
 
 def prepare(command: Any) -> None:

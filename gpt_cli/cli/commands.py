@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, inspection, options
+from gpt_cli.cli import completing, inspection, options, runs
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
-from gpt_cli.cli.work.flags import refuse_beside
 from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_request
+from gpt_cli.errors import UsageError
 from gpt_cli.results import Result
 
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -35,12 +35,19 @@ def _show(result: Result, console: Console) -> None:
 _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
     "attn-dump": inspection.show_attention,
     "heads": inspection.show_heads,
+    "runs": runs.show,
     "tokens": inspection.show_tokens,
 }
 # commands that Python may be asked for more than a terminal
 _REFUSED: Mapping[str, Callable[..., None]] = {"attn-dump": inspection.require_shown}
 # commands that talk while they work: the modules with the function `drive`, which returns an exit code
-_DRIVEN: Mapping[str, str] = {"sample": "gpt_cli.cli.sample", "train": "gpt_cli.cli.train"}
+_DRIVEN: Mapping[str, str] = {
+    "report": "gpt_cli.cli.report",
+    "runs rm": "gpt_cli.cli.runs",
+    "sample": "gpt_cli.cli.sample",
+    "sweep": "gpt_cli.cli.sweep",
+    "train": "gpt_cli.cli.train",
+}
 
 
 def callback(name: str, function: Function[..., Any]) -> Callable[..., int | None]:
@@ -48,10 +55,16 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
     fields = flags_of(function.request)
 
     def call(*, context: typer.Context, quiet: bool, json: bool = False, **given: Any) -> int | None:
+        if context.invoked_subcommand is not None:  # of a group that is a command by itself
+            return None
         console, request = Console(quiet), _asked(function, given)
         if json:
-            alone = {flag_of(each, flag): given[each] for each, _, flag in fields if not flag.beside_json}
-            refuse_beside("--json", alone)
+            for each in (
+                flag_of(each, flag)
+                for each, _, flag in fields
+                if not flag.beside_json and given[each] not in (None, [])
+            ):
+                raise UsageError(each, f"{each} and --json cannot be combined; leave one of them out")
         if name in _REFUSED:
             _REFUSED[name](request, json=json)
         if name in _DRIVEN:

@@ -79,6 +79,7 @@ def checkpoints(incomplete: str) -> list[str]:
     return words("best", "last")(incomplete)
 
 
+commands_of_runs = words("rm")  # of directories, the shell knows the names itself
 tokenizers = words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 

@@ -1,4 +1,4 @@
-"""`gpt completion`: its argument."""
+"""`gpt completion`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from gpt_cli.cli import completing, options
+from gpt_cli.cli import completing
+from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import shown
+
+
+def _shell(text: str) -> str:
+    if text not in completing.SHELLS:
+        raise typer.BadParameter(f"{shown(text)} is not allowed; use {' | '.join(completing.SHELLS)}")
+    return text
 
 
 def completion(
@@ -14,7 +22,8 @@ def completion(
         str,
         typer.Argument(
             metavar="SHELL",
-            **options.one_of(*completing.SHELLS),
+            parser=_shell,
+            autocompletion=completing.words(*completing.SHELLS),
             help="bash, zsh or fish.",
         ),
     ],
@@ -27,7 +36,4 @@ def completion(
 
     fish: gpt completion fish > ~/.config/fish/completions/gpt.fish
     """
-    given = locals()
-    from gpt_cli.cli.work.completion import completion as work
-
-    return work(**given)
+    Console().result(completing.script(shell))

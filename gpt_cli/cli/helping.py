@@ -11,6 +11,7 @@ from rich.cells import cell_len
 # typer contains click since 0.26; a test fails where a typer moves these
 from typer._click.core import Context
 from typer._click.formatting import HelpFormatter
+from typer.core import TyperGroup
 
 from gpt_cli.language import say
 
@@ -58,6 +59,17 @@ class HelpContext(Context):
     """The context of a command whose help is in the language of the user."""
 
     formatter_class: Any = TranslatedHelp
+
+
+class ListsByDefault(TyperGroup):
+    """A group whose first word is a command of it, or else an argument of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            self.params = [parameter for parameter in self.params if parameter.param_type_name == "option"]
+        else:
+            ctx.allow_interspersed_args = True
+        return super().parse_args(ctx, args)
 
 
 def _paragraph(text: str, width: int) -> str:

@@ -1,59 +1,30 @@
-"""`gpt report`: its arguments and flags."""
+"""`gpt report` in a terminal."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import shutil
+import sys
+from collections.abc import Sequence
 
-import typer
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.terminal import Console, colourful
+from gpt_cli.reporting.request import ReportRequest, no_page, require_few
 
-from gpt_cli.cli import completing, options
 
+def drive(request: ReportRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
+    """Write the file that is asked for, or draw the curves."""
+    host = console.host(importing_torch)
+    if request.prompt is not None and request.out is None:
+        raise no_page()
+    paths = request.find(host)
+    if not json and request.out is None:
+        require_few(paths)
+    from gpt_cli.reporting.report import report
 
-def report(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            autocompletion=completing.run_names,
-            help="Names that `gpt runs` prints, or paths; a directory of runs, such as a sweep, means all of them. "
-            "Default: the newest run under runs/.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            parser=options.path,
-            help="A page in .html, or a picture in .png or .svg. Default: curves in the terminal.",
-        ),
-    ] = None,
-    axis: Annotated[
-        str,
-        typer.Option(
-            "--axis",
-            metavar="NAME",
-            **options.one_of("step", "tokens", "seconds"),
-            help="What the curves run along: step, tokens or seconds of training. A page begins with it.",
-        ),
-    ] = "step",
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            "--prompt",
-            metavar="TEXT",
-            help="On a page, the attention of the best checkpoints to this text; it needs no snapshots.",
-        ),
-    ] = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Show how runs trained: their curves, and in a page their samples, settings and attention too.
-
-    Several runs are overlaid, and the settings in which they differ are listed. Runs may still be training.
-    """
-    given = locals()
-    from gpt_cli.cli.work.report import report as work
-
-    return work(**given)
+    result = report(request, paths, host)
+    if json:
+        console.pieces(result.as_json())
+    elif request.out is None:
+        show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
+        width, encoding = shutil.get_terminal_size().columns, getattr(sys.stdout, "encoding", None)
+        console.result(show(width, encoding or "ascii"))

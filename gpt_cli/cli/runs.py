@@ -1,93 +1,61 @@
-"""`gpt runs`: its commands and their flags."""
+"""`gpt runs` and `gpt runs rm` in a terminal."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-import typer
-from typer.core import TyperGroup
+from gpt_cli.amounts import size
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import UsageError, counted, visible
+from gpt_cli.language import say
 
-from gpt_cli.checkpoints.run_files import STATES
-from gpt_cli.cli import completing, options
-
-COLUMNS = ("name", "state", "steps", "loss", "parameters", "size", "age")
-
-
-class _ListsByDefault(TyperGroup):
-    """A group whose first word is a command of it, or else a directory to list."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] in self.commands:
-            self.params = [parameter for parameter in self.params if parameter.param_type_name == "option"]
-        else:
-            ctx.allow_interspersed_args = True
-        return super().parse_args(ctx, args)
+if TYPE_CHECKING:
+    from gpt_cli.checkpoints.run_files import RunFiles
+    from gpt_cli.reporting.request import RemoveRequest
 
 
-app = typer.Typer(
-    cls=_ListsByDefault, invoke_without_command=True, rich_markup_mode=None, subcommand_metavar="| rm NAME..."
-)
+class Table(Protocol):
+    """Rows of runs, and what a reader of their losses must know."""
+
+    @property
+    def remarks(self) -> Sequence[str]: ...
+
+    def table(self, width: int | None) -> str:
+        """None: a pipe, in which a line may have any length."""
+        ...
 
 
-@app.callback(epilog="Example: gpt runs --sort loss, gpt runs rm tiny")
-def list_runs(
-    context: typer.Context,
-    directory: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="DIR",
-            parser=options.run_path,
-            autocompletion=completing.words("rm"),  # of directories, the shell knows the names itself
-            help="Where the runs are. Default: runs/.",
-        ),
-    ] = None,
-    sort: Annotated[
-        str | None,
-        typer.Option(
-            "--sort",
-            metavar="COLUMN",
-            **options.one_of(*COLUMNS),
-            help=f"One of {', '.join(COLUMNS)}: the lowest loss, the most steps, the newest first. Default: by name.",
-        ),
-    ] = None,
-    state: Annotated[
-        str | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            **options.one_of(*STATES),
-            help=f"Only runs that are {', '.join(STATES)}.",
-        ),
-    ] = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
-    given = locals()
-    if context.invoked_subcommand is None:
-        from gpt_cli.cli.work.runs import list_runs as work
-
-        del given["context"]
-        return work(**given)
-    return None
+def show(result: Table, console: Console) -> None:
+    """The table on stdout, as wide as the terminal; the remarks on stderr."""
+    if rows := result.table(shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
+        console.result(rows)
+    for remark in result.remarks:
+        console.notice(remark)
 
 
-@app.command("rm", epilog="Example: gpt runs rm tiny runs/sweep/003-d_model-64 --yes")
-def remove(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME", autocompletion=completing.run_names, help="Names that `gpt runs` prints, or paths of runs."
-        ),
-    ],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Remove without asking; needed where there is no terminal.")
-    ] = False,
-    quiet: options.Quiet = False,
-) -> None:
-    """Remove runs: their own files, never one that is being trained, nor files that no run wrote."""
-    given = locals()
-    from gpt_cli.cli.work.runs_rm import remove as work
+def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
+    """Remove runs, once the user agrees."""
+    from gpt_cli.reporting.runs import removing
 
-    return work(**given)
+    host = console.host(importing_torch)
+    runs = request.find(host)
+    if not request.yes and not _agreed(runs):
+        console.notice("nothing was removed")
+        return
+    for run in removing(runs, host):
+        console.result(f"removed {visible(run.path)}")
+
+
+def _agreed(runs: Sequence[RunFiles]) -> bool:
+    """Ask whether to remove them; raises UsageError where nobody can be asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("gpt runs rm", "it asks on a terminal only; --yes removes without asking")
+    num_bytes = sum(path.stat().st_size for run in runs for path in run.files())
+    names = ", ".join(visible(run.path) for run in runs)
+    question = say(f"remove {counted(len(runs), 'run')} ({names}), {size(num_bytes)}? [y/N] ")
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes", "是")

@@ -1,54 +1,62 @@
-"""`gpt sweep`: its argument and flags."""
+"""`gpt sweep` in a terminal: signals reach its trainings, which report there themselves."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import shlex
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-import typer
+from gpt_cli.cli import runs
+from gpt_cli.cli.importing import importing_torch
+from gpt_cli.cli.signals import signal_name
+from gpt_cli.cli.terminal import Console, hurried_stdout, hurry
+from gpt_cli.ranks.launch import hearing
+from gpt_cli.sweeping.request import SweepRequest
 
-from gpt_cli.cli import options
+
+def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
+    """Train the points of a file; returns the exit code, which for a stop by a signal is 128 and its number."""
+    host = console.host(importing_torch)
+    found = request.find(host)
+    from gpt_cli.sweeping.sweep import Planned, Swept, sweep
+
+    def show(result: Swept) -> None:
+        if result.signal is not None:
+            hurry()
+        with nullcontext() if result.signal is None else hurried_stdout():
+            if json:
+                console.pieces(result.as_json())
+                return
+            runs.show(result, console)
+            if result.means:
+                console.result("\n" + result.table_of_means())
+
+    flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
+    result = sweep(request, found, host, _hurrying, flags, show)
+    if isinstance(result, Planned):
+        console.pieces(result.as_json() if json else [result.as_text()])
+        return 0
+    if result.signal is not None:
+        command = f"gpt sweep {shlex.quote(str(request.file))}"
+        command += f" --out {shlex.quote(str(request.out))}" if request.out else ""
+        command += f" --max-time {request.max_time}" if request.max_time else ""
+        console.warn(f"stopped by {signal_name(result.signal)}; continue: {command}")
+        return 128 + result.signal
+    if failure := result.failure():
+        raise failure
+    best = result.runs[0].overview
+    if best.result is not None:
+        console.notice(f"next: gpt sample --run {shlex.quote(str(best.path))}")
+    return 0
 
 
-def sweep(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            parser=options.path,
-            help="A YAML file: base, settings, grid, or random with num_runs, and repeats.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", parser=options.path, help="Where the runs go. Default: runs/<name of the file>."
-        ),
-    ] = None,
-    max_time: Annotated[
-        str | None,
-        typer.Option("--max-time", metavar="TIME", help="Train each run for a time such as 90s or 5m, not by steps."),
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            parser=options.whole_number(1, 1024),
-            help="Train so many runs at once, each with its share of the cores, or with a GPU of its own.",
-        ),
-    ] = 1,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check every run and list them, but train none and write nothing.")
-    ] = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> int:
-    """Train a base config with lists or ranges of settings, one ordinary run each, and compare them.
+def _hurrying(hear: Callable[[int, object], None]) -> AbstractContextManager[None]:
+    """Let `hear` have the signals; once one stops the sweep, no line on stderr holds up its end."""
 
-    The same command continues a sweep that was stopped or killed. After a run that diverges, the next follows.
-    """
-    given = locals()
-    from gpt_cli.cli.work.sweep import sweep as work
+    def heard(number: int, frame: object) -> None:
+        if number != signal.SIGUSR1:
+            hurry()
+        hear(number, frame)
 
-    return work(**given)
+    return hearing(heard)

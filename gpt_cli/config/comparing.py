@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpt_cli.config.reading import differences
+from gpt_cli.config.reading import differences, read_config, shipped_configs
 from gpt_cli.config.schema import Config
 
 
@@ -14,6 +14,11 @@ class Likeness(NamedTuple):
 
     shipped: str
     settings: Mapping[str, str]
+
+
+def read_shipped() -> dict[str, Config]:
+    """The shipped configs by name."""
+    return {name: read_config(str(path)) for name, path in shipped_configs().items()}
 
 
 def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:

@@ -124,10 +124,11 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
     for section, keys in before.items():
         for key, value in keys.items():
             if value != after[section][key]:
-                yield f"{section}.{key}", _written(value), _written(after[section][key])
+                yield f"{section}.{key}", written(value), written(after[section][key])
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value as `--set` and a config file have it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

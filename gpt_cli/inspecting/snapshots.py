@@ -14,7 +14,7 @@ import safetensors.numpy
 from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 
-from gpt_cli.checkpoints.logs import figures_of, read_log
+from gpt_cli.checkpoints.logs import metrics_of
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
@@ -138,9 +138,7 @@ def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
     """The losses that metrics record, in nats per token: (step, loss) and (step, validation_loss), by their names."""
     found: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
-    content = read_log(run.metrics, DataError) if run.metrics.exists() else ""
-    for line in content.split("\n"):
-        figures = figures_of(line)
+    for figures in metrics_of(run.metrics, DataError):
         for name in _LOSSES:
             if name in figures:
                 found[name].append((int(figures["step"]), float(figures[name])))

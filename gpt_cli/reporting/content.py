@@ -17,6 +17,7 @@ from gpt_cli.inspecting.film import read_frames
 from gpt_cli.language import chinese
 from gpt_cli.pages.building import build_page, packed
 from gpt_cli.pages.report import PARTS
+from gpt_cli.reporting.curves import thinned
 from gpt_cli.reporting.figures import (
     AXES,
     QUANTITIES,
@@ -27,7 +28,6 @@ from gpt_cli.reporting.figures import (
     result,
     rows,
     settings,
-    thinned,
 )
 from gpt_cli.reporting.record import RunRecord
 

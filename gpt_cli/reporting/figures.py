@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpt_cli.checkpoints.list import Result, have_one_tokenizer
+from gpt_cli.config.reading import written
 from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.record import RunRecord
 
@@ -37,21 +36,6 @@ def curve(record: RunRecord, quantity: str, axis: str = "step") -> tuple[np.ndar
     x, y = record.metrics[axis], record.metrics[quantity]
     there = np.isfinite(x) & np.isfinite(y)
     return x[there], y[there]
-
-
-def thinned(y: np.ndarray, most: int) -> np.ndarray:
-    """The places of at most `most` points, 4 or more, that look like all of `y`: first, last, minima and maxima.
-
-    Of stretches of equally many points, the lowest and the highest are kept; all places where y has few.
-    """
-    if len(y) <= most:
-        return np.arange(len(y))
-    ends = np.linspace(0, len(y), (most - 2) // 2 + 1).astype(int)
-    found = {0, len(y) - 1}
-    for begin, end in pairwise(ends):
-        stretch = y[begin:end]
-        found |= {int(begin + stretch.argmin()), int(begin + stretch.argmax())}
-    return np.array(sorted(found))
 
 
 def final_figures(record: RunRecord) -> dict[str, Figure]:
@@ -166,9 +150,5 @@ def rows(contents: Sequence[Mapping[str, Any]]) -> list[Row]:
     """A row for each name that one of the contents has, in their order."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
-        Row(name, tuple(_written(content[name]) if name in content else None for content in contents)) for name in names
+        Row(name, tuple(written(content[name]) if name in content else None for content in contents)) for name in names
     ]
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

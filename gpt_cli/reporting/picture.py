@@ -9,9 +9,10 @@ from gpt_cli.drawing.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, f
 from gpt_cli.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.errors import visible
 from gpt_cli.language import say
-from gpt_cli.reporting.figures import by_token, curve, thinned
+from gpt_cli.reporting.curves import COLOURS, TITLES, scale_of, short, thinned, unit_of
+from gpt_cli.reporting.figures import by_token, curve
 from gpt_cli.reporting.record import RunRecord
-from gpt_cli.reporting.scales import COLOURS, MOST_RUNS, TITLES, scale_of, short, unit_of
+from gpt_cli.reporting.request import MOST_DRAWN
 
 _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
@@ -30,12 +31,12 @@ _STYLE: dict[Any, Any] = {
 def draw_report(
     records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
 ) -> bytes:
-    """A picture, png or svg, of all quantities of at most MOST_RUNS runs by an axis, the loss on top.
+    """A picture, png or svg, of all quantities of at most MOST_DRAWN runs by an axis, the loss on top.
 
     Of runs with different tokenizers, losses per token are left out, and bits per byte are on top.
     `notice` receives a line when no installed font has a character of a name.
     """
-    assert 0 < len(records) <= MOST_RUNS
+    assert 0 < len(records) <= MOST_DRAWN
     with rc_context(_STYLE):
         figure = new_figure(9.0, 7.6 + 0.18 * len(records), 130, constrained=True)
         grid = figure.add_gridspec(3, 2, height_ratios=(1.8, 1, 1))
@@ -61,29 +62,23 @@ def draw_losses(record: RunRecord, notice: Callable[[str], object] = lambda _: N
 
 
 def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
-    """The training loss, as logged and smoothed, and the validation loss with a dot at its lowest."""
+    """The training loss, as logged and smoothed, and the validation loss, as the page draws them."""
     for number, record in enumerate(records):
         colour, stroke = _stroke(number)
-        if len(records) == 1:
-            x, y = curve(record, "loss", axis)
-            faint = thinned(y, _MOST_POINTS)
-            axes.plot(x[faint], y[faint], color=colour, alpha=0.25, linewidth=0.8)
-        x, y = curve(record, "smoothed_loss", axis)
-        kept = thinned(y, _MOST_POINTS)
-        axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, linewidth=1.8, label="training, smoothed")
-        at, evaluated = curve(record, "validation_loss", axis)
-        if len(at):
-            ink = colour if len(records) > 1 else "black"
-            style = {"color": ink, "linestyle": stroke, "linewidth": 0.9, "label": "validation"}
-            axes.plot(at, evaluated, marker="o" if len(at) <= _MOST_MARKS else "", markersize=3, **style)
-            best = int(evaluated.argmin())
-            star = {"marker": "*", "markersize": 9, "color": ink, "linestyle": "none", "clip_on": False}
-            axes.plot(at[best], evaluated[best], label="lowest", **star)
+        for quantity, alpha, width in (("loss", 0.38, 0.8), ("smoothed_loss", 1.0, 1.8)):
+            x, y = curve(record, quantity, axis)
+            kept = thinned(y, _MOST_POINTS)
+            axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, alpha=alpha, linewidth=width)
+        x, y = curve(record, "validation_loss", axis)
+        if len(x):
+            dots: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
+            axes.plot(x, y, color=colour, linestyle=stroke, linewidth=0.9, **dots)
+            best = int(y.argmin())
+            axes.plot(x[best], y[best], color=colour, marker="*", markersize=10, linestyle="none", clip_on=False)
     _finish(axes, records, axis, "loss", ("loss", "validation_loss"))
-    if len(records) == 1 and axes.lines:
-        axes.legend(frameon=False, loc="upper right")
-    elif axes.lines:
-        axes.set_title("thick: training, smoothed; thin: validation, a star at its lowest", fontsize=8)
+    if axes.lines:
+        legend = "thick: smoothed; thin: each line of metrics; dots: validation text, a star at its lowest"
+        axes.set_title(legend, fontsize=8)
 
 
 def _draw(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str) -> None:

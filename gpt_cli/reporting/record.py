@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,15 +14,13 @@ import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.list import Overview, is_run, overview
-from gpt_cli.checkpoints.logs import Sample, read_log, samples_of
+from gpt_cli.checkpoints.logs import Sample, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.comparing import Likeness, likeness
-from gpt_cli.config.reading import read_config, shipped_configs
+from gpt_cli.config.comparing import Likeness, likeness, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
-from gpt_cli.limits import LOG_BYTES, METRICS_LINE
-from gpt_cli.opening import open_regular
-from gpt_cli.reporting.smoothing import filled
+from gpt_cli.limits import FIGURE
+from gpt_cli.reporting.curves import filled
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -40,8 +36,6 @@ FIGURES = (
     "tokens_per_second",
 )
 _AXES = FIGURES[:3]  # these never fall in a run
-_HUGE = 1e100  # no training comes near it or its inverse, and further numbers overflow where curves are scaled
-_MOST = ("a log of a run", LOG_BYTES)
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """One of run_files.STATES."""
+        """One of run_files.State."""
         return self.overview.state
 
     @property
@@ -98,7 +92,7 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
             raise CheckpointError(shown(path), "there is no such run", hint=hint)
         if not is_run(path):
             raise CheckpointError(shown(path), "this directory holds no run", hint=hint)
-    shipped = {name: read_config(str(path)) for name, path in shipped_configs().items()}
+    shipped = read_shipped()
     names = [_name(path) for path in paths]
     return [
         # a name that two runs share would say nothing
@@ -134,49 +128,30 @@ def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """The figures of all lines, and when the last one was written; a line is read at a time."""
+    """The figures of all lines, and when the last one was written."""
     columns = {name: array("d") for name in FIGURES}
-    num_bad, newest, changed_at = 0, dict.fromkeys(_AXES, 0.0), None
-    if run.metrics.exists():
-        with open_regular(run.metrics, CheckpointError) as file:
-            found = os.fstat(file.fileno())
-            changed_at = found.st_mtime
-            if found.st_size > _MOST[1]:
-                sentence = f"{_MOST[0]} has at most {_MOST[1]:,} bytes, but this file has {found.st_size:,}"
-                raise CheckpointError(shown(run.metrics), sentence)
-            while (line := file.readline(METRICS_LINE)).endswith(b"\n"):
-                figures = _figures(line)
-                if not newest["step"] < figures["step"]:
-                    num_bad += 1
-                    continue
-                for axis in _AXES:
-                    figures[axis] = figures[axis] if newest[axis] <= figures[axis] else math.nan
-                    newest[axis] = max(newest[axis], figures[axis])  # NaN is not greater
-                for name, column in columns.items():
-                    column.append(figures[name])
-            if len(line) == METRICS_LINE:
-                raise CheckpointError(shown(run.metrics), f"a line of metrics has less than {METRICS_LINE:,} bytes")
+    num_bad, newest = 0, dict.fromkeys(_AXES, 0.0)
+    changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
+    for found in metrics_of(run.metrics, CheckpointError):
+        figures = {name: _curved(found.get(name, math.nan)) for name in FIGURES}
+        if not newest["step"] < figures["step"]:
+            num_bad += 1
+            continue
+        for axis in _AXES:
+            figures[axis] = figures[axis] if newest[axis] <= figures[axis] else math.nan
+            newest[axis] = max(newest[axis], figures[axis])  # NaN is not greater
+        for name, column in columns.items():
+            column.append(figures[name])
     if num_bad:
         notes.append(f"{shown(run.metrics)}: the report leaves out {counted(num_bad, 'line')}, damaged or out of order")
-    found = {name: np.array(column) for name, column in columns.items()}
-    found["smoothed_loss"] = filled(found["step"], found["loss"], found["smoothed_loss"])
-    return found, changed_at
+    metrics = {name: np.array(column) for name, column in columns.items()}
+    metrics["smoothed_loss"] = filled(metrics["step"], metrics["loss"], metrics["smoothed_loss"])
+    return metrics, changed_at
 
 
-def _figures(line: bytes) -> dict[str, float]:
-    """The figures of a line, NaN for those that it lacks; of a damaged line, all."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        found = None
-    found = found if isinstance(found, dict) else {}
-    return {name: _number(found.get(name)) for name in FIGURES}
-
-
-def _number(value: Any) -> float:
-    """A number as float64; NaN for what is none, or none of a training."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and (value == 0 or 1 / _HUGE < abs(value) < _HUGE) else math.nan
+def _curved(value: float) -> float:
+    """A figure as a curve can have it: one so small that its inverse overflows where curves are scaled is NaN."""
+    return float(value) if value == 0 or abs(value) > 1 / FIGURE else math.nan
 
 
 def _header(run: RunFiles, notes: list[str]) -> Header | None:

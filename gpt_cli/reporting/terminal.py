@@ -11,9 +11,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from gpt_cli.errors import visible
-from gpt_cli.reporting.figures import by_token, curve, result, thinned
+from gpt_cli.reporting.curves import COLOURS, TITLES, axis_end, letter_of, scale_of, short, thinned
+from gpt_cli.reporting.figures import by_token, curve, result
 from gpt_cli.reporting.record import RunRecord
-from gpt_cli.reporting.scales import COLOURS, TITLES, axis_end, letter_of, scale_of, short
 
 _WIDEST = 120
 _NARROWEST = 40

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import signal
 import subprocess
 import sys
-import textwrap
 import tomllib
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,53 +14,8 @@ import typer
 from support.helpers import RunCommand, run_command
 
 import gpt_cli
-from gpt_cli.cli import app, options, usage
-from gpt_cli.config.describing import known_keys
+from gpt_cli.cli import app, usage
 from gpt_cli.config.reading import shipped_configs
-
-# without a file in cli/work, since what they do is about the command line itself
-OF_THE_COMMAND_LINE = {"help"}
-
-
-def signatures(commands: typer.Typer, path: str = "") -> dict[str, Callable[..., Any]]:
-    """The functions that typer calls, by the words that name the command."""
-    found = {}
-    for command in commands.registered_commands:
-        assert command.callback
-        found[f"{path}{command.name or command.callback.__name__}"] = command.callback
-    for group in commands.registered_groups:
-        assert group.typer_instance
-        found |= signatures(group.typer_instance, f"{path}{group.name} ")
-    return found
-
-
-SIGNATURES = {name: call for name, call in signatures(app.app).items() if name not in OF_THE_COMMAND_LINE}
-
-
-def work_of(signature: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The function that a signature imports and calls; None where it does not end as they all do.
-
-    Before that import a signature may call checks that need no torch.
-    """
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(signature))).body
-    assert isinstance(definition, ast.FunctionDef)
-    match definition.body:
-        case [ast.Expr(), given, *_, ast.ImportFrom(module=str(module), names=[ast.alias(name, "work")]), call] if (
-            ast.unparse(given) == "given = locals()" and ast.unparse(call) == "return work(**given)"
-        ):
-            return getattr(import_module(module), name)
-    return None
-
-
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_a_command_is_a_signature_and_one_import_of_a_function_with_the_same_parameters(name: str) -> None:
-    work = work_of(SIGNATURES[name])
-    assert work is not None, "it is of another shape"
-    assert work.__module__.startswith("gpt_cli.cli.work.")
-    taken = inspect.signature(work).parameters
-    assert list(taken) == list(inspect.signature(SIGNATURES[name]).parameters)
-    assert {parameter.kind for parameter in taken.values()} <= {inspect.Parameter.KEYWORD_ONLY}
-    assert {parameter.default for parameter in taken.values()} <= {inspect.Parameter.empty}, "the signature has them"
 
 
 def test_version_and_help_are_commands_that_people_try(run: RunCommand) -> None:
@@ -166,10 +116,6 @@ def test_ctrl_c_inside_eval_ends_with_the_same_code(here: Path) -> None:
     assert (done.returncode, done.stdout) == (130, "stdout is flushed\n")
 
 
-def test_what_the_help_copies_from_the_settings_equals_them() -> None:
-    """Signatures load no settings, since these take longer than the help itself."""
-    settings = known_keys()
-    assert settings["train.device"]["pattern"] == f"^({options.DEVICE_PATTERN})$"
-    assert settings["train.seed"]["maximum"] == options.MAX_SEED
+def test_the_help_of_train_names_every_shipped_config() -> None:
     help_text = " ".join(run_command("train", "--help").out.split())
     assert [name for name in shipped_configs() if name not in help_text] == []

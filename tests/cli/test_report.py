@@ -12,12 +12,13 @@ import pytest
 from support.helpers import RunCommand
 from support.light import WithoutTorch
 
+import gpt_cli
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.train_process import leave_picture
-from gpt_cli.cli.work import report as work
-from gpt_cli.reporting import picture
-from gpt_cli.reporting.smoothing import smoothed
+from gpt_cli.reporting import picture, request
+from gpt_cli.reporting.curves import smoothed
+from gpt_cli.reporting.report import Report
 
 PNG = b"\x89PNG\r\n"
 
@@ -103,6 +104,19 @@ def test_json_has_the_figures_of_metrics(runs: Path, run: RunCommand) -> None:
     assert (smoke["config"], smoke["differs"], found["settings"]) == ("smoke", {}, {})
 
 
+def test_python_has_what_json_prints_and_shows_itself(runs: Path, run: RunCommand) -> None:
+    found = gpt_cli.report(["smoke", runs / "wild"], axis="tokens")
+    assert found.as_dict() == json.loads(run("report", "smoke", "runs/wild", "--json").out)
+    assert found.as_text(80) == run("report", "smoke", "wild", "--axis", "tokens").out.rstrip("\n")
+    assert (found.as_page() or "").startswith("<!doctype html>")
+    assert (found.as_picture() or b"").startswith(PNG)
+    assert found.runs[0].metrics["step"].tolist() == [5, 10, 15, 20]
+    many = Report(found.runs * 7)  # 14, which a page can show
+    assert many.as_text() == "these are 14 runs, and a drawing tells 12 apart; name fewer"
+    assert many.as_picture() is None
+    assert many.as_page() is not None
+
+
 def test_a_name_is_that_of_gpt_runs_or_a_path(runs: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["smoke", "runs/smoke", "./runs/smoke", str((runs / "smoke").resolve())]
     found = [json.loads(run("report", name, "--json").out)["runs"][0]["name"] for name in names]
@@ -149,7 +163,7 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
         ("--out -", 2, "hint: --json prints the figures to stdout"),
         ("--out runs/smoke/loss.png", 2, "is a file of the run"),
         ("--prompt The", 2, "hint: --out report.html"),
-        ("--axis epochs", 2, 'error: --axis: "epochs" is not allowed; use step | tokens | seconds'),
+        ("--axis epochs", 2, 'error: --axis: "epochs" is not one of step, tokens, seconds'),
         ("smoke --out nowhere/a.svg", 5, "hint: mkdir -p nowhere"),
     ],
 )
@@ -162,8 +176,7 @@ def test_mistakes_are_one_sentence(runs: Path, run: RunCommand, words: str, code
 def test_more_runs_than_can_be_told_apart_are_refused(
     runs: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert work.MOST_DRAWN == picture.MOST_RUNS
-    monkeypatch.setattr(work, "MOST_DRAWN", 1)
+    monkeypatch.setattr(request, "MOST_DRAWN", 1)
     outcome = run("report", "runs")
     assert outcome.code == 2
     assert "error: RUN: these are 5 runs, and a drawing tells 1 apart; name fewer" in outcome.err

@@ -16,9 +16,11 @@ import pytest
 from support.helpers import RunCommand
 from support.light import WithoutTorch
 
+import gpt_cli
 from gpt_cli.amounts import age, quantity
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.errors import CheckpointError
 from gpt_cli.tables import cut
 
 
@@ -80,6 +82,17 @@ def test_json_has_everything_whole(runs: Path, run: RunCommand) -> None:
     assert (smoke["steps"], smoke["max_steps"], smoke["config"], smoke["differs"]) == (20, 20, "smoke", {})
     assert "is missing" in found["broken"]["problem"]
     assert found["broken"]["best_validation_loss"] is None
+
+
+def test_python_has_what_json_prints_and_removes_without_a_question(runs: Path, run: RunCommand) -> None:
+    found = gpt_cli.runs(sort="steps", state="diverged")
+    (row,) = json.loads(run("runs", "--sort", "steps", "--state", "diverged", "--json").out)["runs"]
+    assert {**found.as_dict()["runs"][0], "age_seconds": 0} == {**row, "age_seconds": 0}
+    assert "best: the lowest evaluation so far" in found.as_text()
+    assert gpt_cli.remove_runs("wild").as_text() == "removed runs/wild"
+    assert gpt_cli.runs(state="diverged").as_text() == 'none of 3 runs in "runs" is diverged'
+    with pytest.raises(CheckpointError, match="there is no such run"):
+        gpt_cli.remove_runs(["wild", "smoke"])
 
 
 def test_rows_are_sorted_and_filtered(runs: Path, run: RunCommand) -> None:

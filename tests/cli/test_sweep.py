@@ -19,14 +19,15 @@ from support.faults import fingerprint, new_folder
 from support.helpers import RunCommand, run_command, small_config
 from support.light import WithoutTorch
 
+import gpt_cli
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.cli.work import sweep as work
-from gpt_cli.cli.work import sweeping
-from gpt_cli.cli.work.sweep import shares
 from gpt_cli.config.sweeps import read_sweep
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.language import chinese
+from gpt_cli.sweeping import jobs, request
+from gpt_cli.sweeping import sweep as work
+from gpt_cli.sweeping.sweep import shares
 
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 WAIT = 100.0  # seconds, on a machine that is busy with other tests
@@ -102,7 +103,7 @@ def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: R
 
 def test_another_file_for_the_same_directory_is_refused_with_the_difference(folder: Path, run: RunCommand) -> None:
     Path("runs/s").mkdir(parents=True)
-    record = work.read_sweep(Path("s.yaml")).record
+    record = read_sweep(Path("s.yaml")).record
     Path("runs/s/sweep.json").write_text(json.dumps(dict(record)))
     Path("s.yaml").write_text(FILE.replace("100", "0.1") + "settings: {train.seed: 3}\n")
     outcome = run("sweep", "s.yaml", "--max-time", "5s")
@@ -166,9 +167,9 @@ def test_a_missing_logger_is_found_before_the_first_run(
 
 def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
-    found = work.read_sweep(Path("s.yaml"))
-    point = sweeping.Point(Path("runs/s/000"), found.points[0])
-    words = sweeping.command(found, point, "5s", quiet=True)
+    found = read_sweep(Path("s.yaml"))
+    point = request.Point(Path("runs/s/000"), found.points[0])
+    words = jobs.command(found, point, "5s", ["--quiet"])
     settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
     assert words[words.index("-m") :] == [
         "-m",
@@ -185,13 +186,13 @@ def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     ]
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, code: Callable[[sweeping.Point], str]) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch, code: Callable[[request.Point], str]) -> None:
     """Let each point run Python code in place of a training."""
 
-    def command(_: object, point: sweeping.Point, *__: object, **___: object) -> list[str]:
+    def command(_: object, point: request.Point, *__: object, **___: object) -> list[str]:
         return [sys.executable, "-S", "-c", code(point)]
 
-    monkeypatch.setattr(sweeping, "command", command)
+    monkeypatch.setattr(jobs, "command", command)
 
 
 def test_a_point_that_fails_does_not_end_the_sweep(
@@ -238,6 +239,22 @@ def test_a_point_that_the_user_stops_ends_the_sweep(
             "002-learning_rate-100": "100",
         }.items()
     ]
+
+
+def test_python_says_nothing_but_warns_of_what_a_failed_training_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["runs"][1] == {
+        "run": "runs/s/001-learning_rate-1e-2", "state": "new", "settings": {"train.learning_rate": "1e-2"}
+    }  # fmt: skip
+    stand_in(monkeypatch, lambda point: f"import sys; sys.exit('full' if '000' in {point.path.name!r} else 0)")
+    with pytest.warns(UserWarning, match="runs/s/000-learning_rate-1e-3: full"):
+        found = gpt_cli.sweep("s.yaml")
+    assert isinstance(found, work.Swept)
+    assert [(point.path.name, code) for point, code in found.failed] == [("000-learning_rate-1e-3", 1)]
+    assert "1 of 3 runs failed" in str(found.failure())
+    assert [row["state"] for row in found.as_dict()["runs"]] == ["empty"] * 3
+    assert capfd.readouterr() == ("", "")
 
 
 def test_jobs_run_at_once(folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,8 +365,8 @@ def test_a_report_that_fails_does_not_end_the_sweep(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "")
 
-    monkeypatch.setattr("gpt_cli.cli.work.reporting.write_page", refuse)
-    monkeypatch.setattr(work, "train_points", lambda *_: sweeping.Ended())
+    monkeypatch.setattr(work, "read_records", refuse)
+    monkeypatch.setattr(work, "train_points", lambda *_: jobs.Jobs([], keeps_stderr=False))
     new_run = folder / "runs/s/000-learning_rate-1e-3"
     (new_run / "checkpoints").mkdir(parents=True)
     shutil.copy("c.yaml", new_run / "config.yaml")

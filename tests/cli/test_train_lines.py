@@ -228,7 +228,7 @@ def test_a_run_that_continues_knows_its_best_evaluation_and_what_was_said(
 def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
     line = json.dumps({"step": 10, "loss": 9.0, "gradient_norm": 1.0, "validation_loss": 8.0})
-    Path("run/metrics.jsonl").write_text(line)
+    Path("run/metrics.jsonl").write_text(line + "\n")
     summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
     summary |= {"validation_loss": 8.0, "validation_loss_error": None, "validation_tokens": 100}
     ended = Finished(summary, None, 10)

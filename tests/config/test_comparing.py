@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from gpt_cli.config.comparing import likeness
-from gpt_cli.config.reading import read_config, shipped_configs
+from gpt_cli.config.comparing import likeness, read_shipped
+from gpt_cli.config.reading import read_config
 
-SHIPPED = {name: read_config(str(path)) for name, path in shipped_configs().items()}
+SHIPPED = read_shipped()
 
 
 def test_a_run_is_compared_with_the_config_of_its_name() -> None:

@@ -13,6 +13,7 @@ import pytest
 from gpt_cli.checkpoints.list import Result
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.sweep_points import SEED
+from gpt_cli.reporting.curves import thinned
 from gpt_cli.reporting.figures import (
     AXES,
     QUANTITIES,
@@ -24,7 +25,6 @@ from gpt_cli.reporting.figures import (
     means_of_records,
     rows,
     settings,
-    thinned,
 )
 from gpt_cli.reporting.record import RunRecord, read_record
 

@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib.colors
@@ -17,9 +18,11 @@ from matplotlib.text import Text
 from support.records import record
 
 from gpt_cli.drawing import fonts
+from gpt_cli.pages import report
 from gpt_cli.reporting import picture
+from gpt_cli.reporting.curves import COLOURS
 from gpt_cli.reporting.picture import draw_losses, draw_report
-from gpt_cli.reporting.scales import COLOURS, MOST_RUNS
+from gpt_cli.reporting.request import MOST_DRAWN
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -63,20 +66,28 @@ def test_the_same_runs_give_the_same_bytes() -> None:
     assert draw_losses(record()) == draw_losses(record())
 
 
-def test_the_picture_of_losses_has_both() -> None:
-    png = draw_losses(record())
-    assert count(png, COLOURS[0]) > 300
-    assert count(png, "black") > 300
-
-
-def test_training_is_thick_and_validation_thin_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_drawn_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thin pale line for each line of metrics, a thick one smoothed, dots for validation, for one run as for two."""
     figures: list[Figure] = []
     monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
+    of_the_page = "thick: smoothed; thin: each line of metrics; dots: validation text"
+    assert f'lossLegend: "{of_the_page}"' in (Path(report.__file__).parent / "words.js").read_text()
     for runs in ([record("one")], [record("one"), record("two")]):
         draw_report(runs, "step", "png")
-        widths = {line.get_label(): line.get_linewidth() for line in figures[-1].axes[0].lines}
-        assert widths["training, smoothed"] > 1.5 > 1 > widths["validation"]
-    assert figures[-1].axes[0].get_title() == "thick: training, smoothed; thin: validation, a star at its lowest"
+        axes = figures[-1].axes[0]
+        assert axes.get_title() == f"{of_the_page}, a star at its lowest"
+        for number in range(len(runs)):
+            logged, smoothed, validation, lowest = axes.lines[4 * number : 4 * number + 4]
+            assert {line.get_color() for line in (logged, smoothed, validation, lowest)} == {COLOURS[number]}
+            assert np.asarray(logged.get_ydata()).tolist() == [4, 3, 2]
+            assert (logged.get_linewidth() < 1, logged.get_alpha()) == (True, 0.38)
+            assert smoothed.get_linewidth() > 1.5
+            assert (np.asarray(validation.get_ydata()).tolist(), validation.get_marker()) == ([5, 4, 3], "o")
+            assert (np.asarray(lowest.get_xydata()).tolist(), lowest.get_marker()) == ([[3, 3]], "*")
+
+
+def test_the_picture_of_losses_is_of_one_run() -> None:
+    assert count(draw_losses(record()), COLOURS[0]) > 600
 
 
 def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
@@ -90,9 +101,9 @@ def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
 
 
 def test_as_many_runs_as_can_be_told_apart_are_drawn() -> None:
-    runs = [record(f"run-{number}", (9.0 - number / 2, 1.0)) for number in range(MOST_RUNS)]
-    strokes = {picture._stroke(number) for number in range(MOST_RUNS)}
-    assert len(strokes) == MOST_RUNS
+    runs = [record(f"run-{number}", (9.0 - number / 2, 1.0)) for number in range(MOST_DRAWN)]
+    strokes = {picture._stroke(number) for number in range(MOST_DRAWN)}
+    assert len(strokes) == MOST_DRAWN
     few, many = (pixels(draw_report(some, "step", "png")).shape[0] for some in (runs[:2], runs))
     assert many > few, "room for the names"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gpt_cli.reporting.record as module
+from gpt_cli.checkpoints import logs
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError
@@ -77,11 +77,16 @@ def test_damaged_lines_are_left_out_and_counted(copied: Path) -> None:
         b'nonsense\n[1]\n{"step": true}\n{"step": 20}\n{"step": NaN}\n{"step": 1e999}\n\xff\xfe\n' + b"[" * 9999 + b"\n"
     )
     with (copied / "metrics.jsonl").open("ab") as file:
-        file.write(wrong + b'{"step": 21, "loss": "high", "seconds": 1' + b"0" * 400 + b'}\n{"step": 22, "loss": 3}\n')
+        file.write(
+            wrong
+            + b'{"step": 21, "loss": "high"}\n{"step": 22, "seconds": 1'
+            + b"0" * 400
+            + b'}\n{"step": 23, "loss": 3}\n'
+        )
     found = read_record(copied)
-    assert found.metrics["step"].tolist() == [5, 10, 15, 20, 21, 22]
+    assert found.metrics["step"].tolist() == [5, 10, 15, 20, 21, 23]
     assert np.isnan(found.metrics["loss"][-2])
-    assert found.notes == ('"runs/smoke/metrics.jsonl": the report leaves out 8 lines, damaged or out of order',)
+    assert found.notes == ('"runs/smoke/metrics.jsonl": the report leaves out 9 lines, damaged or out of order',)
 
 
 def test_numbers_that_no_training_has_are_left_out(copied: Path) -> None:
@@ -113,7 +118,7 @@ def test_files_beyond_what_a_run_can_have_are_refused(copied: Path, monkeypatch:
         file.write("x" * 2**16 + "\n")
     with pytest.raises(CheckpointError, match=r"metrics.jsonl.*less than 65,536 bytes"):
         read_record(copied)
-    monkeypatch.setattr(module, "_MOST", ("a log of a run", 10))
+    monkeypatch.setattr(logs, "_MOST", ("a log of a run", 10))
     with pytest.raises(CheckpointError, match="a log of a run has at most 10 bytes"):
         read_record(copied)
 

@@ -6,7 +6,6 @@ The limits come from runs of `tiny` and `smoke` on their own text and on parts o
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+from gpt_cli.checkpoints.logs import metrics_of
 from gpt_cli.config import Config
-from gpt_cli.errors import visible
-from gpt_cli.limits import METRICS_LINE
+from gpt_cli.errors import CheckpointError, GptError, visible
 from gpt_cli.training.advising.advice import HARMLESS_EPOCHS, MORE_TEXT, Advice, name_of, one_digit, rate_of
 from gpt_cli.training.reports import Prepared
 from gpt_cli.training.schedule import warmup_steps
@@ -72,21 +71,11 @@ def read_lines(metrics: Path, before: int) -> Iterator[Line]:
 
     What was cut off, has no loss or cannot be read is left out, as advice is worth no error.
     """
-    with contextlib.suppress(OSError), open(metrics, encoding="utf-8", errors="replace") as file:
-        for text in iter(lambda: file.readline(METRICS_LINE), ""):
-            try:
-                found = json.loads(text)
-                evaluated = found.get("validation_loss")
-                line = Line(
-                    int(found["step"]),
-                    float(found["loss"]),
-                    float(found["gradient_norm"]),
-                    None if evaluated is None else float(evaluated),
-                )
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-                continue
-            if line.step < before:
-                yield line
+    with contextlib.suppress(OSError, GptError):
+        for found in metrics_of(metrics, CheckpointError):
+            if found.keys() >= {"step", "loss", "gradient_norm"} and found["step"] < before:
+                loss, norm, evaluated = found["loss"], found["gradient_norm"], found.get("validation_loss")
+                yield Line(int(found["step"]), loss, norm, evaluated)
 
 
 class Curve:

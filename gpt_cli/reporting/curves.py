@@ -1,9 +1,10 @@
-"""How curves are drawn and labelled, in a picture and in a terminal: titles, scales, letters of runs, numbers."""
+"""Curves as numbers: smoothed, thinned and scaled; and how their figures, axes and runs are written."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +20,59 @@ TITLES = {
 }
 # of Okabe and Ito, which colour-blind readers tell apart, those that both black and white backgrounds show
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-MOST_RUNS = 2 * len(COLOURS)  # in full and in broken lines
 _STEEP = 20.0  # how many times its lowest value a curve may have before a straight scale hides the rest
 _FROM_ZERO = ("learning_rate", "tokens_per_second")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+_LOSSES = 20.0  # of which a smoothed one is the mean, at most
+_FROM = 77  # the step from which a loss weighs 1 / _LOSSES
+
+
+def smoothed(mean: float | None, loss: float, step: int) -> float:
+    """The mean of the losses of all steps, most of it of the last quarter of them, or of the last twenty.
+
+    After the loss x of step n it is m + (x - m) / min(1 + (n - 1) / 4, 20), where m is the mean before it: an
+    exponential mean that begins with the first loss. Without a mean before, it is the loss.
+    """
+    return loss if mean is None else mean + (loss - mean) * _weight(step)
+
+
+def filled(steps: np.ndarray, losses: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The smoothed losses of lines of metrics; one that a line lacks (NaN) is estimated. All [lines] float64.
+
+    Earlier versions logged the loss alone: there, each step since the line before counts as if it had had this loss.
+    """
+    found, mean, before = known.copy(), math.nan, 0
+    for place, (step, loss) in enumerate(zip(steps.tolist(), losses.tolist(), strict=True)):
+        if math.isnan(found[place]) and not math.isnan(loss):
+            found[place] = loss if math.isnan(mean) else loss + (mean - loss) * _share_left(before, int(step))
+        if not math.isnan(found[place]):
+            mean, before = found[place], int(step)
+    return found
+
+
+def _weight(step: int) -> float:
+    return 1 / min(1 + (step - 1) / 4, _LOSSES)
+
+
+def _share_left(before: int, step: int) -> float:
+    """How much of the mean after the step `before` is left in the one after `step`."""
+    first = math.prod(1 - _weight(n) for n in range(before + 1, min(step + 1, _FROM)))
+    return first * (1 - 1 / _LOSSES) ** max(0, step + 1 - max(before + 1, _FROM))
+
+
+def thinned(y: np.ndarray, most: int) -> np.ndarray:
+    """The places of at most `most` points, 4 or more, that look like all of `y`: first, last, minima and maxima.
+
+    Of stretches of equally many points, the lowest and the highest are kept; all places where y has few.
+    """
+    if len(y) <= most:
+        return np.arange(len(y))
+    ends = np.linspace(0, len(y), (most - 2) // 2 + 1).astype(int)
+    found = {0, len(y) - 1}
+    for begin, end in pairwise(ends):
+        stretch = y[begin:end]
+        found |= {int(begin + stretch.argmin()), int(begin + stretch.argmax())}
+    return np.array(sorted(found))
 
 
 class Scale(NamedTuple):

@@ -1,0 +1,145 @@
+"""Reports on runs: their curves and figures, in a terminal, on a page, and as a picture. Only a prompt needs torch."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.errors import counted, visible
+from gpt_cli.files import write_durably
+from gpt_cli.reporting.content import report_page
+from gpt_cli.reporting.curves import letter_of
+from gpt_cli.reporting.figures import (
+    QUANTITIES,
+    by_token,
+    curve,
+    differing_settings,
+    final_figures,
+    means_of_records,
+    result,
+)
+from gpt_cli.reporting.record import RunRecord, read_records
+from gpt_cli.reporting.request import MOST_DRAWN, MOST_ON_A_PAGE, ReportRequest
+from gpt_cli.reporting.terminal import Style, draw_curves
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import table
+
+if TYPE_CHECKING:
+    from gpt_cli.inspecting.dump import AttentionDump
+
+
+@dataclass(frozen=True)
+class Report(Result):
+    """What runs have left; `runs[0].metrics["loss"]` is a curve, [lines] float64, beside that of `"step"`."""
+
+    runs: tuple[RunRecord, ...]
+    axis: str = "step"
+    attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # to a prompt, by the name of the run
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
+        found: dict[str, Any] = {"runs": [_figures_of(record) for record in self.runs]}
+        found["settings"] = {row.name: list(row.values) for row in differing_settings(self.runs)}
+        if means := means_of_records(self.runs):
+            unit = "nats/token" if by_token(self.runs) else "bits/byte"
+            found["means"] = [mean._asdict() | {"unit": unit} for mean in means]
+        return found
+
+    def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
+        """The curves of at most MOST_DRAWN runs, and the settings in which runs differ."""
+        return self._drawn(Style.of(width, encoding, colour=False))
+
+    def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
+        """The same in colours, where the terminal that TERM names has so many."""
+        return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
+
+    def as_page(self) -> str | None:
+        """Curves, samples, settings and attention; None of more than MOST_ON_A_PAGE runs."""
+        if len(self.runs) > MOST_ON_A_PAGE:
+            return None
+        return report_page(self.runs, axis=self.axis, dumps=self.attention).decode()
+
+    def as_picture(self) -> bytes | None:
+        """The curves; None of more than MOST_DRAWN runs."""
+        return self.picture("png") if len(self.runs) <= MOST_DRAWN else None
+
+    def picture(self, kind: str, notice: Notify = ignored) -> bytes:
+        """The curves as png or svg; `notice` receives a line when no installed font has a character of a name."""
+        from gpt_cli.reporting.picture import draw_report
+
+        return draw_report(self.runs, self.axis, kind, notice)
+
+    def _drawn(self, style: Style) -> str:
+        if len(self.runs) > MOST_DRAWN:
+            return f"these are {len(self.runs)} runs, and a drawing tells {MOST_DRAWN} apart; name fewer"
+        curves = draw_curves(self.runs, self.axis, style)
+        drawn = curves.plain
+        if style.colour:
+            terminal = _terminal(style.width)
+            with terminal.capture() as capture:
+                terminal.print(curves, soft_wrap=True)
+            drawn = capture.get().rstrip("\n")
+        if not (differing := differing_settings(self.runs)):
+            return drawn
+        letters = [letter_of(number) for number in range(len(self.runs))]
+        cells = [tuple("" if value is None else visible(value, 40) for value in row.values) for row in differing]
+        rows = [(row.name, *of_row) for row, of_row in zip(differing, cells, strict=True)]
+        return f"{drawn}\n\n{table([('settings that differ', *letters), *rows])}"
+
+
+def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
+    """Read the runs, and write the file that is asked for.
+
+    Raises CheckpointError for a run that cannot be read, EnvironmentFailure where the file cannot be written.
+    """
+    with host.working("reading runs"):
+        records = tuple(read_records(paths))
+    for note in dict.fromkeys(note for record in records for note in record.notes):
+        host.warn(note)
+    if not by_token(records):
+        host.notice("the tokenizers of these runs differ, so the report compares bits per byte, not losses per token")
+    attention: Mapping[str, AttentionDump] = {}
+    if request.prompt is not None:
+        with host.importing():
+            from gpt_cli.reporting.probing import attention_of_runs
+        with host.working("computing attention"):
+            runs = {record.name: record.path for record in records}
+            attention = attention_of_runs(runs, request.prompt, host.warn)
+    found = Report(records, request.axis, attention)
+    if (out := request.out) is not None:
+        with host.working(f"writing {visible(out)}"):
+            ending = out.suffix.lower()
+            content = (found.as_page() or "").encode() if ending == ".html" else found.picture(ending[1:], host.notice)
+            write_durably(out, [content])
+        host.notice(f"wrote {visible(out)}: {counted(len(records), 'run')}")
+    return found
+
+
+def _terminal(width: int) -> Console:
+    """The one that TERM names."""
+    return Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False)
+
+
+def _figures_of(record: RunRecord) -> dict[str, Any]:
+    compared = result(record)
+    steps, losses = curve(record, "validation_loss")
+    best = int(np.argmin(losses)) if len(losses) else None
+    return {
+        "run": str(record.path),
+        "name": record.name,
+        "state": record.state,
+        **final_figures(record),
+        "last": {name: float(found[-1]) if len(found := curve(record, name)[1]) else None for name in QUANTITIES},
+        "best": None if best is None else {"step": int(steps[best]), "validation_loss": float(losses[best])},
+        "closed": compared is not None and compared.closed,
+        "config": record.differs and record.differs.shipped,
+        "differs": dict(record.differs.settings) if record.differs else {},
+        "notes": list(record.notes),
+    }

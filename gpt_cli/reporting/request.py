@@ -1,0 +1,201 @@
+"""What the commands of this package are asked. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.find import near_run, newest_run
+from gpt_cli.checkpoints.list import find_runs, is_run
+from gpt_cli.checkpoints.lock import is_held, require_foreign
+from gpt_cli.checkpoints.run_files import RUNS, RunFiles, State, named_run
+from gpt_cli.config.fields import Switch
+from gpt_cli.config.request import Flag, NamedPath, PathText, Request, Several
+from gpt_cli.errors import (
+    CheckpointError,
+    EnvironmentFailure,
+    GptError,
+    UsageError,
+    counted,
+    reason,
+    shown,
+    together,
+    visible,
+)
+from gpt_cli.opening import require_reachable
+
+# as many as six colours in full and broken lines tell apart, and as a table or a page can hold beside each other
+MOST_DRAWN, MOST_ON_A_PAGE = 12, 32
+_FORMATS = (".html", ".png", ".svg")
+
+
+class RunsRequest(Request):
+    """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
+
+    directory: Annotated[PathText | None, Flag("DIR", offers="commands_of_runs", position=True)] = Field(
+        default=None, description="Where the runs are. Default: runs/."
+    )
+    sort: Annotated[Literal["name", "state", "steps", "loss", "parameters", "size", "age"] | None, Flag("COLUMN")] = (
+        Field(
+            default=None,
+            description="One of name, state, steps, loss, parameters, size, age: the lowest loss, the most steps, the "
+            "newest first. Default: by name.",
+        )
+    )
+    state: Annotated[State | None, Flag("STATE")] = Field(
+        default=None,
+        description="Only runs that are training, stopped, finished, diverged, imported, empty, damaged.",
+    )
+
+    def find(self, host: Host) -> tuple[Path, list[Path]]:
+        """The directory, and the runs there; raises CheckpointError where the one that is named does not exist."""
+        where = RUNS if self.directory is None else named_run(self.directory)
+        if self.directory is not None and not where.is_dir():
+            hint = near_run(where, directories=True)
+            raise CheckpointError(shown(where), "there is no such directory of runs", hint=hint)
+        try:
+            return where, find_runs(where) if where.is_dir() else []
+        except OSError as error:
+            raise EnvironmentFailure(f"reading {shown(where)}", reason(error)) from error
+
+
+class RemoveRequest(Request):
+    """Remove runs: their own files, never one that is being trained, nor files that no run wrote."""
+
+    has_json = False
+
+    names: Annotated[Several[NamedPath], Flag("NAME", offers="run_names", position=True)] = Field(
+        default=..., description="Names that `gpt runs` prints, or paths of runs."
+    )
+    yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
+
+    def find(self, host: Host) -> list[RunFiles]:
+        """The runs of these names, each once; raises every error that keeps one from being removed."""
+        found: dict[Path, RunFiles] = {}
+        wrong: list[GptError] = []
+        for path in map(named_run, self.names):
+            try:
+                _require_removable(path)
+                found.setdefault(path.resolve(), RunFiles(path))
+            except GptError as error:
+                wrong.append(error)
+        if wrong:
+            raise together(wrong)
+        return list(found.values())
+
+
+def _require_removable(path: Path) -> None:
+    run = RunFiles(path)
+    if not os.path.isdir(path):
+        require_reachable(path)
+        raise CheckpointError(shown(path), "there is no such run", hint=near_run(path) or "gpt runs lists the runs")
+    if path.is_symlink():
+        raise CheckpointError(shown(path), f"this is a link; name the run that it leads to, {shown(path.resolve())}")
+    if is_held(path):
+        hint = "stop it first, or wait for it"
+        raise EnvironmentFailure(shown(path), "this run is being trained, so it is not removed", hint=hint)
+    if run.exists() or run.steps() or run.best.exists():
+        return
+    if below := find_runs(path):
+        sentence = f"this is not a run but a directory of {counted(len(below), 'run')}"
+        raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*/")
+    raise CheckpointError(shown(path), "this is not a run", hint="gpt runs lists the runs")
+
+
+class ReportRequest(Request):
+    """Show how runs trained: their curves, and in a page their samples, settings and attention too.
+
+    Several runs are overlaid, and the settings in which they differ are listed. Runs may still be training.
+    """
+
+    runs: Annotated[Several[NamedPath], Flag("RUN", offers="run_names", position=True)] = Field(
+        default=(),
+        description="Names that `gpt runs` prints, or paths; a directory of runs, such as a sweep, means all of them. "
+        "Default: the newest run under runs/.",
+    )
+    out: Annotated[PathText | None, Flag("FILE")] = Field(
+        default=None, description="A page in .html, or a picture in .png or .svg. Default: curves in the terminal."
+    )
+    axis: Literal["step", "tokens", "seconds"] = Field(
+        default="step",
+        description="What the curves run along: step, tokens or seconds of training. A page begins with it. "
+        "Default: step.",
+    )
+    prompt: str | None = Field(
+        default=None,
+        description="On a page, the attention of the best checkpoints to this text; it needs no snapshots.",
+    )
+
+    def find(self, host: Host) -> list[Path]:
+        """The runs that are meant, a directory of runs standing for all of them; without names the newest.
+
+        Raises UsageError for a file that no format has, and every error that a name has.
+        """
+        ending = None if self.out is None else self.out.suffix.lower()
+        if self.out is not None and ending not in _FORMATS:
+            hint = "--json prints the figures to stdout" if ending in ("", ".json") else "--out report.html"
+            sentence = f"{shown(self.out.name)} ends in none of {', '.join(_FORMATS)}"
+            raise UsageError("--out", sentence, hint=hint)
+        if self.out is not None:
+            require_foreign(self.out)
+        if self.prompt is not None and ending not in (None, ".html"):
+            raise no_page()
+        paths = _chosen(self.runs) if self.runs else [newest_run()]
+        if self.out is not None:
+            require_few(paths, on_a_page=ending == ".html")
+        return paths
+
+
+def no_page() -> UsageError:
+    """The error for a prompt where no page is written."""
+    return UsageError("--prompt", "attention is on the page alone", hint="--out report.html")
+
+
+def require_few(paths: Sequence[Path], *, on_a_page: bool = False) -> None:
+    """Raise UsageError for more runs than can be told apart."""
+    most, what = (MOST_ON_A_PAGE, "a page") if on_a_page else (MOST_DRAWN, "a drawing")
+    if len(paths) > most:
+        sentence = f"these are {len(paths)} runs, and {what} tells {most} apart; name fewer"
+        raise UsageError("RUN", sentence, hint="gpt runs --sort loss lists the best first; --json has any number")
+
+
+def _chosen(names: Sequence[str]) -> list[Path]:
+    """The runs of these names; raises every error that one has, also UsageError for a run that is named twice."""
+    found: dict[Path, Path] = {}
+    wrong: list[GptError] = []
+    for name in names:
+        try:
+            for path in _runs_of(named_run(name)):
+                if path.resolve() in found:
+                    raise UsageError("RUN", f"{shown(path)} is named twice")
+                found[path.resolve()] = path
+        except GptError as error:
+            wrong.append(error)
+    if wrong:
+        raise together(wrong)
+    return list(found.values())
+
+
+def _runs_of(path: Path) -> list[Path]:
+    """A run, or the runs of a directory; raises CheckpointError where there is none."""
+    try:
+        if is_run(path):
+            return [path]
+        below = find_runs(path)
+    except NotADirectoryError:
+        hint = f"gpt report {shlex.quote(visible(path.parent))}" if is_run(path.parent) else "gpt runs lists the runs"
+        raise CheckpointError(shown(path), "this is a file; name the directory of a run", hint=hint) from None
+    except FileNotFoundError:
+        hint = near_run(path, directories=True) or "gpt runs lists the runs"
+        raise CheckpointError(shown(path), "there is no such run", hint=hint) from None
+    except OSError as error:
+        raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
+    if not below:
+        raise CheckpointError(shown(path), "there is no run in this directory", hint="gpt runs lists the runs")
+    return below

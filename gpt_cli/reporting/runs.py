@@ -1,0 +1,220 @@
+"""Lists runs, and removes them. Needs no torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.amounts import age, quantity, size
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.list import Overview, have_one_tokenizer, overview
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.config import Config
+from gpt_cli.config.comparing import Likeness, likeness, read_shipped
+from gpt_cli.errors import counted, shown, visible
+from gpt_cli.files import remove as remove_file
+from gpt_cli.files import remove_directory, remove_if_empty
+from gpt_cli.reporting.request import RemoveRequest, RunsRequest
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import narrow_table, table
+
+FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
+_SPARE = ("parameters", "bits/byte", "size")  # what a narrow terminal has no room for, the first to go first
+# what each column sorts by; a missing figure comes last
+_ORDERS: dict[str, Callable[[Overview], Any]] = {
+    "name": lambda run: str(run.path),
+    "state": lambda run: run.state,
+    "steps": lambda run: None if run.steps is None else -run.steps,
+    "loss": lambda run: run.result and run.result.loss,
+    "bits/byte": lambda run: run.result and run.result.bits_per_byte,
+    "parameters": lambda run: None if run.num_parameters is None else -run.num_parameters,
+    "size": lambda run: -run.num_bytes,
+    "age": lambda run: None if run.changed_at is None else -run.changed_at,
+}
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run as a list shows it."""
+
+    overview: Overview
+    name: str  # within the directory that is listed
+    alike: Likeness | None  # the shipped config that it is most like; None where its config is not known
+    listed_at: float  # seconds since 1970
+
+    @classmethod
+    def of(cls, run: Overview, where: Path, shipped: Mapping[str, Config]) -> ListedRun:
+        """A run of the directory `where`; one that is that directory has its own name."""
+        name = str(run.path.relative_to(where)) if run.path != where else run.path.resolve().name
+        alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
+        return cls(run, name, alike, time.time())
+
+    def as_dict(self) -> dict[str, Any]:
+        """All that is known of it, with every setting that differs, whole."""
+        run = self.overview
+        train = None if run.config is None else run.config.train
+        changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
+        return {
+            "run": str(run.path),
+            "name": self.name,
+            "state": run.state,
+            "stopped_by": run.outcome.get("stopped_by"),
+            "steps": run.steps,
+            "max_steps": None if train is None or train.max_time is not None else train.max_steps,
+            "max_time": train and train.max_time,
+            "best_validation_loss": run.best_loss,
+            "validation_loss": run.validation_loss,
+            "validation_loss_error": run.result and run.result.error,
+            "bits_per_byte": run.bits_per_byte,
+            "parameters": run.num_parameters,
+            "bytes": run.num_bytes,
+            "changed": changed and changed.isoformat(timespec="seconds"),
+            "age_seconds": changed and round(max(0.0, self.listed_at - changed.timestamp())),
+            "config": self.alike and self.alike.shipped,
+            "differs": {} if self.alike is None else dict(self.alike.settings),
+            "problem": run.problem,
+        }
+
+    def figures(self) -> tuple[str, ...]:
+        """A cell for each of FIGURES."""
+        run = self.overview
+        settings = None if run.config is None or run.state == "imported" else run.config.train
+        of = "" if settings is None or settings.max_time is not None else f"/{settings.max_steps:,}"
+        bits = run.result and run.result.bits_per_byte
+        return (
+            visible(self.name),
+            run.state,
+            "" if run.steps is None else f"{run.steps:,}{of}",
+            "" if run.result is None else str(run.result),
+            "" if bits is None else f"{bits:.4f}",
+            "" if run.num_parameters is None else quantity(run.num_parameters),
+            size(run.num_bytes),
+            "" if run.changed_at is None else age(self.listed_at - run.changed_at),
+        )
+
+    def differs(self) -> str:
+        """What makes it different, or what is wrong with it."""
+        if self.overview.problem is not None:
+            return visible(self.overview.problem)
+        if self.alike is None:
+            return ""
+        words = [f"{key.partition('.')[2]}={visible(value)}" for key, value in self.alike.settings.items()]
+        return f"{self.alike.shipped}: {' '.join(words)}" if words else self.alike.shipped
+
+
+def listed(runs: Sequence[Overview], where: Path) -> tuple[ListedRun, ...]:
+    """The runs of a directory as a list shows them."""
+    shipped = read_shipped()
+    return tuple(ListedRun.of(run, where, shipped) for run in runs)
+
+
+def runs_table(runs: Sequence[ListedRun], last: str, cells: Sequence[str], width: int | None) -> str:
+    """A row for each run, whose last column is given; where `width` is too narrow, that is below the row."""
+    rows = [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
+    if width is None:
+        return table(rows)
+    by_token = have_one_tokenizer(run.overview for run in runs)
+    return narrow_table(rows, width, [name for name in _SPARE if by_token or name != "bits/byte"])
+
+
+def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
+    """Which losses are not what a reader would think, and by what runs are compared."""
+    remarks = list[str]()
+    if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
+        remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
+    if not have_one_tokenizer(run.overview for run in runs):
+        remarks.append(
+            "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
+        )
+    return remarks
+
+
+def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
+    """Runs in the order of a column; of equal ones, and without a column, in the order given.
+
+    Where tokenizers differ, a token is not the same amount of text, and bits per byte stand for losses.
+    """
+    if column is None:
+        return list(runs)
+    if column == "loss" and not have_one_tokenizer(runs):
+        column = "bits/byte"
+    order = _ORDERS[column]
+    return sorted(runs, key=lambda run: (1, 0) if order(run) is None else (0, order(run)))
+
+
+@dataclass(frozen=True)
+class Runs(Result):
+    """The runs of a directory; `remarks` say what a reader of their losses must know, or why there are none."""
+
+    runs: tuple[ListedRun, ...]
+    remarks: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt runs --json` prints."""
+        return {"runs": [run.as_dict() for run in self.runs]}
+
+    def table(self, width: int | None) -> str:
+        """A row for each run; nothing without runs. None: a pipe, in which a line may have any length."""
+        cells = [run.differs() for run in self.runs]
+        return runs_table(self.runs, "differs from the shipped config", cells, width) if cells else ""
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The table, and the remarks below."""
+        return "\n".join(filter(None, [self.table(width), *self.remarks]))
+
+
+def list_runs(request: RunsRequest, found: tuple[Path, list[Path]], host: Host) -> Runs:
+    """A row for each run."""
+    where, paths = found
+    runs = [overview(path) for path in paths]
+    chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort), where)
+    if chosen:
+        remarks = remarks_on(chosen)
+    elif runs:
+        remarks = [f"none of {counted(len(runs), 'run')} in {shown(where)} is {request.state}"]
+    else:
+        remarks = [f"there are no runs in {shown(where)}; gpt train --config tiny trains one"]
+    return Runs(chosen, tuple(remarks))
+
+
+@dataclass(frozen=True)
+class Removed(Result):
+    """The runs that were removed."""
+
+    runs: tuple[str, ...]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A line for each."""
+        return "\n".join(f"removed {visible(run)}" for run in self.runs)
+
+
+def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) -> Removed:
+    """Remove each run; `host` is warned of files that no run wrote, which stay."""
+    return Removed(tuple(str(run.path) for run in removing(runs, host)))
+
+
+def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
+    """Remove runs, and yield each when it is gone.
+
+    Its own files go, the config last, so that what a kill leaves is still a run; then what is empty.
+    """
+    for run in runs:
+        with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile
+            for folder in run.logger_folders():
+                remove_directory(folder)
+            for path in (*run.files(), *run.temporaries()):
+                remove_file(path)
+            for directory in (run.checkpoints, run.attention, run.logs):
+                remove_if_empty(directory)
+        if why := remove_if_empty(run.path):
+            left = ", ".join(sorted(visible(path.name) for path in run.path.iterdir()))
+            if left:
+                host.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
+            else:
+                host.warn(f"{visible(run.path)} stays, empty: {why}")
+        yield run

@@ -1,0 +1,227 @@
+"""Trains the points of a sweep that are not finished, and compares them all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.amounts import with_error
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.list import have_one_tokenizer, is_run, overview
+from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.run_files import SWEEP
+from gpt_cli.config import Config
+from gpt_cli.config.reading import written
+from gpt_cli.errors import (
+    CheckpointError,
+    DataError,
+    EnvironmentFailure,
+    GptError,
+    UsageError,
+    counted,
+    reason,
+    shown,
+    visible,
+)
+from gpt_cli.files import write_durably
+from gpt_cli.machine.sharing import cores
+from gpt_cli.reporting.figures import Mean, means
+from gpt_cli.reporting.record import read_records
+from gpt_cli.reporting.report import Report
+from gpt_cli.reporting.request import MOST_ON_A_PAGE
+from gpt_cli.reporting.runs import ListedRun, listed, remarks_on, runs_table, sorted_by
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.sweeping.jobs import Hearing, look, train_points
+from gpt_cli.sweeping.request import Point, SweepRequest, ToSweep, require_same
+from gpt_cli.tables import table
+
+_KINDS: dict[int, type[GptError]] = {
+    kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
+}
+
+
+@dataclass(frozen=True)
+class Planned(Result):
+    """The runs that a sweep would train, and how far they are."""
+
+    points: tuple[Point, ...]
+    states: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt sweep --dry-run --json` prints."""
+        both = zip(self.points, self.states, strict=True)
+        return {"runs": [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A row for each."""
+        both = zip(self.points, self.states, strict=True)
+        return table([("run", "state", "settings"), *((visible(p.path), state, str(p)) for p, state in both)])
+
+
+@dataclass(frozen=True)
+class Swept(Result):
+    """The runs of a sweep, the best first, with the settings that each tried."""
+
+    directory: Path
+    points: tuple[Point, ...]
+    runs: tuple[ListedRun, ...]  # of these points
+    means: tuple[Mean, ...]  # over seeds, where points are repeated
+    unit: str  # of the means
+    failed: tuple[tuple[Point, int], ...] = ()  # with exit codes; a run that diverged has not failed
+    signal: int | None = None  # which has stopped it
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the losses must know."""
+        return remarks_on(self.runs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt sweep --json` prints."""
+        both = zip(self.points, self.runs, strict=True)
+        rows = [run.as_dict() | {"settings": dict(point.settings)} for point, run in both]
+        return {"runs": rows} | (
+            {"means": [m._asdict() | {"unit": self.unit} for m in self.means]} if self.means else {}
+        )
+
+    def table(self, width: int | None) -> str:
+        """A row for each run."""
+        both = zip(self.points, self.runs, strict=True)
+        return runs_table(self.runs, "settings", [run.overview.problem or str(point) for point, run in both], width)
+
+    def table_of_means(self) -> str:
+        """A row for each setting that was repeated; nothing without one."""
+        if not self.means:
+            return ""
+        rows = [
+            (
+                "" if mean.mean is None else with_error(mean.mean, mean.error),
+                str(mean.num_runs),
+                " ".join(f"{key}={visible(value)}" for key, value in mean.settings.items()),
+            )
+            for mean in self.means
+        ]
+        return table([(f"mean {self.unit}", "runs", "settings"), *rows])
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The runs, what must be known about them, and their means over seeds."""
+        parts = [self.table(width), *self.remarks]
+        return "\n".join([*parts, "", self.table_of_means()] if self.means else parts)
+
+    def failure(self) -> GptError | None:
+        """The error for runs that failed, of the kind that the first of them has."""
+        if not self.failed or self.signal is not None:
+            return None
+        names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
+        runs = counted(len(self.points), "run")
+        sentence = f"{len(self.failed)} of {runs} failed, the first with exit code {code}: {names}"
+        kind = _KINDS.get(code, EnvironmentFailure)
+        return kind(shown(self.directory), sentence, hint="the same command tries them again")
+
+
+def sweep(
+    request: SweepRequest,
+    found: ToSweep,
+    host: Host,
+    hearing: Hearing = nullcontext,
+    flags: Sequence[str] | None = None,
+    show: Callable[[Swept], object] = lambda _: None,
+) -> Planned | Swept:
+    """Train the points that have not ended, and compare all; `show` has the result before the page is written.
+
+    While they train, `hearing` gives a function signals, which passes them on. `flags` are those of trainings that may
+    write to stderr; None: they may not.
+    """
+    plan, directory, points = found
+    if request.dry_run:
+        states = (look(point.path).state if point.path.exists() else "new" for point in points)
+        return Planned(tuple(points), tuple(states))
+    environments = _shares(request.jobs, plan.configs, host)
+    with sole_trainer(directory, host.warn, "sweep"):
+        require_same(directory, plan)  # another sweep may have been there since
+        write_durably(directory / SWEEP, [json.dumps(dict(plan.record), indent=1).encode() + b"\n"])
+        todo = [point for point in points if overview(point.path).state not in ("finished", "diverged")]
+        if len(todo) < len(points):
+            done, runs = len(points) - len(todo), counted(len(points), "run")
+            host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
+        ended = train_points(plan, todo, request.max_time, environments, host, hearing, flags)
+        result = _compared(found, tuple(ended.failed), ended.received)
+        show(result)
+        _write_page(result, host)
+    return result
+
+
+def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:
+    """All points as they are now, the best first."""
+    by_path = {point.path: point for point in found.points}
+    runs = sorted_by([look(path) for path in by_path], "loss")
+    points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
+    over_seeds = list[Mean]()
+    if found.sweep.repeats > 1:
+        settings = [{key: written(value) for key, value in point.settings.items()} for point in points]
+        over_seeds = means([(one, run.result) for one, run in zip(settings, runs, strict=True)], by_token=by_token)
+    unit = "nats/token" if by_token else "bits/byte"
+    return Swept(found.directory, points, listed(runs, found.directory), tuple(over_seeds), unit, failed, signal)
+
+
+def _write_page(result: Swept, host: Host) -> None:
+    """Write the page of the runs that have begun, of many the best; the sweep is no worse without it."""
+    begun = [point.path for point in result.points if is_run(point.path)]
+    if not begun:
+        return
+    page, chosen = result.directory / "report.html", sorted(begun[:MOST_ON_A_PAGE])
+    try:
+        write_durably(page, [(Report(tuple(read_records(chosen))).as_page() or "").encode()])
+    except (GptError, OSError) as error:
+        why = str(error) if isinstance(error, GptError) else reason(error)
+        host.warn(f"{why}; there is no report of this sweep")
+        return
+    what = "all runs" if len(chosen) == len(begun) else f"the best {len(chosen)} of {counted(len(begun), 'run')}"
+    host.notice(f"the curves of {what}: {page}")
+
+
+def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
+    """What each of so many jobs finds in its environment; `shares` says which. Raises EnvironmentFailure."""
+    if jobs == 1:
+        return [{}]
+    gpus = 0
+    if any(config.train.device != "cpu" for config in configs):
+        with host.importing():
+            import torch
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    found = shares(jobs, configs, cores(), gpus, os.environ)
+    threads = counted(int(found[0]["OMP_NUM_THREADS"]), "thread")  # all have as many
+    each = f"{threads} and a GPU" if gpus else threads
+    host.notice(f"{jobs} runs at once, each with {each}")
+    return found
+
+
+def shares(
+    jobs: int, configs: Sequence[Config], num_cores: int, num_gpus: int, environ: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """A GPU for each job where there are GPUs, and its share of the cores, unless the user has chosen threads."""
+    devices = {config.train.device for config in configs}
+    on_gpus = num_gpus > 0 and devices != {"cpu"}
+    if numbered := sorted(device for device in devices if ":" in device):
+        sentence = f"{jobs} runs at once would share the one GPU that train.device names, {numbered[0]}; use auto"
+        raise EnvironmentFailure("--jobs", sentence)
+    if on_gpus and jobs > num_gpus:
+        sentence = f"{jobs} runs at once need a GPU each, and torch finds {counted(num_gpus, 'GPU')}"
+        raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {num_gpus}")
+    most = max([config.train.threads or 1 for config in configs])
+    if jobs * most > num_cores:
+        need = "a core" if most == 1 else f"{most} cores"
+        sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
+        raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {max(1, num_cores // most)}")
+    visible_gpus = environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if environ.get("CUDA_VISIBLE_DEVICES") else None
+    found = []
+    for number in range(jobs):
+        share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(num_cores // jobs))}
+        if on_gpus:
+            share["CUDA_VISIBLE_DEVICES"] = visible_gpus[number] if visible_gpus else str(number)
+        found.append(share)
+    return found
