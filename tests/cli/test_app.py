@@ -14,7 +14,8 @@ import typer
 from support.helpers import RunCommand, run_command
 
 import gpt_cli
-from gpt_cli.cli import app, usage
+from gpt_cli.cli import usage
+from gpt_cli.cli.app import GROUPS, REQUESTS
 from gpt_cli.config.reading import shipped_configs
 
 
@@ -43,7 +44,13 @@ def _described(command: Any) -> list[Any]:
 
 
 def test_every_command_has_an_example_and_a_traceback_to_ask_for(run: RunCommand) -> None:
-    for name in [*SIGNATURES, "help"]:
+    names = [
+        *REQUESTS,
+        "completion",
+        "help",
+        *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group]),
+    ]
+    for name in names:
         outcome = run(*name.split(), "--help")
         assert outcome.code == 0
         assert f"Example: gpt {name}" in outcome.out
