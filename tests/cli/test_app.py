@@ -15,7 +15,7 @@ from support.helpers import RunCommand, run_command
 
 import gpt_cli
 from gpt_cli.cli import usage
-from gpt_cli.cli.app import GROUPS, REQUESTS
+from gpt_cli.cli.app import GROUPS, REQUESTS, build
 from gpt_cli.config.reading import shipped_configs
 
 
@@ -27,13 +27,13 @@ def test_version_and_help_are_commands_that_people_try(run: RunCommand) -> None:
 
 
 def test_a_command_that_is_named_is_made_alone_and_equals_the_one_among_all() -> None:
-    commands = app.build().commands
+    commands = build().commands
     assert len(commands) > 15
     for name, command in commands.items():
-        alone = app.build([name.replace("-", "_"), "--json"]).commands
+        alone = build([name.replace("-", "_"), "--json"]).commands
         assert list(alone) == [name]
         assert repr(_described(alone[name])) == repr(_described(command))
-    assert app.build(["nosuch"]).commands.keys() == commands.keys()
+    assert build(["nosuch"]).commands.keys() == commands.keys()
 
 
 def _described(command: Any) -> list[Any]:
