@@ -52,7 +52,7 @@ def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType
     notebook = nbformat.reads(make.written(page), as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.source = cell.source.replace("progress=True", "max_steps=4")
+            cell.source = cell.source.replace("progress=True", "progress=True, max_steps=4")
     environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
     client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
     client.execute(env=environment)
@@ -61,6 +61,9 @@ def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
+    printed = "".join(output.text for cell in notebook.cells for output in cell.get("outputs", ()) if "text" in output)
+    assert "4/4" in printed  # a line of the bar
+    assert "Warning" not in printed
     assert shown[0] == {}  # the import
     assert all(data["text/plain"] and data["text/plain"][0] != "<" for data in shown[1:])
     assert sum("srcdoc" in data.get("text/html", "") for data in shown) >= 6  # attention, and five explanations
