@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -73,14 +74,22 @@ class Host:
 NOBODY = Host()
 
 
+def bar_of_tqdm(**how: Any) -> Any:
+    """A bar that suits a terminal or a notebook, also one without widgets."""
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TqdmWarning)  # without widgets it draws a line of text
+        from tqdm.auto import tqdm
+    return tqdm(**how)
+
+
 def drawn(host: Host, delay: float = 0.0) -> Host:
     """The same, with bars of tqdm that suit a notebook or a terminal, each of work that takes longer than a delay."""
 
     @contextlib.contextmanager
     def counting(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        from tqdm.auto import tqdm
-
-        with tqdm(desc=what, total=total, unit=unit, leave=False, delay=delay) as bar:
+        with bar_of_tqdm(desc=what, total=total, unit=unit, leave=False, delay=delay) as bar:
             yield bar.update
 
     return replace(host, counting=counting)

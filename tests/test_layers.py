@@ -77,7 +77,7 @@ IMPORTS_INSIDE = {
     "inspecting/heads/report.py": "matplotlib takes a second, and few reports are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "training/initial.py": "a request is checked before weights are read, which takes torch",
-    "training/reports.py": "matplotlib takes a second, for which no training should wait; only who asks for bars needs them",
+    "training/reports.py": "matplotlib takes a second, for which no training should wait",
     "training/state.py": "torch's sharding takes seconds, and few trainings need it",
     "measuring/stats.py": "only an estimate needs torch, after the text has been read",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",

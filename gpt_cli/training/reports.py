@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.amounts import duration
+from gpt_cli.callbacks import bar_of_tqdm
 from gpt_cli.config import Config
 from gpt_cli.errors import counted, inert, visible
 from gpt_cli.model.costs import Estimate
@@ -161,8 +162,6 @@ def draw_losses_of(directory: Path) -> bytes | None:
 @contextlib.contextmanager
 def drawing() -> Iterator[Callable[[Report], object]]:
     """A function that receives reports and moves a bar of tqdm, which suits a notebook or a terminal."""
-    from tqdm.auto import tqdm
-
     with contextlib.ExitStack() as stack:
         bar, best = None, ""
 
@@ -171,7 +170,9 @@ def drawing() -> Iterator[Callable[[Report], object]]:
             if isinstance(report, Prepared):
                 total = report.step + report.steps_left  # by the clock, an estimate
                 name = visible(report.directory)
-                bar = stack.enter_context(tqdm(desc=name, initial=report.step, total=total, unit="step"))
+                begun, unit = report.step, " steps"
+                bar = bar_of_tqdm(desc=name, initial=begun, total=total, unit=unit, mininterval=1)
+                stack.enter_context(bar)
             elif isinstance(report, Evaluated) and report.best:
                 best = f", best validation {report.score.loss:.3f}"
             elif isinstance(report, Stepped) and bar is not None:

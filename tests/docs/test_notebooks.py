@@ -1,0 +1,70 @@
+"""The notebooks of docs/notebooks: the text of their page, and Python that runs and shows its results."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import nbclient
+import nbformat
+import pytest
+from support.documents import DOCS
+
+PAGES = ("lesson.md", "lesson.zh-CN.md")
+
+
+@pytest.fixture(scope="module")
+def make() -> ModuleType:
+    """docs/notebooks/make.py, which is in no package."""
+    spec = spec_from_file_location("make", DOCS / "notebooks" / "make.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_notebook_has_the_text_and_the_commands_of_its_page(page: str, make: ModuleType) -> None:
+    path = DOCS / "notebooks" / make.PAGES[page]
+    assert path.read_text() == make.written(page), "write it again: make notebooks"
+    nbformat.validate(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [
+        ("data stats my.txt", 'gpt_cli.data.stats("my.txt")'),
+        ("attn-dump --layers 1 --prompt a", 'gpt_cli.attention("a", layers=1)'),
+        ("explain --layer 2 --prompt 'a b' --run runs/x", 'gpt_cli.explain("a b", layer=2, run="runs/x")'),
+        ("eval --per-token --run runs/x", 'gpt_cli.evaluate(per_token=True, run="runs/x")'),
+    ],
+)
+def test_a_command_becomes_the_call_with_the_same_names(command: str, call: str, make: ModuleType) -> None:
+    assert make.python(command) == call
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType, tmp_path: Path) -> None:
+    notebook = nbformat.reads(make.written(page), as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.source = cell.source.replace("progress=True", "progress=True, max_steps=4")
+    environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute(env=environment)
+    shown = [
+        {kind: content for output in cell.outputs for kind, content in output.get("data", {}).items()}
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+    printed = "".join(output.text for cell in notebook.cells for output in cell.get("outputs", ()) if "text" in output)
+    assert "4/4" in printed  # a line of the bar
+    assert "Warning" not in printed
+    assert shown[0] == {}  # the import
+    assert all(data["text/plain"] and data["text/plain"][0] != "<" for data in shown[1:])
+    assert sum("srcdoc" in data.get("text/html", "") for data in shown) >= 6  # attention, and five explanations
+    assert any("image/png" in data for data in shown)  # the curve of the training
