@@ -154,11 +154,11 @@ error: --layers: this model has layers 0 to 1, so "2" is out of range
 exit code 2
 
 $ gpt attn-dump --prompt x --stage query
-error: --stage: "query" is not allowed; use weights | scores | queries | keys | values | heads
+error: --stage: "query" is not one of weights, scores, queries, keys, values, heads
 exit code 2
 
 $ gpt attn-dump --prompt x --file-dtype int8
-error: --file-dtype: "int8" is not allowed; use float32 | float16
+error: --file-dtype: "int8" is neither float32 nor float16
 exit code 2
 
 $ gpt sample --prompt x --device cuda:x

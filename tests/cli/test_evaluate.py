@@ -199,19 +199,24 @@ def test_a_changed_text_is_reported_in_a_warning_the_table_and_the_json(own_runs
     assert (found["text"], found["same_text"]) == ("a.txt", False)
 
 
-def test_another_working_folder_has_no_text_or_another_one(
+def test_a_text_is_found_from_another_folder_unless_it_is_gone_or_another_one(
     own_runs: Path, run: RunCommand, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     path = own_runs / "runs" / "a"
+    found = run("eval", "--run", path)
+    assert found.code == 0
+    assert f'the text of this run is not here; gpt reads it in "{own_runs}"' in found.err
+    Path("a.txt").write_text("Not what the run has read.\n" * 60)
+    assert "a.txt has changed since this run was trained on it" in run("eval", "--run", path).err
+    Path("a.txt").unlink()
+    (own_runs / "a.txt").unlink()
     missing = run("eval", "--run", path)
     assert missing.code == 3
     assert missing.err.startswith('error: "a.txt": ')
     assert missing.err.endswith(
         f"hint: {path} was trained on it; name it where it is now, or another text, with --data SOURCE\n"
     )
-    Path("a.txt").write_text("Not what the run has read.\n" * 60)
-    assert "a.txt has changed since this run was trained on it" in run("eval", "--run", path).err
 
 
 def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: Path, run: RunCommand) -> None:

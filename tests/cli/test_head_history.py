@@ -166,7 +166,7 @@ def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (["--watch", ""], 2, "error: --watch: an empty value is not text"),
+        (["--watch", ""], 2, 'error: --watch: "" is empty'),
         (["--watch", "a " * 40], 3, "error: inspect.prompt: it has "),
         (["--watch", "a"], 3, "error: inspect.prompt: it is a single token"),
         (["--watch", "a~ü", "--set", "tokenizer.kind=char"], 3, "error: inspect.prompt: "),

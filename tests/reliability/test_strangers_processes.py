@@ -22,7 +22,7 @@ def limited(megabytes: int, *arguments: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("megabytes", "sentence"),
     [
-        (30, "gpt ran out of memory"),
+        (24, "gpt ran out of memory"),
         # each of these broke while another library was loaded, with a traceback or a signal
         (60, "gpt needs 268 MB of address space, and this process may have 63 MB"),
         (130, "gpt needs 268 MB of address space, and this process may have 136 MB"),
@@ -34,7 +34,7 @@ def test_too_little_address_space_is_no_bug(megabytes: int, sentence: str, smoke
     done = limited(megabytes, *SAMPLE)
     assert done.returncode == 5
     assert done.stderr.splitlines()[0] == f"error: memory: {sentence}"
-    if megabytes > 30:
+    if megabytes > 24:
         least = done.stderr.split()[-3]
         assert f"hint: raise the limit, which ulimit -v shows, to {least} or more" in done.stderr
 
