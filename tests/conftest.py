@@ -30,6 +30,8 @@ from gpt_cli.machine.sharing import sharing
 Tally = Callable[[str, int], None]
 # fixtures of browsers, of processes that fork, and of a shell for all commands of the pages
 _SLOW = frozenset({"browser", "run_script", "opened", "servers", "theirs", "shell"})
+# folders whose tests kill, serve, render or start many processes; elsewhere a file has the mark slow
+_SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "ranks", "benchmarks"})
 _COUNTS = pytest.StashKey[dict[str, int]]()
 
 torch.set_num_threads(2)
@@ -150,13 +152,23 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="leave out tests with a browser, with forks, and of pages")
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="leave out tests with a browser, with forks, of pages, and those marked slow",
+    )
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    by_name = folder in _SLOW_FOLDERS or _SLOW & {*getattr(item, "fixturenames", ())}
+    return bool(by_name) or item.get_closest_marker("slow") is not None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the tests that cannot be shortened at full scale only, and with --quick those that take a moment."""
     if config.getoption("--quick"):
-        slow = [item for item in items if _SLOW & {*getattr(item, "fixturenames", ())}]
+        slow = [item for item in items if _is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
     if SCALE < 1:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand, run_command
 
+pytestmark = pytest.mark.slow
+
 # how a shell reads what `gpt completion` prints
 BEGIN = {
     "bash": 'eval "$(gpt completion bash)"\n',  # as documented; in one shell only, since gpt takes a while to start

@@ -26,6 +26,8 @@ from gpt_cli.sampling.scoring import scoring_bytes, surprisals, windows_at_once
 from gpt_cli.sampling.surprisals import Surprisals
 from gpt_cli.text.tokenizer import ByteTokenizer
 
+pytestmark = pytest.mark.slow
+
 
 def test_without_data_it_is_the_closing_loss_of_the_training(copied: Path, run: RunCommand) -> None:
     closing = json.loads(run("train", "--out", copied, "--resume", "--json", "--quiet").out)

@@ -18,6 +18,8 @@ from gpt_cli.checkpoints.header import read_header
 from gpt_cli.errors import UsageError
 from gpt_cli.safetensors_header import header_bytes
 
+pytestmark = pytest.mark.slow
+
 FIGURES = {"out", "format", "class", "parameters", "bytes"}
 
 

@@ -20,6 +20,8 @@ from gpt_cli.reporting import picture, request
 from gpt_cli.reporting.curves import smoothed
 from gpt_cli.reporting.report import Report
 
+pytestmark = pytest.mark.slow
+
 PNG = b"\x89PNG\r\n"
 
 

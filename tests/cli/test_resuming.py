@@ -12,6 +12,8 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.find import find_checkpoint
 
+pytestmark = pytest.mark.slow
+
 FAST = ["--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "my.txt"]
 RESUME = ["train", "--out", "runs/mine", "--resume"]
 

@@ -19,6 +19,8 @@ from support.helpers import run_command, unread_pipe
 
 from gpt_cli.cli.signals import Signals, listening, signal_name
 
+pytestmark = pytest.mark.slow
+
 
 def heard(signals: Signals) -> int | None:
     """What was asked for, once the thread that hears had time to."""

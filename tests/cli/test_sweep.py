@@ -29,6 +29,8 @@ from gpt_cli.sweeping import jobs, request
 from gpt_cli.sweeping import sweep as work
 from gpt_cli.sweeping.sweep import shares
 
+pytestmark = pytest.mark.slow
+
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 WAIT = 100.0  # seconds, on a machine that is busy with other tests
 

@@ -18,6 +18,8 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from gpt_cli.config.reading import read_config
 from gpt_cli.model.costs import estimate
 
+pytestmark = pytest.mark.slow
+
 FAST = shlex.split("--config smoke --set tokenizer.kind=byte --set train.sample_every=null --data corpus.txt")
 
 

@@ -16,6 +16,8 @@ figure = new_figure(2, 2, 100)
 figure.text(0.5, 0.5, "a")
 sys.stdout.buffer.write(as_file(figure, "png"))
 import matplotlib
+
+pytestmark = pytest.mark.slow
 named = os.environ.get("MPLBACKEND")
 print(named, matplotlib.rcParams._get("backend") == named, file=sys.stderr)
 assert "matplotlib.pyplot" not in sys.modules

@@ -24,6 +24,8 @@ from gpt_cli.reporting.curves import COLOURS
 from gpt_cli.reporting.picture import draw_losses, draw_report
 from gpt_cli.reporting.request import MOST_DRAWN
 
+pytestmark = pytest.mark.slow
+
 
 def pixels(png: bytes) -> np.ndarray:
     return matplotlib.image.imread(io.BytesIO(png))[..., :3]

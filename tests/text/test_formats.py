@@ -221,6 +221,8 @@ import pyarrow.parquet, zstandard
 from gpt_cli.errors import DataError
 from gpt_cli.text.formats import Reading, read_file
 
+pytestmark = pytest.mark.slow
+
 def peak():  # unlike ru_maxrss without that of the process that started this one
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024
 

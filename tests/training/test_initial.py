@@ -20,6 +20,8 @@ from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 from gpt_cli.text.vocabulary import train_byte_pairs
 
+pytestmark = pytest.mark.slow
+
 NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
 SHORT = "train:\n  max_steps: 6\n  batch_size: 2\n  save_every: 3\n  sample_every: null\n"
 STILL = ["--set", "train.learning_rate=1e-12", "--max-steps", "1", "--quiet"]

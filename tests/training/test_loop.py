@@ -29,6 +29,8 @@ from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import compute_gradient, time_step
 
+pytestmark = pytest.mark.slow
+
 
 def until_saved(reports: Iterator[Report], step: int) -> None:
     """Take reports until the checkpoint of a step is written, then abandon the run as a kill would."""

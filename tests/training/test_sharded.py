@@ -18,6 +18,8 @@ from gpt_cli.errors import UsageError
 from gpt_cli.ranks.ranks import Ranks
 from gpt_cli.training.resources import must_shard
 
+pytestmark = pytest.mark.slow
+
 SHARD = "train.parallel=shard"
 
 

@@ -22,6 +22,8 @@ from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.snapshots import snapshot_size, watched_ids
 
+pytestmark = pytest.mark.slow
+
 WATCHED = ("inspect.prompt=4 squared", "inspect.every=3", "model.dropout=0.3")
 
 

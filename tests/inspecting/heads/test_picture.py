@@ -16,6 +16,8 @@ from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.picture import Panel, draw_report
 from gpt_cli.language import chinese
 
+pytestmark = pytest.mark.slow
+
 
 def report(num_layers: int, num_heads: int, **more: Any) -> dict[str, Any]:
     """One in which every score of layer i and head j is (i + j) / 10."""
