@@ -47,9 +47,10 @@ def final_figures(record: RunRecord) -> dict[str, Figure]:
     and of one that has not ended the median of its lines.
     """
     ended, speeds = record.outcome, curve(record, "tokens_per_second")[1]
+    tokens = _number(ended.get("tokens"), _last(record, "tokens"))
     return {
         "steps": record.overview.steps,
-        "tokens": _number(ended.get("tokens"), _last(record, "tokens")),
+        "tokens": None if tokens is None else int(tokens),
         "seconds": _number(ended.get("seconds"), _last(record, "seconds")),
         "loss": _last(record, "loss"),
         "smoothed_loss": _last(record, "smoothed_loss"),

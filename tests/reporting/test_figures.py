@@ -115,6 +115,9 @@ def test_figures_of_a_run_without_an_end_are_those_of_its_last_lines(copied: Pat
     record.metrics["tokens_per_second"][:] = [math.nan, 500, 900, 100]
     figures = final_figures(record)
     assert (figures["loss"], figures["seconds"]) == (3.0, record.metrics["seconds"][-1])
+    assert (
+        json.dumps(figures["tokens"]) == f"{record.metrics['tokens'][-1]:.0f}"
+    )  # a whole number, as an outcome has it
     assert figures["validation_loss"] == record.metrics["validation_loss"][3]
     assert figures["tokens_per_second"] == 500  # the median
 
