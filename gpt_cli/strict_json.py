@@ -8,6 +8,7 @@ from typing import Any
 
 from gpt_cli.limits import FIGURE, JSON_PARTS, STEPS
 
+_LONGEST_SHOWN = 20  # characters of a number in an error
 _SURELY_FINITE = 300  # characters; the largest float has 309 digits
 
 
@@ -31,7 +32,8 @@ def strict_json(text: str) -> Any:
 
     def finite(number: str) -> float:
         if math.isinf(float(number)):
-            refuse(number)
+            cut = number if len(number) <= _LONGEST_SHOWN else f"{number[:_LONGEST_SHOWN]}…"
+            raise ValueError(f"{cut} is more than a float can hold")
         return float(number)
 
     def whole(number: str) -> int:

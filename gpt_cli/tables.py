@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len, set_cell_size
 
 _NAME = 24  # columns of a first cell, for which a narrow table leaves others out
+_SHORTEST_NAME = 12  # for which it leaves out also those that matter
 _INDENT = "    "
 
 
@@ -22,33 +23,46 @@ def cut(line: str, width: int) -> str:
     return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
 
 
-def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str]) -> str:
+def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
     """Rows as `table` has them where so many columns hold them; else the last cell of each is below it, indented.
 
     Then the columns that `spare` names are left out, the first first, until the first cells have room, which lose
-    their middle where it is not enough.
+    their middle where it is not enough. Those of `dear` follow only where two of these would look the same, or say
+    next to nothing.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole
     last_cells, rows = [row[-1] for row in rows], [row[:-1] for row in rows]
-    wanted = min(_NAME, max(cell_len(row[0]) for row in rows))
-    room = 0
-    for name in (None, *spare):
-        rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != name) for row in rows]
+    longest = max(cell_len(row[0]) for row in rows)
+    names = list[str]()
+    for place, left_out in enumerate((None, *spare, *dear)):
+        rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != left_out) for row in rows]
         room = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
-        if room >= wanted:
+        names = _shortened([row[0] for row in rows], max(room, 3))
+        wanted = min(_NAME if place < len(spare) else _SHORTEST_NAME, longest)
+        if room >= wanted and len(set(names)) == len({row[0] for row in rows}):
             break
-    lines = table([(_without_middle(row[0], max(room, 3)), *row[1:]) for row in rows]).split("\n")
+    lines = table([(name, *row[1:]) for name, row in zip(names, rows, strict=True)]).split("\n")
     both = zip(lines, last_cells, strict=True)
     return "\n".join(cut(part, width) for line, cell in both for part in (line, *_wrapped(cell, width)))
 
 
-def _without_middle(text: str, width: int) -> str:
-    """A text that fits into so many columns, its beginning and its end."""
+def _shortened(texts: Sequence[str], width: int) -> list[str]:
+    """Texts that fit into so many columns without their middle: as much of the end as of the beginning, or less.
+
+    Less where two would look the same, as when they differ in a number before the middle.
+    """
+    half = (width - 1) // 2
+    found = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
+    return next((each for each in found if len(set(each)) == len(set(texts))), found[0])
+
+
+def _without_middle(text: str, width: int, most: int) -> str:
+    """A text that fits into so many columns, its beginning and at most so many columns of its end."""
     if cell_len(text) <= width:
         return text
-    end = text[-((width - 1) // 2) :]
-    while cell_len(end) > (width - 1) // 2:
+    end = text[len(text) - most :]
+    while cell_len(end) > most:
         end = end[1:]
     return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
 

@@ -7,6 +7,7 @@ from typing import Any, Generic
 from gpt_cli import api
 from gpt_cli.api import Function, P, R
 from gpt_cli.checkpoints.discovery import Loaded
+from gpt_cli.errors import shown
 
 
 class Method(Generic[P, R]):
@@ -33,3 +34,8 @@ class Trained(Loaded):
     info = Method(api.info)
     sample = Method(api.sample)
     tokens = Method(api.tokens)
+
+    def __repr__(self) -> str:
+        """The file, the step and the size in a line: the model itself has hundreds."""
+        num_parameters = sum(weight.numel() for weight in self.model.parameters())
+        return f"Trained({shown(self.path)}, step {self.step:,}, {num_parameters:,} parameters)"

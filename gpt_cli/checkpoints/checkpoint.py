@@ -25,7 +25,6 @@ from gpt_cli.checkpoints.header import (
     OPTIMIZER_PREFIX,
     Header,
     Progress,
-    read_progress,
     require_few_tensors,
 )
 from gpt_cli.checkpoints.verified import BLANK, OTHER, Verified, digest, read_verified
@@ -126,11 +125,11 @@ def parse_checkpoint(read: Verified, expected: Header | None = None) -> Checkpoi
         found = load_safetensors(read.content)
         tensors = {name: found[name] for name in read.header.shapes}  # in the order of the file
         tokenizer = tokenizer_from_dict(strict_json(metadata["tokenizer"]))
-        progress = read_progress(metadata["progress"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(within(error, where))}") from error
     if expected and (config.model, metadata["tokenizer"]) != (expected.config.model, expected.metadata["tokenizer"]):
         raise CheckpointError(where, "another training replaced this model while gpt read it", hint="try again")
+    progress = read.header.progress
     if (step := read.header.step) != progress.step:
         wrong = f"this is not a valid checkpoint: its header names step {step}, its progress {progress.step}"
         raise CheckpointError(where, wrong)

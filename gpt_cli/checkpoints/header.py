@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from gpt_cli.config import Config
 from gpt_cli.config.model import ModelConfig
@@ -38,6 +38,7 @@ METADATA = (
     "digest_weights",
 )
 _MOST_DIMENSIONS = 8  # of a tensor; ours have three at most
+_PROGRESS_CHARACTERS = 2**16  # ours has a few hundred
 _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
@@ -74,7 +75,11 @@ class Header:
     def progress(self) -> Progress:
         """How far the training was; raises CheckpointError where that is not valid."""
         try:
-            return read_progress(self.metadata["progress"])
+            return _read_progress(self.metadata["progress"])
+        except ValidationError as error:
+            key = ".".join(map(str, error.errors()[0]["loc"]))
+            wrong = f"its progress is not valid: the wrong key is {shown(key)}" if key else "its progress is not valid"
+            raise CheckpointError(self.where, wrong) from error
         except (ValueError, RecursionError) as error:
             raise CheckpointError(self.where, "its progress is not valid") from error
 
@@ -209,9 +214,17 @@ class Progress:
         return self.observed_step == self.step
 
 
-def read_progress(text: str) -> Progress:
-    """The progress that the metadata of a checkpoint contain as JSON; raises ValueError and RecursionError."""
-    strict_json(text)
+def _read_progress(text: str) -> Progress:
+    """The progress that the metadata of a checkpoint contain as JSON.
+
+    Raises ValidationError for a wrong key, ValueError and RecursionError for what else is wrong.
+    """
+    try:
+        strict_json(text)
+    except ValueError:
+        if len(text) <= _PROGRESS_CHARACTERS:
+            _reader().validate_json(text, strict=True)  # it names the key of a number beyond floats
+        raise
     return _reader().validate_json(text, strict=True)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoArgsIsHelpError, NoSuchOption
 from typer._click.exceptions import UsageError as ClickUsageError
 
-from gpt_cli.checkpoints.run_files import named_run
+from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown
 from gpt_cli.language import LANGUAGES, VARIABLE, code_of
 
@@ -45,6 +45,7 @@ _ELSEWHERE = {
     for name in names.split()
 }
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
+_CHECKPOINT = ".safetensors"
 _DASHES = "—–−－"
 _LIKE = 0.65  # of names that are taken for one another; 1 is equal
 
@@ -208,16 +209,22 @@ class _Line:
         from gpt_cli.config.reading import shipped_configs
         from gpt_cli.text.catalogue import ENTRIES
 
+        trains = "--init-from" in self._flags
         typed, texts = {_plain(word.partition("=")[0]) for word in self.words}, list[str]()
         for word in words:
             is_config = word in shipped_configs() or word.endswith((".yaml", ".yml"))
             is_text = word in ENTRIES or word.endswith(_TEXTS) or os.path.exists(word)
+            is_run = trains and word not in ENTRIES and RunFiles(named_run(word)).config.exists()
             if "--resume" in typed and "--out" in self._flags.keys() - typed:
                 yield f"--out {shlex.quote(str(named_run(word)))}"
             elif is_config and "--config" in self._flags.keys() - typed:
                 yield f"--config {shlex.quote(word)}"
             elif "--run" in self._flags.keys() - typed and _is_model(word):
                 yield f"--run {shlex.quote(word)}"
+            elif is_run and not typed & {"--config", "--data", "--out"}:
+                yield f"--out {shlex.quote(str(named_run(word)))} --resume"
+            elif trains and "--init-from" not in typed and (is_run or word.endswith(_CHECKPOINT)):
+                yield f"--init-from {shlex.quote(word)}"
             elif is_text and "--data" in self._flags:
                 yield f"--data {shlex.quote(word)}"
             else:
@@ -248,7 +255,7 @@ class _Line:
 
 def _is_model(name: str) -> bool:
     """Whether a word names a run that there is, or a checkpoint."""
-    return name.endswith(".safetensors") or os.path.isdir(named_run(name))
+    return name.endswith(_CHECKPOINT) or os.path.isdir(named_run(name))
 
 
 def _plain(flag: str) -> str:

@@ -43,12 +43,14 @@ def final_figures(record: RunRecord) -> dict[str, Figure]:
 
     `loss` is that of the last line, `best_validation_loss` the lowest of the evaluations while training, and
     `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
-    `validation_loss_error` is the standard error of a closing loss.
+    `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is that of the whole training,
+    and of one that has not ended the median of its lines.
     """
-    ended = record.outcome
+    ended, speeds = record.outcome, curve(record, "tokens_per_second")[1]
+    tokens = _number(ended.get("tokens"), _last(record, "tokens"))
     return {
         "steps": record.overview.steps,
-        "tokens": _number(ended.get("tokens"), _last(record, "tokens")),
+        "tokens": None if tokens is None else int(tokens),
         "seconds": _number(ended.get("seconds"), _last(record, "seconds")),
         "loss": _last(record, "loss"),
         "smoothed_loss": _last(record, "smoothed_loss"),
@@ -56,7 +58,7 @@ def final_figures(record: RunRecord) -> dict[str, Figure]:
         "validation_loss": _number(ended.get("validation_loss"), _last(record, "validation_loss")),
         "validation_loss_error": _number(ended.get("validation_loss_error")),
         "bits_per_byte": _number(ended.get("bits_per_byte"), _last(record, "bits_per_byte")),
-        "tokens_per_second": _number(ended.get("tokens_per_second"), _last(record, "tokens_per_second")),
+        "tokens_per_second": _number(ended.get("tokens_per_second"), float(np.median(speeds)) if len(speeds) else None),
         "parameters": record.overview.num_parameters,
     }
 

@@ -24,7 +24,6 @@ from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import narrow_table, table
 
 FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
-_SPARE = ("parameters", "bits/byte", "size")  # what a narrow terminal has no room for, the first to go first
 # what each column sorts by; a missing figure comes last
 _ORDERS: dict[str, Callable[[Overview], Any]] = {
     "name": lambda run: str(run.path),
@@ -118,8 +117,10 @@ def runs_table(runs: Sequence[ListedRun], last: str, cells: Sequence[str], width
     rows = [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
     if width is None:
         return table(rows)
-    by_token = have_one_tokenizer(run.overview for run in runs)
-    return narrow_table(rows, width, [name for name in _SPARE if by_token or name != "bits/byte"])
+    spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
+    if not have_one_tokenizer(run.overview for run in runs):  # bits/byte compares these runs
+        spare, dear = ["parameters", "size"], ["loss", "age", "steps"]
+    return narrow_table(rows, width, spare, dear)
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpt_cli.errors import visible
 from gpt_cli.reporting.curves import COLOURS, TITLES, axis_end, letter_of, scale_of, short, thinned
-from gpt_cli.reporting.figures import by_token, curve, result
+from gpt_cli.reporting.figures import by_token, curve, final_figures, result
 from gpt_cli.reporting.record import RunRecord
 
 _WIDEST = 120
@@ -95,14 +95,14 @@ def _legend(records: Sequence[RunRecord], style: Style) -> list[Text]:
 def _figures(record: RunRecord) -> tuple[str, ...]:
     """The cells of a run after its name; empty where it has no such figure."""
     (steps, losses), compared = curve(record, "smoothed_loss"), result(record)
-    speeds = curve(record, "tokens_per_second")[1]
+    speed = final_figures(record)["tokens_per_second"]
     return (
         record.state,
         f"{steps[-1]:,.0f}" if len(steps) else "",
         f"{losses[-1]:.4f}" if len(losses) else "",
         "" if compared is None else str(compared),
         "" if compared is None or compared.bits_per_byte is None else f"{compared.bits_per_byte:.4f}",
-        short(float(np.median(speeds))) if len(speeds) else "",
+        "" if speed is None else short(speed),
     )
 
 

@@ -69,6 +69,9 @@ class Tokenizer(ABC):
     kind: str
     token_bytes: list[bytes]  # of every id but end_of_text
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(vocab_size={self.vocab_size})"
+
     @property
     def vocab_size(self) -> int:
         return len(self.token_bytes) + 1

@@ -19,6 +19,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_che
 from gpt_cli.checkpoints.header import Progress, read_header
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
+from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import CharTokenizer
 
 PROGRESS = json.dumps(asdict(Progress(7, 7, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {})))
@@ -253,6 +254,22 @@ def test_hostile_metadata_with_right_digests_is_refused(tmp_path: Path, metadata
     resealed(tmp_path / "c.safetensors", make(), **metadata)
     with pytest.raises(CheckpointError):
         read_checkpoint(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("key", "number"), [("seconds", "1e300"), ("best_loss", "1" + "0" * 400), ("num_training_tokens", "1" + "0" * 400)]
+)
+def test_a_number_that_no_training_reaches_is_named_by_its_key(tmp_path: Path, key: str, number: str) -> None:
+    progress = json.dumps({**json.loads(PROGRESS), key: "HERE"}).replace('"HERE"', number)
+    resealed(tmp_path / "c.safetensors", make(), progress=progress)
+    with pytest.raises(CheckpointError) as raised:
+        read_checkpoint(tmp_path / "c.safetensors")
+    assert raised.value.sentence == f'its progress is not valid: the wrong key is "{key}"'
+
+
+def test_a_long_number_in_an_error_is_cut() -> None:
+    with pytest.raises(ValueError, match=r"^10{19}… is more than a float can hold$"):
+        strict_json(f'{{"loss": 1{"0" * 400}}}')
 
 
 @pytest.mark.parametrize(

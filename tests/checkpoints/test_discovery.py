@@ -105,6 +105,10 @@ def test_a_file_named_explicitly_never_falls_back(copied: Path) -> None:
 
 def test_loading_gives_model_tokenizer_and_config(smoke_run: Path) -> None:
     loaded = gpt_cli.load("runs/smoke")
+    assert repr(loaded.tokenizer) == "BytePairTokenizer(vocab_size=512)"
+    num_parameters = f"{gpt_cli.info('runs/smoke').as_dict()['parameters']:,}"
+    said = f'Trained("runs/smoke/checkpoints/best.safetensors", step {loaded.step}, {num_parameters} parameters)'
+    assert repr(loaded) == said
     ids = loaded.tokenizer.encode("The value")
     import torch
 

@@ -347,6 +347,9 @@ gpt train short.txt tiny | --data short.txt --config tiny
 gpt train lunyu | --data lunyu
 gpt train mine.yaml | --config mine.yaml
 gpt train --resume smoke | --out runs/smoke
+gpt train runs/smoke | --out runs/smoke --resume
+gpt train runs/smoke --data short.txt | --init-from runs/smoke
+gpt train runs/smoke/checkpoints/best.safetensors | --init-from runs/smoke/checkpoints/best.safetensors
 gpt train --config tiny small | NOTHING
 gpt sample 'The value' | --prompt 'The value'
 gpt sample The value of | --prompt 'The value of'

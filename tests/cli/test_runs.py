@@ -21,7 +21,7 @@ from gpt_cli.amounts import age, quantity
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tables import cut
+from gpt_cli.tables import cut, narrow_table
 
 
 @pytest.fixture(name="runs")
@@ -148,6 +148,21 @@ def test_a_narrow_terminal_shows_state_loss_age_and_what_differs(runs: Path, wid
         assert lines[lines.index(swept) + 1].split() == ["smoke"]
     assert ("size" in lines[0]) == (width >= 80)
     assert ("bits/byte" in lines[0]) == (width >= 100)
+
+
+@pytest.mark.parametrize(
+    ("width", "head"), [(60, "name loss bits age"), (48, "name loss age"), (28, "name loss"), (24, "name loss")]
+)
+def test_columns_give_way_so_that_names_stay_distinct(width: int, head: str) -> None:
+    names = ["induction", "indexed", *(f"rates-00{number}-learning_rate-1e-3-dropout-0" for number in (1, 2))]
+    rows = [
+        ("name", "loss", "bits", "age", "about"),
+        *((name, "3.3530 ± 0.1", "1.6599", "12 s", "-") for name in names),
+    ]
+    lines = narrow_table(rows, width, ["bits"], ["age"]).split("\n")[::2]
+    assert lines[0].split() == head.split()
+    assert len({line.split()[0] for line in lines}) == 5
+    assert all(len(line) <= width for line in lines)
 
 
 def test_a_wide_terminal_has_the_table_of_a_pipe(runs: Path, run: RunCommand) -> None:

@@ -103,7 +103,7 @@ def test_rows_keep_the_order_of_the_contents() -> None:
 def test_figures_of_a_finished_run_are_those_of_its_closing_evaluation(smoke_run: Path) -> None:
     record = read_record(smoke_run)
     figures = final_figures(record)
-    for name in ("tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "parameters"):
+    for name in ("tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second", "parameters"):
         assert figures[name] == record.outcome[name]
     assert (figures["steps"], figures["best_validation_loss"]) == (20, record.metrics["validation_loss"][3])
 
@@ -112,9 +112,14 @@ def test_figures_of_a_run_without_an_end_are_those_of_its_last_lines(copied: Pat
     RunDirectory(copied).end("diverged", 20)
     record = read_record(copied)
     record = replace(record, metrics={**record.metrics, "loss": np.array([4.0, 3.0, math.nan, math.inf])})
+    record.metrics["tokens_per_second"][:] = [math.nan, 500, 900, 100]
     figures = final_figures(record)
     assert (figures["loss"], figures["seconds"]) == (3.0, record.metrics["seconds"][-1])
+    assert (
+        json.dumps(figures["tokens"]) == f"{record.metrics['tokens'][-1]:.0f}"
+    )  # a whole number, as an outcome has it
     assert figures["validation_loss"] == record.metrics["validation_loss"][3]
+    assert figures["tokens_per_second"] == 500  # the median
 
 
 def closed(loss: float, bits: float = 1.0) -> Result:

@@ -101,6 +101,13 @@ def test_a_closing_loss_has_its_error_and_its_own_bits_per_byte() -> None:
     assert len(row) <= 80
 
 
+def test_the_speed_of_a_run_that_has_ended_is_that_of_its_whole_training() -> None:
+    """The median of the lines is 2."""
+    ended = replace(record(), overview=replace(record().overview, outcome={"tokens_per_second": 1234.5}))
+    speeds = [line.split()[-1] for line in draw_curves([ended, record()], "step", Style(80)).plain.split("\n")[1:3]]
+    assert speeds == ["1234", "2"]
+
+
 def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:
     runs = [
         replace(one, overview=replace(one.overview, best_loss=2.0, tokenizer=one.name))

@@ -3,9 +3,9 @@
 // A field that is empty stands for the value that changes nothing. `label` is the word beside the field.
 const FIELDS = {
   temperature: { label: "temperature", empty: 1 },
-  "top-k": { label: "topK", empty: 0 },
+  "top-k": { label: "topK", empty: 0, whole: true },
   "top-p": { label: "topP", empty: 1 },
-  seed: { label: "seed", empty: 0 },
+  seed: { label: "seed", empty: 0, whole: true },
 };
 
 class Settings {
@@ -18,11 +18,11 @@ class Settings {
     });
   }
 
-  // Numbers between the steps that a field suggests are good too.
+  // Numbers between the steps that a field suggests are good too, unless it is about whole ones.
   read() {
-    for (const [name, { empty }] of Object.entries(FIELDS)) {
+    for (const [name, { empty, whole }] of Object.entries(FIELDS)) {
       const { value, validity: { badInput, rangeUnderflow, rangeOverflow } } = byId(name);
-      const wrong = badInput || rangeUnderflow || rangeOverflow;
+      const wrong = badInput || rangeUnderflow || rangeOverflow || (whole && !Number.isInteger(Number(value)));
       byId(name).setAttribute("aria-invalid", wrong);
       if (!wrong) this.good[name] = { number: value === "" ? empty : Number(value), text: value };
     }
@@ -30,18 +30,18 @@ class Settings {
 
   get values() {
     const { temperature, "top-k": topK, "top-p": topP } = this.good;
-    return { temperature: temperature.number, topK: Math.floor(topK.number), topP: topP.number };
+    return { temperature: temperature.number, topK: topK.number, topP: topP.number };
   }
 
-  get seed() { return Math.floor(this.good.seed.number); }
+  get seed() { return this.good.seed.number; }
 
-  // Says which fields are out of their range, and what counts instead.
+  // Says which fields have no number of their range, and what counts instead.
   tell(words) {
     const wrong = Object.keys(FIELDS).filter((name) => byId(name).ariaInvalid === "true");
     byId("settings-told").replaceChildren(...wrong.map((name) => {
       const { min, max, placeholder } = byId(name);
       const used = this.good[name].text || placeholder || FIELDS[name].empty;
-      return element("span", "", words.outOfRange(words[FIELDS[name].label], min, max, used));
+      return element("span", "", words.outOfRange(words[FIELDS[name].label], FIELDS[name].whole, min, max, used));
     }));
   }
 

@@ -23,7 +23,7 @@ Object.assign(WORDS.en, {
   topP: "top-p",
   seed: "seed",
   all: "all",
-  outOfRange: (name, low, high, used) => `${name}: use a number ${high ? `from ${low} to ${high}` : `from ${low} on`}; the page goes on with ${used}.`,
+  outOfRange: (name, whole, low, high, used) => `${name}: use a ${whole ? "whole " : ""}number ${high ? `from ${low} to ${high}` : `from ${low} on`}; the page goes on with ${used}.`,
   settingsHelp: "What these settings do",
   settingMeanings: {
     temperature: "below 1 likely tokens become likelier, above 1 all come closer; at 0 the likeliest is always drawn",
@@ -84,7 +84,7 @@ Object.assign(WORDS.zh, {
   topP: "top-p",
   seed: "种子",
   all: "全部",
-  outOfRange: (name, low, high, used) => `${name}：请填${high ? ` ${low} 到 ${high} 之间` : `不小于 ${low} `}的数；目前仍用 ${used}。`,
+  outOfRange: (name, whole, low, high, used) => `${name}：请填${high ? ` ${low} 到 ${high} 之间` : `不小于 ${low} `}的${whole ? "整" : ""}数；目前仍用 ${used}。`,
   settingsHelp: "这些设置的作用",
   settingMeanings: {
     temperature: "小于 1 时，高概率的 token 更容易被抽中；大于 1 时，各 token 的概率更接近；为 0 时总是选概率最大的",

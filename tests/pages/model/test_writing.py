@@ -75,6 +75,16 @@ def test_a_setting_out_of_its_range_keeps_the_last_one_and_says_so(page: Page) -
     )
     page.fill("#temperature", "0.6")
     page.fill("#top-p", "")
+    page.fill("#top-k", "1.5")
+    page.fill("#seed", "1.5")
+    assert page.inner_text("#settings-told") == (
+        "top-k: use a whole number from 0 on; the page goes on with all.\n"
+        "seed: use a whole number from 0 to 9007199254740991; the page goes on with 1."
+    )
+    page.fill("#seed", "99999999999999999999")
+    assert page.locator('[aria-invalid="true"]').count() == 2
+    page.fill("#seed", "9007199254740991")  # the largest whole number that a page has exactly
+    page.fill("#top-k", "")
     settle(page)
     assert not page.is_visible("#settings-told")
     assert page.locator('[aria-invalid="true"]').count() == 0
