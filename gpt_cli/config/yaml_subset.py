@@ -132,7 +132,7 @@ def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | Non
         return "a key must be plain text"
     if wants_key and getattr(event, "value", None) == "<<":
         return "merge keys (<<) are not allowed; write the values out"
-    if wants_key and event.value.startswith("\u3000"):
+    if wants_key and getattr(event, "value", "").startswith("\u3000"):
         return _INDENT
     if depth == 1 and not (isinstance(event, yaml.MappingStartEvent) or (scalar and _scalar(event) is None)):
         return "a config consists of sections such as `model:`, with settings below them"
