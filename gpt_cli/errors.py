@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from gpt_cli.language import labelled, say
+from gpt_cli.language import labelled, language, say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
@@ -65,9 +65,10 @@ class GptError(Exception):
             if problem.hint:
                 hints.setdefault(problem.hint, []).append(problem.about or problem.where)
         errors = [f"error: {problem._said()}" for problem in problems]
+        comma, colon = ("、", "：") if language() == "zh" else (", ", ": ")
         lines = errors + [
             # one that all problems share speaks for itself
-            f"hint: {labelled(', '.join(about)) if len(about) < len(problems) else ''}{say(hint)}"
+            f"hint: {comma.join(map(say, about)) + colon if len(about) < len(problems) else ''}{say(hint)}"
             for hint, about in hints.items()
         ]
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown
 
 UTF8_MARK = codecs.BOM_UTF8
+_CHINESE = re.compile(r"[\n\r -~\u2010-\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 _SIMPLIFIED = "if it is simplified Chinese, in GBK: iconv -f GB18030 -t utf-8 OLD > NEW"
 _TRADITIONAL = "if it is traditional Chinese, in Big5: iconv -f BIG5 -t utf-8 OLD > NEW"
 
@@ -112,6 +113,8 @@ def encoding_hint(sample: bytes) -> str:
     if b"\0" in sample:
         encoding = utf16_of(sample)
         return f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW" if encoding else "name a text file"
+    if encoding := utf16_of(sample):  # Chinese without ASCII, so without NULs
+        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW"
     runs = re.findall(rb"[\x80-\xff]+", sample)
     num_high = sum(map(len, runs))
     # of Latin-1, few bytes are high, and these stand alone
@@ -127,9 +130,19 @@ def utf16_of(sample: bytes) -> str | None:
     """UTF-16BE or UTF-16LE for the beginning of such a text without a byte order mark; None for anything else."""
     zeros = sample[::2].count(0), sample[1::2].count(0)
     encoding = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
-    if min(zeros) * 2 >= max(zeros):  # a few characters, such as U+4E00, have their NUL in the other place
-        return None
+    if min(zeros) * 2 >= max(zeros):  # Chinese has few NULs, and those of U+4E00 are in the other place
+        big, little = (_is_chinese(_decoded(sample, one) or "") for one in ("UTF-16BE", "UTF-16LE"))
+        return None if big == little else "UTF-16BE" if big else "UTF-16LE"  # ASCII can be read as both
+    return None if _decoded(sample, encoding) is None else encoding
+
+
+def _decoded(sample: bytes, encoding: str) -> str | None:
+    """The text of a beginning in some encoding; None where it is not in that."""
     with contextlib.suppress(UnicodeDecodeError):
-        codecs.getincrementaldecoder(encoding)().decode(sample)
-        return encoding
+        return codecs.getincrementaldecoder(encoding)().decode(sample)
     return None
+
+
+def _is_chinese(text: str) -> bool:
+    """Whether nearly all of a text is Chinese and its marks; of any other bytes, a third would be by chance."""
+    return len(_CHINESE.findall(text)) > 0.9 * max(8, len(text))

@@ -22,6 +22,12 @@ def test_several_problems_are_one_error_that_prints_each_hint_once() -> None:
     assert together(problems).lines() == ["error: a: wrong", "error: b: wrong too", "hint: look"]
 
 
+def test_chinese_hints_name_what_they_are_about_with_one_kind_of_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    problems = [UsageError(place, "wrong", hint=hint) for place, hint in (("a.b", "c?"), ("d", "e"), ("f", "e"))]
+    assert together(problems).lines()[3:] == ["hint: a.b：c?", "hint: d、f：e"]
+
+
 def test_shown_values_cannot_move_the_cursor_or_flood_the_screen() -> None:
     assert shown("a\x1b[2Jb\n今") == '"a\\x1b[2Jb\\n今"'
     assert len(shown("x" * 1000)) == 203

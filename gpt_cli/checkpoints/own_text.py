@@ -105,8 +105,12 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
     They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
     """
-    words = [*re.findall(r"\w{1,4}", text), *text]
-    return [english, *words] if text.isascii() else words
+    words, letters = re.findall(r"\w{1,4}", text), list(filter(str.isalpha, text))
+    if text.isascii():
+        return [english, *words, *text]
+    if 4 * sum(map(str.isascii, letters)) <= 3 * len(letters):
+        words.sort(key=lambda word: any(map(str.isascii, word)))  # of Chinese no code, such as the xE5 of <0xE5>
+    return [*words, *text]
 
 
 def readable_prompt(header: Header) -> str:

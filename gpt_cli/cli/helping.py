@@ -17,6 +17,7 @@ from gpt_cli.language import say
 
 _AS_IT_IS = "\b\n"  # click wraps no paragraph that begins like this
 _EXAMPLE = "Example: "
+_FIRST = "Start with: "
 _FLAGS_WIDTH = 30  # at most, as in click
 _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in Python: NAME <list[str]>
 # a Chinese character or a word, with the marks that belong to it, or spaces
@@ -74,6 +75,8 @@ class ListsByDefault(TyperGroup):
 
 def _paragraph(text: str, width: int) -> str:
     """A paragraph in the language of the user; examples have a line each, to be copied."""
+    if text.startswith(_FIRST):
+        return _AS_IT_IS + re.sub("(?<![ ,])[, ]*(?=gpt )", "\n  ", say(text))
     if not text.startswith(_EXAMPLE):
         return _said(text, width)
     commands = re.split(", (?=gpt )", text.removeprefix(_EXAMPLE))

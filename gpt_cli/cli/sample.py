@@ -15,7 +15,7 @@ from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, colourful, for_stdout
 from gpt_cli.config.describing import allowed_values
 from gpt_cli.config.request import read_request
-from gpt_cli.errors import DataError, GptError, UsageError, shown, visible
+from gpt_cli.errors import DataError, GptError, UsageError, full_width, shown, visible
 from gpt_cli.language import say
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.sampling.request import SampleRequest, new_seed
@@ -137,7 +137,10 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 answer(line, request)
         except GptError as error:
             console.warn(error.sentence)
-            if isinstance(error, DataError) and error.hint:  # hints of others are about flags of a command line
+            # other hints are about flags of a command line
+            if error.hint and (
+                isinstance(error, DataError) or error.hint == full_width(line.partition(" ")[2].strip())
+            ):
                 console.hint(error.hint)
         except KeyboardInterrupt:
             console.result("")

@@ -40,7 +40,7 @@ def announce(prepared: Prepared, console: Console) -> None:
     console.notice(
         f"corpus      {counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters; "
         f"{prepared.num_training_tokens:,} training tokens, "
-        f"{prepared.num_training_tokens / costs.parameters:.3g} per parameter; "
+        f"{_ratio(prepared.num_training_tokens / costs.parameters)} per parameter; "
         f"{prepared.num_validation_tokens:,} validation tokens"
     )
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
@@ -48,15 +48,20 @@ def announce(prepared: Prepared, console: Console) -> None:
         console.notice(
             f"estimate    {size(costs.training_bytes)} of memory; {duration(prepared.seconds_left)} for "
             f"{prepared.steps_left:,} steps of {prepared.config.tokens_per_step:,} tokens, "
-            f"{prepared.epochs_left:.3g} epochs, and the closing evaluation"
+            f"{_ratio(prepared.epochs_left)} epochs, and the closing evaluation"
         )
     if prepared.step:
-        console.notice(f"resuming {prepared.directory} at step {prepared.step}")
+        console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")
     if not console.quiet:
         advise(before_training(prepared), console)
     if prepared.num_processes == 1 and settings.device.startswith("cuda") and (count := num_gpus()) > 1:
         together = 1 << count.bit_length() - 1  # the largest power of two
         console.notice(f"this machine has {count} GPUs, of which this uses one; --processes {together} uses {together}")
+
+
+def _ratio(number: float) -> str:
+    """How often something is contained: three digits, or a whole number with commas."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def show_progress(reports: Iterator[Report], prepared: Prepared, console: Console) -> Finished:
@@ -66,7 +71,7 @@ def show_progress(reports: Iterator[Report], prepared: Prepared, console: Consol
         total=way.length,
         initial=way.done,
         # as short as it can be, since 80 columns hold it with all figures
-        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + say(way.unit) + "{postfix}",
+        bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + say(way.unit) + "{figures}",
         dynamic_ncols=True,
         leave=False,
         file=sys.stderr,
@@ -110,7 +115,8 @@ class _Bar(tqdm):
     @property
     def format_dict(self) -> Any:
         found = super().format_dict
-        return {**found, "postfix": say(found["postfix"])} if found.get("postfix") else found
+        comma = "，" if language() == "zh" else ", "
+        return {**found, "figures": comma + say(found["postfix"]) if found.get("postfix") else ""}
 
 
 class _Way:
@@ -207,7 +213,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
     """Print the result on stdout, and what to do next on stderr."""
     summary = finished.summary
     if finished.signal is not None:
-        saved = f"step {summary['steps']} is saved" if summary["steps"] else "no step was done"
+        saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"
         resume = RunFiles(prepared.directory).resume_command
         console.tell(f"stopped by {_cause(finished.signal)}; {saved}. To go on: {resume}")
     elif summary["stopped_by"] == "patience":

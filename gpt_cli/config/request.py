@@ -161,14 +161,14 @@ Sources = Annotated[
 Device = Annotated[
     Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,
     Flag("NAME", offers="devices"),
-    Field(description="auto, cpu, cuda or cuda:N. Default: auto; in gpt train, that of the config."),
+    Field(description="auto, cpu, cuda or cuda:N. Default: auto."),
 ]
 MAX_SEED = 2**63 - 1
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), Whole]
 NewTokens = Annotated[int, Field(ge=1, le=1_000_000), Whole]
-_DTYPE = Field(description="auto, float32 or bfloat16. Default: float32; in gpt train, that of the config.")
-Dtype = Annotated[Literal["auto", "float32", "bfloat16"], _DTYPE]
-OptionalDtype = Annotated[Literal["auto", "float32", "bfloat16"] | None, _DTYPE]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16"], Field(description="auto, float32 or bfloat16. Default: float32.")
+]
 Quantize = Annotated[Literal["int8"] | None, Field(description="int8: weights in 8 bits, products in bfloat16.")]
 Without = Annotated[
     Several[Text],

@@ -18,6 +18,8 @@ from gpt_cli.limits import CONFIG_BYTES, CONFIG_LEVELS, CONFIG_NODES
 from gpt_cli.opening import encoding_hint, read_bytes
 
 _FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
+_INDENT = "the indentation has full-width spaces; type half-width ones"
+_NO_SPACE = re.compile(r"\s*([A-Za-z_][\w.]*):([^\s/\\].*)")  # a path may begin with a letter and a colon
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 KeyPath = tuple[str, ...]
@@ -50,6 +52,8 @@ def parse(text: str, where: str) -> Document:
         for number, line in enumerate(text.split("\n"), 1):
             if key := _FULL_WIDTH_KEY.match(line):
                 raise UsageError(_at(where, number), full_width(key[1]) or "") from error
+            if wrong := _INDENT if line.lstrip(" ").startswith("\u3000") else _without_space(line):
+                raise UsageError(_at(where, number), wrong) from error
         if isinstance(error, UsageError):
             raise
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -87,6 +91,8 @@ def _read(text: str, where: str) -> Document:
                 repeated.append(UsageError(_at(where, line), f"{name} is already set on line {lines[place]}"))
             lines[place] = line
         elif isinstance(event, yaml.NodeEvent):
+            if len(enclosing) == 2 and (wrong := _without_space(getattr(event, "value", ""))):  # instead of a section
+                raise UsageError(_at(where, line), wrong)
             value = _empty(event) if isinstance(event, yaml.CollectionStartEvent) else _scalar(event)
             if isinstance(content, dict):
                 assert place is not None, "a key comes before its value"
@@ -126,11 +132,22 @@ def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | Non
         return "a key must be plain text"
     if wants_key and getattr(event, "value", None) == "<<":
         return "merge keys (<<) are not allowed; write the values out"
+    if wants_key and getattr(event, "value", "").startswith("\u3000"):
+        return _INDENT
     if depth == 1 and not (isinstance(event, yaml.MappingStartEvent) or (scalar and _scalar(event) is None)):
         return "a config consists of sections such as `model:`, with settings below them"
     if depth > CONFIG_LEVELS and not scalar:
         return f"this is nested too deeply; a config has at most {CONFIG_LEVELS} levels"
     return None
+
+
+def _without_space(text: str) -> str | None:
+    """What is wrong with a setting such as d_model:32, which YAML takes for a word; None for other texts."""
+    found = _NO_SPACE.fullmatch(text.rstrip())
+    if not found:
+        return None
+    right = shown(": ".join(found.groups()), 40)
+    return f"{shown(text.strip(), 40)} has no space after its colon; type {right}"
 
 
 def _at(where: str, line: int) -> str:

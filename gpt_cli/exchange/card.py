@@ -33,7 +33,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained({name})
 tokenizer = AutoTokenizer.from_pretrained({name})
-ids = tokenizer("The", return_tensors="pt")
+ids = tokenizer({prompt}, return_tensors="pt")
 written = model.generate(**ids, max_new_tokens={num_new}, do_sample=True)
 print(tokenizer.decode(written[0], skip_special_tokens=True))
 ```
@@ -63,10 +63,11 @@ def model_card(
     loss: float | None,
     best: float | None,
     began_from: str | None = None,
+    prompt: str = "The",
 ) -> str:
     """The text of README.md; `loss` of the last step and `best` of all evaluations are in nats per token.
 
-    `began_from` names the model whose weights the training began with.
+    `began_from` names the model whose weights the training began with; the model can read `prompt`.
     """
     losses = [f"Loss of the last step: {loss:.4f} nats/token.\n"] if loss is not None else []
     losses += [f"Lowest validation loss until then: {best:.4f} nats/token.\n"] if best is not None else []
@@ -77,6 +78,7 @@ def model_card(
         origin = f"A GPT, written by gpt-cli {__version__}, which did not train it."
     if began_from is not None:
         origin += f" It began with the weights of `{visible(began_from)}`."
+    half = max(1, config.model.context_length // 2)
     lines = "".join(f"- {note}\n" for note in fit.notes)
     known = [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES and num_steps]
     all_known = known and len(known) == len(_listed(config.data.source))
@@ -93,7 +95,8 @@ def model_card(
         class_name=fit.class_name,
         num_parameters=fit.num_parameters,
         name=json.dumps(name, ensure_ascii=False),
-        num_new=max(1, min(60, config.model.context_length // 2)),
+        prompt=json.dumps(prompt[:half], ensure_ascii=False),
+        num_new=min(60, half),
         context_length=config.model.context_length,
         notes=f"\nIt computes what it computed in gpt, some of it in another way:\n\n{lines}" if lines else "",
         settings=write_config(config),

@@ -18,12 +18,13 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.own_text import readable_prompt
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import visible
 from gpt_cli.exchange.card import model_card, shareable
 from gpt_cli.exchange.hugging_face import Fit, Part, Recipe, fit
-from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
+from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
 from gpt_cli.exchange.request import FILES, ExportRequest
 from gpt_cli.exchange.tokenizer_json import tokenizer_config, tokenizer_json
 from gpt_cli.files import Buffer, write_directory
@@ -84,7 +85,7 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
     writing = f"writing {visible(out)}"
     if request.format == "hf":
         with host.working(writing):
-            fitted = write_for_transformers(out, stored)
+            fitted = write_for_transformers(out, stored, readable_prompt(header))
         class_name, num_parameters = fitted.class_name, fitted.num_parameters
         for note in fitted.notes:
             host.notice(note)
@@ -130,12 +131,12 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
     save_checkpoint(out, replace(checkpoint, config=shareable(checkpoint.config), progress=progress, moments={}))
 
 
-def write_for_transformers(out: Path, checkpoint: Checkpoint) -> Fit:
+def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:
     """Write the directory that AutoModelForCausalLM and AutoTokenizer load; returns what it contains.
 
-    The key `gpt_cli` of config.json has our config, and the tokenizer without its tokens, which tokenizer.json has.
-    Raises UsageError where no class fits, CheckpointError for weights that do not fit their config, EnvironmentFailure
-    when the system refuses.
+    The example of its card begins with `prompt`, None: with a short text that the model can read. The key `gpt_cli` of
+    config.json has our config, and the tokenizer without its tokens, which tokenizer.json has. Raises UsageError where
+    no class fits, CheckpointError for weights that do not fit their config, EnvironmentFailure when the system refuses.
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     found = fit(config.model, tokenizer.vocab_size)
@@ -153,6 +154,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint) -> Fit:
         loss=progress.loss,
         best=progress.best_loss,
         began_from=progress.began_from,
+        prompt=first_prompt(config, tokenizer) if prompt is None else prompt,
     )
     contents = (
         [card.encode("utf-8")],

@@ -198,8 +198,9 @@ def _transformers(
         GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
     except ImportError:
         return None
+    end = vocab_size_of(config) - 1  # as in gpt; where the prompt has it, the library warns of padding without a mask
     shape = GPT2Config(
-        vocab_size=vocab_size_of(config),
+        vocab_size=end + 1,
         n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),
         n_embd=sizes.d_model,
         n_layer=sizes.num_blocks,
@@ -207,8 +208,8 @@ def _transformers(
         n_inner=sizes.hidden_size,
         tie_word_embeddings=sizes.tie_embeddings,
         bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
+        eos_token_id=end,
+        pad_token_id=end,
     )
     model = GPT2LMHeadModel(shape).to(device, torch.bfloat16).eval()
     ids = torch.tensor([PROMPT] * num_samples, device=device)

@@ -108,7 +108,13 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             found |= {"text": own.validated_on, "same_text": same}
         texts.append(measured.digest)
         with host.counting("tokenizing", measured.num_bytes, "B") as count:
-            ids = encode(measured, tokenizer, count, host.notice)
+            try:
+                ids = encode(measured, tokenizer, count, host.notice)
+            except DataError as error:
+                if error.where == "text":  # of several, which one, and the model that lacks its characters
+                    source = joined(list(request.data) or found["text"])
+                    error.where = f"{visible(name)}: {visible(source)}"
+                raise
         if len(ids) < 2:
             place = "--data" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")

@@ -128,7 +128,9 @@ def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:
 
 def _config_to_train(plan: Plan, continued: Checkpoint | None, host: Host) -> Config:
     """The config with everything chosen for this machine, once it is clear that a run may continue with it."""
-    sources = (plan.initial and plan.initial.config, plan.shipped)
+    # a run that begins again has told of its own settings when it first began
+    own = valid_config(RunDirectory(plan.directory)) if plan.by_own_config else None
+    sources = (plan.initial and plan.initial.config, plan.shipped, own)
     config = resolve(plan.config, host.notice if continued is None else ignored, *sources)
     use_threads(config.train.threads)
     if continued is not None and (changes := environment_changes(continued, config)):

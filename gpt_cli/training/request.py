@@ -20,7 +20,6 @@ from gpt_cli.config.request import (
     Device,
     Flag,
     NamedPath,
-    OptionalDtype,
     PathText,
     Request,
     Seed,
@@ -90,8 +89,10 @@ class TrainRequest(Request):
         default=None, description="The run directory. Default: runs/<config name>."
     )
     settings: Settings = ()
-    device: Device = None
-    dtype: OptionalDtype = None
+    device: Device = Field(default=None, description="auto, cpu, cuda or cuda:N. Default: that of the config.")
+    dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
+        default=None, description="auto, float32 or bfloat16. Default: that of the config."
+    )
     compile: Annotated[Literal["auto", "on", "off"] | None, Flag("WHEN")] = Field(
         default=None, description="Compile the blocks with torch: auto, on or off."
     )

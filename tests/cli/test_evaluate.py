@@ -24,7 +24,7 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import scoring_bytes, surprisals, windows_at_once
 from gpt_cli.sampling.surprisals import Surprisals
-from gpt_cli.text.tokenizer import ByteTokenizer
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -322,6 +322,15 @@ def test_a_text_of_one_token_is_refused(copied: Path, run: RunCommand, here: Pat
     outcome = run("eval", "--data", "one.txt")
     sentence = "--data: the text is one token long, so there is nothing to predict"
     assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
+
+
+def test_of_several_models_the_one_that_lacks_a_character_is_named_with_the_text(here: Path, run: RunCommand) -> None:
+    for name, characters in (("a", "abc"), ("b", "ab")):
+        save_checkpoint(here / f"{name}.safetensors", sharp_checkpoint(tokenizer=CharTokenizer(characters)))
+    (here / "m.txt").write_text("abcabc")
+    outcome = run("eval", "--run", "a.safetensors", "--run", "b.safetensors", "--data", "m.txt")
+    assert outcome.code == 3
+    assert "error: b.safetensors: m.txt: this model knows 2 characters, but not " in outcome.err
 
 
 def test_a_run_is_measured_as_it_reads_text(here: Path, run: RunCommand) -> None:

@@ -42,6 +42,20 @@ def test_a_run_that_has_all_its_steps_is_left_as_it_is(mine: Path, again: list[s
     assert contents(mine) == before
 
 
+def test_a_run_without_a_checkpoint_says_nothing_of_settings_that_its_user_left_alone(
+    mine: Path, run: RunCommand
+) -> None:
+    """The vocab_size of a shipped config has no effect beside the kind that the user chose."""
+    assert "vocab_size" in (mine / "config.yaml").read_text()
+    for name in contents(mine):
+        if Path(name).name != "config.yaml":
+            Path(name).unlink()
+    again = run(*RESUME, "--set", "inspect.every=7")
+    assert again.code == 0
+    assert "tokenizer.vocab_size" not in again.err
+    assert "inspect.every is not used by inspect.prompt null" in again.err, "the user set it now"
+
+
 def test_its_result_is_given_once_more_as_json(mine: Path, run: RunCommand) -> None:
     trained = json.loads(run("train", *FAST, "--out", "runs/other", "--json", "--quiet").out)
     again = json.loads(run("train", "--out", "runs/other", "--resume", "--json", "--quiet").out)

@@ -14,7 +14,7 @@ import pytest
 from support.helpers import small_config
 
 from gpt_cli.cli.terminal import Console
-from gpt_cli.cli.train_lines import conclude, show_progress
+from gpt_cli.cli.train_lines import announce, conclude, show_progress
 from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.scoring import Score
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Stepped
@@ -67,18 +67,33 @@ def test_by_the_clock_the_time_left_is_what_the_clock_says_and_the_closing_evalu
     assert capsys.readouterr().err == "step 3: loss 1.5000, 1,000 tokens/s, 45 s left\n"
 
 
+def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixture[str]) -> None:
+    start = replace(prepared("train.max_steps=4000", step=3000), epochs_left=1454.6, num_training_tokens=10**9)
+    announce(start, Console())
+    told = capsys.readouterr().err
+    assert " tokens, 1,455 epochs, and the closing evaluation\n" in told
+    assert "resuming run at step 3,000\n" in told
+    assert "e+" not in told
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
-    [("train.max_time=60", "20/60 s, step 3, loss 1.500"), ("train.max_steps=30", "3/30 steps, loss 1.500")],
+    ("language", "settings", "expected"),
+    [
+        ("en", "train.max_time=60", "20/60 s, step 3, loss 1.500"),
+        ("en", "train.max_steps=30", "3/30 steps, loss 1.500"),
+        ("zh", "train.max_time=60", "20/60 秒，第 3 步，损失 1.500，1,000 token/s，"),
+        ("zh", "train.max_steps=30", "3/30 步，损失 1.500，1,000 token/s，"),
+    ],
 )
 def test_the_bar_has_the_unit_of_its_way_and_the_step(
-    settings: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    language: str, settings: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", language)
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")

@@ -91,3 +91,25 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> Non
     path = tmp_path / "c.yaml"
     path.write_bytes(b"\xef\xbb\xbfmodel:\r\n  d_model: 64\r\n")
     assert parse(read_text(path), "f").content == {"model": {"d_model": "64"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "sentence"),
+    [
+        ("model:\n\u3000\u3000d_model: 32\n", "f:2", "the indentation has full-width spaces; type half-width ones"),
+        ("model:\n  num_heads: 4\n \u3000d_model: 32\n", "f:3", "the indentation has full-width spaces"),
+        ("model:\n  d_model:32\n", "f:2", '"d_model:32" has no space after its colon; type "d_model: 32"'),
+        ("model:\n  d_model:32\n  num_heads: 4\n", "f:2", '"d_model:32" has no space'),
+        ("model:\n  num_heads: 4\n  d_model:32\n", "f:3", '"d_model:32" has no space'),
+    ],
+)
+def test_slips_of_spaces_are_named_with_their_line(text: str, where: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text, "f")
+    assert caught.value.where == where
+    assert caught.value.sentence.startswith(sentence)
+
+
+def test_colons_and_full_width_spaces_in_values_are_fine() -> None:
+    text = "data:\n  source: C:\\a.txt\n  separator: '\u3000a:b'\ntrain:\n  max_time: 1:30\n"
+    assert parse(text, "f").content["data"] == {"source": "C:\\a.txt", "separator": "\u3000a:b"}

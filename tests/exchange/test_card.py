@@ -11,6 +11,7 @@ from support.helpers import small_config
 from gpt_cli.exchange.card import model_card, shareable
 from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.exchange.hugging_face import fit
+from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer, Tokenizer
 
 
 def test_the_card_says_what_the_model_is_and_how_to_load_it() -> None:
@@ -47,11 +48,27 @@ def test_the_card_has_tags_and_what_is_known_of_the_texts() -> None:
     assert "language:" not in card("data.source=python-docs", num_steps=0), "imported: the source is a default"
 
 
-def test_the_python_of_the_card_runs(transformers: Any, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_for_transformers(here / "mine", sharp_checkpoint("model.num_blocks=1"))
-    (code,) = re.findall(r"```python\n(.*?)```", (here / "mine" / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "begin"),
+    [
+        (ByteTokenizer(), None, "The"),
+        (CharTokenizer("今天好吗"), None, "今天"),
+        (CharTokenizer("子曰学而"), "学而", "学而"),
+    ],
+    ids=["bytes", "characters", "characters and a prompt"],
+)
+def test_the_python_of_the_card_runs(
+    tokenizer: Tokenizer,
+    prompt: str | None,
+    begin: str,
+    transformers: Any,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_for_transformers(here / "mine", sharp_checkpoint("model.num_blocks=1", tokenizer=tokenizer), prompt)
+    (code,) = re.findall(r"```python\n(.*?)```", (here / "mine" / "README.md").read_text("utf-8"), re.DOTALL)
     exec(code, {})  # what a reader of the card types
-    assert capsys.readouterr().out.startswith("The")
+    assert capsys.readouterr().out.replace(" ", "").startswith(begin)
 
 
 def test_a_model_that_never_took_a_step_has_no_losses() -> None:

@@ -90,7 +90,7 @@ from gpt_cli.model.costs import _PARTS
         ),
         (
             "this is not YAML: expected the node content, but found '<stream end>'",
-            "这不是有效的 YAML：这里应为值，文件却已结束",
+            "这不是有效的 YAML：这里应为值，内容却已结束",
         ),
         ('"a" is not allowed; use auto | float32 | bfloat16', '"a" 无效；请用 auto、float32、bfloat16'),
         ('"a" is not one of pre, post, none', '"a" 无效；请用 pre、post、none'),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 
 import pytest
@@ -95,3 +96,17 @@ def test_more_rounds_than_steps_do_not_train_backwards(monkeypatch: pytest.Monke
 
 def test_a_vocabulary_is_that_of_the_tokenizer() -> None:
     assert vocab_size_of(small_config("tokenizer.kind=tiktoken", "tokenizer.name=cl100k_base")) == 100_277
+
+
+def test_transformers_has_nothing_to_warn_of() -> None:
+    transformers = pytest.importorskip("transformers")
+    logged: list[str] = []
+    listening = logging.Handler(logging.WARNING)
+    listening.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    transformers.utils.logging.add_handler(listening)
+    try:
+        (theirs, _) = (form for form in sampling_variants(CONFIG, CPU, 3) if form.name.startswith("transformers"))
+        theirs.run()
+    finally:
+        transformers.utils.logging.remove_handler(listening)
+    assert logged == []

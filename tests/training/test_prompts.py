@@ -12,7 +12,7 @@ from support.runs import assert_same, metrics, start, tensors
 from gpt_cli.errors import DataError
 from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.training.loop import train
-from gpt_cli.training.prompts import sample_prompt
+from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Sampled
 
 WORDS = BytePairTokenizer("bpe", r"", [*(bytes([b]) for b in range(256)), b"ter", b" thy", b" ken", b".\n", b"King"])
@@ -44,6 +44,18 @@ def characters(text: str) -> CharTokenizer:
 )  # fmt: skip
 def test_a_prompt_begins_with_a_line_or_a_word(text: str, found: str, why: str) -> None:
     assert prompt(text, characters(text)) == found, why
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "why"),
+    [
+        ("xE5><0x85>，在注意力图中", "在注意力", "codes in Chinese are no prompt"),
+        ("xE5 is the first byte of a word", "The", "English has one that every model takes"),
+        ("größte Stadt der Welt", "größ", "the first word, with letters that English lacks"),
+    ],
+)
+def test_the_prompt_to_try_a_model_with_is_of_the_kind_of_its_text(text: str, found: str, why: str) -> None:
+    assert first_prompt(ByteTokenizer(), ids(text, ByteTokenizer())) == found, why
 
 
 def test_a_prompt_of_byte_pairs_begins_and_ends_with_words() -> None:

@@ -7,7 +7,7 @@ Object.assign(WORDS.en, {
   failed: (reason) => `The model stopped: ${reason}`,
   reasons: {
     halfCharacter: ([character, position]) => `${character} at position ${position} is half a character.`,
-    unknownCharacters: (known, characters, more) => `This model knows ${known.toLocaleString("en")} characters, but not ${characters.map(([character, position]) => `${character} at position ${position}`).join(", ")}${more ? ` and ${more} more` : ""}.`,
+    unknownCharacters: (known, characters, more, places) => `This model knows ${known.toLocaleString("en")} characters, but not ${characters.map(([character, position]) => `${character} at position ${position}`).join(", ")}${more ? ` and ${more} more` : ""}${places > characters.length + more ? `, in ${places.toLocaleString("en")} places` : ""}.`,
     notFinite: () => "its logits are not finite, since its weights are too large.",
   },
   unread: " What is grey belongs to the text before.",
@@ -68,7 +68,7 @@ Object.assign(WORDS.zh, {
   failed: (reason) => `模型停止运行：${reason}`,
   reasons: {
     halfCharacter: ([character, position]) => `位置 ${position} 的 ${character} 只有半个字符。`,
-    unknownCharacters: (known, characters, more) => `这个模型认识 ${known.toLocaleString("en")} 个字符，但不认识${characters.map(([character, position]) => `位置 ${position} 的 ${character}`).join("、")}${more ? `，以及另外 ${more} 个` : ""}。`,
+    unknownCharacters: (known, characters, more, places) => `这个模型认识 ${known.toLocaleString("en")} 个字符，但不认识${characters.map(([character, position]) => `位置 ${position} 的 ${character}`).join("、")}${more ? `，以及另外 ${more} 种` : ""}${places > characters.length + more ? `，共 ${places.toLocaleString("en")} 处` : ""}。`,
     notFinite: () => "权重过大，算出的 logits 不是有限数。",
   },
   unread: "灰色部分仍是上一段文本的结果。",

@@ -17,8 +17,9 @@ function pointsOf(curve, axis) {
 const whole = new Intl.NumberFormat("en");
 const isChinese = () => document.documentElement.lang.startsWith("zh");
 const COMPACT = { notation: "compact", maximumSignificantDigits: 3 };
-// Millions, or in Chinese ten thousands.
-const compact = { format: (value) => new Intl.NumberFormat(isChinese() ? "zh-CN" : "en", COMPACT).format(value) };
+const millions = new Intl.NumberFormat("en", COMPACT);
+// Millions, or in Chinese ten thousands, as gpt writes them in a terminal.
+const compact = { format: (value) => (isChinese() ? inTenThousands(value) : millions.format(value)) };
 const FORMATS = {
   loss: (value) => Math.abs(value) < 1e6 ? value.toFixed(4) : value.toPrecision(4),
   learning_rate: (value) => String(Number(value.toPrecision(4))),
@@ -31,6 +32,11 @@ const FORMATS = {
 };
 FORMATS.step = (value) => whole.format(value);
 for (const name of ["validation_loss", "best_validation_loss", "smoothed_loss", "bits_per_byte"]) FORMATS[name] = FORMATS.loss;
+
+function inTenThousands(value) {
+  const [unit, size] = [["亿", 1e8], ["万", 1e4]].find(([, size]) => Math.abs(value) >= size) ?? ["", 1];
+  return unit ? `${whole.format(Number((value / size).toPrecision(3)))} ${unit}` : whole.format(value);
+}
 
 function durationOf(seconds) {
   const [h, min, s] = isChinese() ? ["小时", "分", "秒"] : ["h", "min", "s"];

@@ -70,11 +70,14 @@ def test_merges_of_equal_rank_begin_at_the_first_and_long_tokens_are_found(run_s
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("ab\x1bé今", '[3,[["U+001B",2],["“é” U+00E9",3],["“今” U+4ECA",4]],0]'),
-        ("🙂" * 7, '["“🙂” U+1F642",4]],2]'),
+        ("ab\x1bé今", '[3,[["U+001B",2],["“é” U+00E9",3],["“今” U+4ECA",4]],0,3]'),
+        ("a🙂" + "🙂今" * 7, '[3,[["“🙂” U+1F642",1],["“今” U+4ECA",3]],0,15]'),
+        ("12345671", '["“5” U+0035",4]],2,8]'),
     ],
 )
-def test_unknown_characters_are_named_with_their_position(run_script: RunScript, text: str, told: str) -> None:
+def test_unknown_characters_are_named_once_with_their_first_position(
+    run_script: RunScript, text: str, told: str
+) -> None:
     with pytest.raises(Error, match=f"unknownCharacters.*{re.escape(told)}"):
         encoded(run_script, tokenizer_content(CharTokenizer("abc")), [text])
 

@@ -61,7 +61,9 @@ class CharTokenizer extends Tokenizer {
     const ids = Array.from(text, (character) => this.idOf.get(character));
     if (ids.includes(undefined)) {
       const unknown = [...text].map(named).filter((_, at) => ids[at] === undefined);
-      throw new Refusal("unknownCharacters", this.idOf.size, unknown.slice(0, 5), Math.max(0, unknown.length - 5));
+      const first = new Map([...unknown].reverse()); // of each kind, its first place
+      const kinds = unknown.filter(([name, position]) => first.get(name) === position);
+      throw new Refusal("unknownCharacters", this.idOf.size, kinds.slice(0, 5), Math.max(0, kinds.length - 5), unknown.length);
     }
     return ids;
   }
