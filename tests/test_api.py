@@ -14,7 +14,8 @@ import pytest
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.cli.app import FUNCTIONS, GROUPS, REQUESTS, build, function_of
+from gpt_cli.cli.app import build
+from gpt_cli.cli.listing import FUNCTIONS, GROUPS, REQUESTS, function_of
 from gpt_cli.config.request import Flag, flag_of, flags_of
 from gpt_cli.errors import CheckpointError, UsageError
 

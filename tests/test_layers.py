@@ -233,7 +233,7 @@ def test_one_module_writes_files() -> None:
 
 def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     script = (
-        "import sys\nfrom gpt_cli.cli.app import GROUPS, REQUESTS, app, main\n"
+        "import sys\nfrom gpt_cli.cli.app import app, main\nfrom gpt_cli.cli.listing import GROUPS, REQUESTS\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
         "names = [[command.name] for command in app.registered_commands] + [[name] for name in REQUESTS]\n"

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.cli.app import FUNCTIONS, GROUPS, function_of
+from gpt_cli.cli.listing import FUNCTIONS, GROUPS, function_of
 from gpt_cli.config.request import flag_of, flags_of
 
 DOCS = Path(__file__).parents[1]

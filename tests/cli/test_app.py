@@ -15,7 +15,8 @@ from support.helpers import RunCommand, run_command
 
 import gpt_cli
 from gpt_cli.cli import usage
-from gpt_cli.cli.app import GROUPS, REQUESTS, build
+from gpt_cli.cli.app import build
+from gpt_cli.cli.listing import GROUPS, REQUESTS
 from gpt_cli.config.reading import shipped_configs
 
 
