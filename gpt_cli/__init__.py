@@ -70,6 +70,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> object:
     if name not in _COMMANDS + _GROUPS:
         raise AttributeError(f"module 'gpt_cli' has no attribute {name!r}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Container, Generator
+from collections.abc import Callable, Container, Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -73,7 +74,8 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 host = Host(warn=lambda line: warnings.warn(line, stacklevel=2), loaded=loaded)
                 hears = {name: hear for name in ("notice", "warn") if (hear := getattr(asked, name, None))}
                 host = replace(host, **hears)
-                return answer(asked, drawn(host) if asked.progress else host)
+                with _threads_kept(asked):
+                    return answer(asked, drawn(host) if asked.progress else host)
 
             meanings = [f"    {name}: {field.description}" for name, field in fields if name not in chosen]
             signature = inspect.Signature(_keywords(request, chosen))
@@ -86,6 +88,21 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
         return on(None)
 
     return decorated
+
+
+@contextlib.contextmanager
+def _threads_kept(asked: Request) -> Iterator[None]:
+    """Let a number of threads that a function was asked to use end with it."""
+    if getattr(asked, "threads", None) is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Parameter]:

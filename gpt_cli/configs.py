@@ -10,6 +10,12 @@ from gpt_cli.config import Config, looking
 from gpt_cli.config.describing import known_keys
 from gpt_cli.config.looking import CheckRequest, SchemaRequest, SettingsRequest, ShowRequest
 
+__all__ = ["check", "schema", "settings", "show"]
+
+
+def __dir__() -> tuple[str, ...]:
+    return tuple(__all__)
+
 
 @function(CheckRequest)
 def check(request: CheckRequest, found: Any, host: Host):

@@ -8,6 +8,12 @@ from gpt_cli.api import function
 from gpt_cli.callbacks import Host
 from gpt_cli.text.request import FetchRequest, ListRequest, PrepareRequest, StatsRequest, VerifyRequest
 
+__all__ = ["fetch", "list", "prepare", "stats", "verify"]
+
+
+def __dir__() -> tuple[str, ...]:
+    return tuple(__all__)
+
 
 @function(ListRequest)
 def list(request: ListRequest, found: Any, host: Host):  # noqa: A001 - as the command is named

@@ -33,6 +33,9 @@ class Result(ABC):
     def as_text(self, width: int = WIDTH) -> str:
         """What a terminal of so many columns shows."""
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def failure(self) -> GptError | None:
         """What the command line raises once it has shown this: the damage that was found, where it looked for some."""
         return None

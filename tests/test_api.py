@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.helpers import RunCommand
 
 import gpt_cli
@@ -111,3 +112,16 @@ def test_settings_are_repeatable(run: RunCommand) -> None:
     printed = json.loads(run("info", "smoke", *words).out)
     assert printed == gpt_cli.info("smoke", settings=words[1:4:2]).as_dict()
     assert printed != json.loads(run("info", "smoke", *words[2:]).out)
+
+
+def test_completion_lists_the_functions_alone() -> None:
+    assert {"train", "sample", "attention", "load", "data"} <= {*dir(gpt_cli)}
+    assert "annotations" not in dir(gpt_cli)
+    assert dir(gpt_cli.data) == ["fetch", "list", "prepare", "stats", "verify"]
+    assert dir(gpt_cli.configs) == ["check", "schema", "settings", "show"]
+
+
+def test_threads_end_with_the_function_that_was_asked_to_use_them(smoke_run: Path) -> None:
+    before = torch.get_num_threads()
+    gpt_cli.sample("The", run=smoke_run, threads=before + 1, max_new_tokens=1)
+    assert torch.get_num_threads() == before

@@ -17,7 +17,7 @@ from gpt_cli.cli import (
     options,
 )
 from gpt_cli.cli.helping import HelpContext, ListsByDefault
-from gpt_cli.cli.listing import GROUPS, MEMORY_HINTS, ORDER, REQUESTS, function_of
+from gpt_cli.cli.listing import GROUPS, MEMORY_HINTS, REQUESTS, function_of, place_of
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
 from gpt_cli.cli.usage import (
     ClickUsageError,
@@ -184,7 +184,7 @@ def build(words: Sequence[str] | None = None) -> Any:
                 _add(one, name, example)
             else:
                 one.command(name, help=sentence)(lambda: None)
-    one.registered_commands.sort(key=lambda info: ORDER.index(info.name or ""))
+    one.registered_commands.sort(key=lambda info: place_of(info.name or ""))
     command = get_command(one)
     prepare(command)
     return command

@@ -125,6 +125,11 @@ GROUPS = {
 }
 
 
+def place_of(name: str) -> int:
+    """Where help lists a command: those of ORDER first."""
+    return ORDER.index(name) if name in ORDER else len(ORDER)
+
+
 def function_of(name: str) -> Any:
     """The function of Python that a command is: gpt_cli.data.list of `data list`."""
     module, _, last = FUNCTIONS.get(name, name.replace("-", "_").replace(" ", ".")).rpartition(".")

@@ -81,7 +81,14 @@ class Attention(AttentionDump, Result):
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
         """The maps as text of so many columns, and how many of the last tokens have room there."""
-        terminal = Console(file=io.StringIO(), force_terminal=coloured, width=width, highlight=False, soft_wrap=True)
+        terminal = Console(
+            file=io.StringIO(),
+            force_terminal=coloured,
+            force_jupyter=False,  # there rich would show what it captures
+            width=width,
+            highlight=False,
+            soft_wrap=True,
+        )
         # with sixteen colours, the shades of one scale cannot be told apart
         colour = coloured and terminal.color_system in ("256", "truecolor")
         num_shown = len(self.tokens)

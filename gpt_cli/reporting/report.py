@@ -124,7 +124,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
 
 def _terminal(width: int) -> Console:
     """The one that TERM names."""
-    return Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False)
+    return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
 
 
 def _figures_of(record: RunRecord) -> dict[str, Any]:

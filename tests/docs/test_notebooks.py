@@ -64,6 +64,10 @@ def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType
     printed = "".join(output.text for cell in notebook.cells for output in cell.get("outputs", ()) if "text" in output)
     assert "4/4" in printed  # a line of the bar
     assert "Warning" not in printed
+    # nothing is shown but the results
+    assert not [
+        output for cell in notebook.cells for output in cell.get("outputs", ()) if output.output_type == "display_data"
+    ]
     assert shown[0] == {}  # the import
     assert all(data["text/plain"] and data["text/plain"][0] != "<" for data in shown[1:])
     assert sum("srcdoc" in data.get("text/html", "") for data in shown) >= 6  # attention, and five explanations
