@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DRAW = """
 import os, sys
 from gpt_cli.drawing.canvas import as_file, new_figure
@@ -16,8 +18,6 @@ figure = new_figure(2, 2, 100)
 figure.text(0.5, 0.5, "a")
 sys.stdout.buffer.write(as_file(figure, "png"))
 import matplotlib
-
-pytestmark = pytest.mark.slow
 named = os.environ.get("MPLBACKEND")
 print(named, matplotlib.rcParams._get("backend") == named, file=sys.stderr)
 assert "matplotlib.pyplot" not in sys.modules

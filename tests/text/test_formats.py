@@ -21,6 +21,8 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import formats as module
 from gpt_cli.text.formats import Reading, read_file
 
+pytestmark = pytest.mark.slow
+
 TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
 
 
@@ -220,8 +222,6 @@ from pathlib import Path
 import pyarrow.parquet, zstandard
 from gpt_cli.errors import DataError
 from gpt_cli.text.formats import Reading, read_file
-
-pytestmark = pytest.mark.slow
 
 def peak():  # unlike ru_maxrss without that of the process that started this one
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024
