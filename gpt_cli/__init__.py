@@ -28,24 +28,7 @@ if TYPE_CHECKING:
     from gpt_cli.api import train as train
     from gpt_cli.trained import Trained
 
-# functions of gpt_cli.api, which imports pydantic, and modules of functions, one for each group of commands
-_COMMANDS = (
-    "attention",
-    "bench",
-    "evaluate",
-    "explain",
-    "export_model",
-    "heads",
-    "import_model",
-    "info",
-    "remove_runs",
-    "report",
-    "runs",
-    "sample",
-    "sweep",
-    "tokens",
-    "train",
-)
+# modules of functions, one for each group of commands; the others are functions of gpt_cli.api, which imports pydantic
 _GROUPS = ("configs", "data")
 __all__ = [
     "__version__",
@@ -75,7 +58,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name not in _COMMANDS + _GROUPS:
+    if name not in __all__:
         raise AttributeError(f"module 'gpt_cli' has no attribute {name!r}")
     from importlib import import_module
 

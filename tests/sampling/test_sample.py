@@ -83,5 +83,5 @@ def test_python_raises_what_the_command_says(smoke_run: Path, run: RunCommand) -
     characters = FOLDER / "format-1-characters.safetensors"
     with pytest.raises(DataError, match='not "ŵ"'):
         gpt_cli.sample("ŵ", run=characters)
-    # of a prompt that is refused, no seed is told
+    # a refused prompt gets no line about a seed
     assert run("sample", "--prompt", "ŵ", "--run", characters).err.startswith("error: --prompt: this model knows")
