@@ -13,6 +13,8 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.explaining import explain
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_head_is_explained_in_the_terminal(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("explain", "--prompt", "The value of", "--layer", "1", "--head", "1")

@@ -23,6 +23,8 @@ from gpt_cli.inspecting.heads.report import HeadReport
 from gpt_cli.sampling.removing import remove_heads
 from gpt_cli.sampling.scoring import surprisals
 
+pytestmark = pytest.mark.slow
+
 PROMPT = "The value of the expression is the value"
 
 

@@ -19,6 +19,8 @@ from gpt_cli.config.reading import (
 from gpt_cli.config.yaml_subset import Document, parse
 from gpt_cli.errors import UsageError
 
+pytestmark = pytest.mark.slow
+
 
 def read(text: str, *settings: str, **flags: object) -> Config:
     return build_config(
