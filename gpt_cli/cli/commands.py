@@ -59,12 +59,10 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
             return None
         console, request = Console(quiet), _asked(function, given)
         if json:
-            for each in (
-                flag_of(each, flag)
-                for each, _, flag in fields
-                if not flag.beside_json and given[each] not in (None, [])
-            ):
-                raise UsageError(each, f"{each} and --json cannot be combined; leave one of them out")
+            for field, _, flag in fields:
+                if not flag.beside_json and given[field] not in (None, []):
+                    typed = flag_of(field, flag)
+                    raise UsageError(typed, f"{typed} and --json cannot be combined; leave one of them out")
         if name in _REFUSED:
             _REFUSED[name](request, json=json)
         if name in _DRIVEN:

@@ -18,8 +18,7 @@ MEMORY_HINTS = {
     "gpt report": "name fewer runs",
 }
 
-# commands made from requests, which are imported when they are named: the first sentence of their help, examples, and
-# the function's name where it is another one
+# commands made from requests, which are imported when they are named: the first sentence of their help, and examples
 REQUESTS: dict[str, tuple[str, ...]] = {
     "train": (
         "Train a model on text and save it, with its tokenizer, in a run directory.",

@@ -45,7 +45,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def find_survey(looked: Walk, how: Hashable) -> Survey | None:
-    """The survey of files of which none has changed since; None where there is none."""
+    """The survey of these files, if it is stored and none of them has changed since; else None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
         if _is_worth_it(looked) and (stored := read_json(_survey_path(looked, how))):
             survey = Survey(**{**stored["survey"], "bad": tuple(stored["survey"]["bad"])})
