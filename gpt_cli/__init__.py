@@ -77,6 +77,9 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
     Raises CheckpointError for a missing, damaged or foreign one.
     """
     from gpt_cli.checkpoints.discovery import load as load_run
+    from gpt_cli.config.keywords import keywords_named
+    from gpt_cli.measuring.request import InfoRequest
     from gpt_cli.trained import Trained
 
-    return Trained(**vars(load_run(path, str(checkpoint))))
+    with keywords_named(InfoRequest, "gpt_cli.load"):  # it has the same keywords
+        return Trained(**vars(load_run(path, str(checkpoint))))

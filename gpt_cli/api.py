@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import textwrap
 import warnings
 from collections.abc import Callable, Container, Generator, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
-from gpt_cli.callbacks import Host, drawn
+from gpt_cli.callbacks import Host, drawn, ignored
+from gpt_cli.config.keywords import described, in_keywords, keywords_named, spelled, spelled_as_flag
 from gpt_cli.config.request import Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
@@ -18,6 +20,7 @@ from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensReq
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.reporting.request import RemoveRequest, ReportRequest, RunsRequest
+from gpt_cli.results import Result
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest
 from gpt_cli.sweeping.request import SweepRequest
 from gpt_cli.training.request import Plan, TrainRequest
@@ -57,6 +60,8 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
     place = "run" if "run" in request.model_fields else "path"  # what names a run
 
     def decorated(work: Callable[[Any, Any, Host], R]) -> Function[P, R]:
+        named = f"{work.__module__.removesuffix('.api')}.{work.__name__}"
+
         def answer(asked: Request, host: Host) -> R:
             return work(asked, asked.find(host), host)
 
@@ -70,24 +75,51 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 if wrong := [name for name in chosen if name in values]:
                     raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
                 values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
-                asked = read_request(request, values)
-                host = Host(warn=lambda line: warnings.warn(line, stacklevel=2), loaded=loaded)
-                hears = {name: hear for name in ("notice", "warn") if (hear := getattr(asked, name, None))}
-                host = replace(host, **hears)
-                with _threads_kept(asked):
-                    return answer(asked, drawn(host) if asked.progress else host)
+                with keywords_named(request, named):
+                    asked = read_request(request, values, spelled_as_flag)
+                    warn = getattr(asked, "warn", None) or _warned
+                    notice = getattr(asked, "notice", None) or ignored
+                    host = Host(
+                        notice=lambda line: notice(in_keywords(line, request)),
+                        warn=lambda line: warn(in_keywords(line, request)),
+                        loaded=loaded,
+                    )
+                    with _threads_kept(asked):
+                        result: Any = answer(asked, drawn(host) if asked.progress else host)
+                if isinstance(result, Generator):
+                    result = _each(result, keywords_named(request, named))
+                elif isinstance(result, Result) and (failure := result.failure()):
+                    spelled(failure, request, named)
+                return result  # pyright: ignore[reportReturnType] - the same, or all that it yields
 
-            meanings = [f"    {name}: {field.description}" for name, field in fields if name not in chosen]
             signature = inspect.Signature(_keywords(request, chosen))
             vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
-            about = [inspect.getdoc(each) or "" for each in (request, work)]
-            call.__doc__ = "\n\n".join(filter(None, [*about, "\n".join(meanings)]))
+            about, what = inspect.getdoc(work), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
+            paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
+            meanings = [_meaning(name, field, request) for name, field in fields if name not in chosen]
+            call.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
             call.__name__ = call.__qualname__ = work.__name__
             return call  # pyright: ignore[reportReturnType] - it has the attributes since four lines
 
         return on(None)
 
     return decorated
+
+
+def _meaning(name: str, field: Any, request: type[Request]) -> str:
+    """A keyword in help()."""
+    said = described(field.description, request) or "For the command line; a function has no use for it."
+    return textwrap.fill(f"{name}: {said}", 100, initial_indent=4 * " ", subsequent_indent=8 * " ")
+
+
+def _warned(line: str) -> None:
+    warnings.warn(line, stacklevel=4)
+
+
+def _each(reports: Generator[Any, None, None], keywords: AbstractContextManager[None]) -> Generator[Any, None, None]:
+    """The reports of a training, whose errors are about keywords as well."""
+    with keywords:
+        yield from reports
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ class CheckRequest(Request):
 
 
 class ShowRequest(CheckRequest):
-    """Print a config with all its settings, defaults included."""
+    """Show a config with all its settings, defaults included."""
 
     def find(self, host: Host) -> Config:
         """The config; raises UsageError that names every mistake."""
@@ -42,7 +42,7 @@ class SettingsRequest(Request):
 
 
 class SchemaRequest(Request):
-    """Print the JSON schema of configs, with which editors complete and check settings."""
+    """Show the JSON schema of configs, with which editors complete and check settings."""
 
     has_json: ClassVar[bool] = False
 

@@ -44,7 +44,7 @@ PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 class ImportRequest(Request):
-    """Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train --init-from.
+    """Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train with --init-from.
 
     It reads config.json, safetensors and the tokenizer; nothing is downloaded or unpickled.
     """

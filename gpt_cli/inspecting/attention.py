@@ -223,7 +223,7 @@ def with_heads(
     dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen))
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:
-        notice("the page does not show what heads write, which is too much here; fewer --layers or --heads do")
+        notice("the page does not show what heads write, which is too much here; fewer --layers or --heads make room")
         return dump
     writes = head_writes(model, dump.token_ids, top=top, **chosen)
     known = np.unique([writes.raised, writes.lowered]).tolist()

@@ -110,5 +110,5 @@ def _named(name: str) -> Tokenizer:
     try:
         return named_tokenizer(name)
     except GptError as error:
-        error.where, error.hint = "--tokenizer", "--tokenizer byte needs no vocabulary"
+        error.where, error.hint = "--tokenizer", "--tokenizer byte, which needs no vocabulary"
         raise

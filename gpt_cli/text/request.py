@@ -23,7 +23,7 @@ class ListRequest(Request):
 
 
 class FetchRequest(Request):
-    """Fetch corpora into the per-user cache, check their digests, and print their paths."""
+    """Fetch corpora into the per-user cache, check their digests, and list their paths."""
 
     has_json = False
 

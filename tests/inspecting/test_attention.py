@@ -47,4 +47,6 @@ def test_of_long_texts_less_is_written_and_then_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr("gpt_cli.inspecting.attention.num_written", lambda *_: 0)
     notices: list[str] = []
     assert with_heads(DUMP, MODEL, TOKENIZER, notices.append).writes is None
-    assert notices == ["the page does not show what heads write, which is too much here; fewer --layers or --heads do"]
+    assert notices == [
+        "the page does not show what heads write, which is too much here; fewer --layers or --heads make room"
+    ]
