@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
-from gpt_cli.errors import GptError, inert_json
+from gpt_cli.errors import GptError, counted, inert_json, shown, visible
+from gpt_cli.tables import Rows, html_of, table
 
 WIDTH = 80  # columns, where nobody knows better
 _FRAME_HEIGHT = 640  # pixels
+_FEW = 4  # things that a repr names
 _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them in its file
 
 Made = TypeVar("Made", str, bytes)
 
 
-class Result(ABC):
-    """What a command answers; subclasses are dataclasses of figures."""
+class Result:
+    """What a command answers; subclasses are dataclasses of figures, which are shown by `parts` or `as_text`."""
+
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
+
+    def __repr__(self) -> str:
+        """The class and its key figures in a line."""
+        known = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
+        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in known.items())})"
+
+    def key_figures(self) -> Mapping[str, Any]:
+        """What the class is about: its fields, but for those that are no figures."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -29,9 +43,15 @@ class Result(ABC):
         """The same as JSON, in pieces that memory can hold."""
         yield inert_json(json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False))
 
-    @abstractmethod
+    def parts(self) -> Sequence[Rows | str]:
+        """Tables, whose first rows are headings, perhaps empty ones, and the lines between them."""
+        return ()
+
     def as_text(self, width: int = WIDTH) -> str:
         """What a terminal of so many columns shows."""
+        return "\n".join(
+            part if isinstance(part, str) else table(part if any(part[0]) else part[1:]) for part in self.parts()
+        )
 
     def __str__(self) -> str:
         return self.as_text()
@@ -71,6 +91,10 @@ class Result(ABC):
             )
         if picture := _unless_refused(self.as_picture):
             found["image/png"] = picture
+        if "text/html" not in found and (tables := html_of(self.parts())):
+            data = base64.b64encode(picture).decode() if picture else ""
+            image = f'<img src="data:image/png;base64,{data}" alt="" style="max-width: 100%">' if data else ""
+            found = {"text/html": image + tables, **found}
         failure = self.failure()
         text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
         return found | {"text/plain": text}
@@ -81,3 +105,20 @@ def _unless_refused(make: Callable[[], Made | None]) -> Made | None:
         return make()
     except GptError:
         return None
+
+
+def _brief(value: Any) -> str:
+    """A value in a few words: arrays by dtype and shape, many things by their number."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{[*value.shape]}".removeprefix("torch.")
+    if isinstance(value, str) or hasattr(value, "__fspath__"):
+        return shown(value, 40)
+    if isinstance(value, Mapping) and len(value) <= _FEW:
+        return f"{{{', '.join(f'{visible(key)}: {_brief(each)}' for key, each in value.items())}}}"
+    if isinstance(value, Sequence) and len(value) <= _FEW and all(isinstance(e, int | float | str) for e in value):
+        return f"[{', '.join(map(_brief, value))}]"
+    if hasattr(value, "__len__"):
+        return f"[{counted(len(value), 'item')}]"
+    return (
+        f"{value:.6g}" if isinstance(value, float) else str(value) if isinstance(value, int) else type(value).__name__
+    )

@@ -1,14 +1,26 @@
-"""Rows as aligned columns, for terminals."""
+"""Rows as aligned columns, for terminals and notebooks."""
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
+from gpt_cli.errors import inert
+from gpt_cli.language import say
+
+Rows = Sequence[tuple[str, ...]]
 _NAME = 24  # columns of a first cell, for which a narrow table leaves others out
 _SHORTEST_NAME = 12  # for which it leaves out also those that matter
 _INDENT = "    "
+_MOST_ROWS = 500  # in a notebook
+# also with a unit, a total or an error; empty cells count as well
+_NUMBER = re.compile(r"[+-]?(\d[\d,./]*|inf|nan)(e[+-]?\d+)?( ?[%A-Za-z]{1,7})?( ±.*)?|-|")
+_TABLE = "margin: .5rem 0; border-collapse: collapse; font-variant-numeric: tabular-nums"
+_CELL = "padding: .15rem .6rem; border-bottom: 1px solid #8885; vertical-align: top"
+_LEFT, _RIGHT = "text-align: left; white-space: pre-wrap", "text-align: right; white-space: pre"
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
@@ -16,6 +28,35 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def html_of(parts: Sequence[Rows | str]) -> str:
+    """Tables and lines as HTML in the colours of the page around it; columns of numbers stand to the right."""
+    return "".join(
+        _html_table(part) if not isinstance(part, str) else f"<p>{html.escape(inert(part))}</p>"
+        for part in parts
+        if part and any(not isinstance(each, str) for each in parts)
+    )
+
+
+def _html_table(rows: Rows) -> str:
+    heading, *body = rows
+    columns = zip(*body, strict=True) if body else [()] * len(heading)
+    sides = [_RIGHT if 2 * sum(map(_is_number, each)) > len(each) else _LEFT for each in columns]
+
+    def line(row: tuple[str, ...], kind: str) -> str:
+        cells = zip(sides, row, strict=True)
+        return "".join(f'<{kind} style="{_CELL}; {side}">{html.escape(inert(cell))}</{kind}>' for side, cell in cells)
+
+    lines = [line(heading, "th")] if any(heading) else []
+    lines += [line(row, "td") for row in body[:_MOST_ROWS]]
+    left = len(body) - _MOST_ROWS
+    more = f"<p>{say(f'{left:,} more rows are not shown')}</p>" if left > 0 else ""
+    return f'<table style="{_TABLE}"><tr>{"</tr><tr>".join(lines)}</tr></table>{more}'
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell.strip()) is not None
 
 
 def cut(line: str, width: int) -> str:

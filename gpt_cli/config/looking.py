@@ -10,12 +10,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.config.describing import settings_table
-from gpt_cli.config.reading import find_config, read_config, shipped_config, write_config
+from gpt_cli.config.describing import settings_rows, settings_table
+from gpt_cli.config.reading import find_config, read_config, shipped_config, write_config, written
 from gpt_cli.config.request import Flag, NamedPath, Request, Settings
 from gpt_cli.config.schema import Config
 from gpt_cli.errors import GptError, UsageError, visible
 from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import Rows
 
 
 class CheckRequest(Request):
@@ -59,6 +60,10 @@ class Checked(Result):
         """Whether there is no mistake."""
         return not self.mistakes
 
+    def key_figures(self) -> dict[str, Any]:
+        """Whether it is valid."""
+        return {**vars(self), "valid": self.valid}
+
     def as_dict(self) -> dict[str, Any]:
         """What `gpt config check --json` prints."""
         found = [{"where": e.where, "sentence": e.sentence, "hint": e.hint} for e in self.mistakes]
@@ -83,6 +88,12 @@ class Shown(Result):
         """What `gpt config show --json` prints."""
         return self.config.model_dump(mode="json")
 
+    def parts(self) -> list[Rows]:
+        """A row for each setting."""
+        sections = self.as_dict().items()
+        rows = [(f"{name}.{key}", written(value)) for name, section in sections for key, value in section.items()]
+        return [[("setting", "value"), *rows]]
+
     def as_text(self, width: int = WIDTH) -> str:
         """The config as YAML."""
         return write_config(self.config).rstrip()
@@ -93,6 +104,10 @@ class AllSettings(Result):
     """Every setting as section.key, with its JSON schema: type, range, default, description."""
 
     keys: dict[str, dict[str, Any]]
+
+    def parts(self) -> list[Rows]:
+        """A row for each."""
+        return [settings_rows()]
 
     def as_text(self, width: int = WIDTH) -> str:
         """A table in Markdown."""

@@ -20,6 +20,7 @@ from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
 from gpt_cli.strict_json import strict_json
+from gpt_cli.tables import Rows
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import named_tokenizer
 
@@ -51,6 +52,11 @@ class Tokens(Result):
         each = "" if self.bytes_per_token is None else f", {self.bytes_per_token:.2f} bytes per token"
         tokens, characters = counted(self.num_tokens, "token"), counted(self.num_characters, "character")
         return f"{self.tokenizer}: {tokens} for {characters}{each}"
+
+    def parts(self) -> list[Rows | str]:
+        """How many tokens, and a row for each."""
+        rows = [(str(each.id), label_of(each.text.replace(" ", "␣"), None)) for each in self.tokens]
+        return [self.summary, [("id", "token"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
         """The pieces in rows, with their ids below them."""

@@ -18,8 +18,8 @@ from gpt_cli.machine.devices import choose_device, processor, use_threads
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.measuring.request import BenchRequest
 from gpt_cli.measuring.variants import Variant, require_batch, sampling_variants, synchronize, training_variants
-from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
+from gpt_cli.results import Result
+from gpt_cli.tables import Rows
 
 _SIZE = 4096  # rows and columns of the matrices
 _READ = 2**26  # float32 numbers, 256 MB: more than any cache
@@ -61,26 +61,29 @@ class Bench(Result):
     training: list[Timing]
     sampling: list[Timing]
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def parts(self) -> list[Rows | str]:
         """The limits of the machine, and a table each for training and sampling."""
         machine = f"{self.processor}, {self.device}, {counted(self.threads, 'thread')}, torch {self.torch}"
         rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in self.roof.flops.items())
         tokens = f"{self.tokens_per_step:,} tokens a step"
-        return (
-            f"{machine}, {counted(self.rounds, 'round')}\n"
-            f"roof: {rates}, reading {self.roof.bytes_read / 1e9:,.1f} GB/s\n\n"
-            f"training {self.config}, {tokens}; the roof is products\n{_timings(self.training)}\n\n"
-            f"sampling {self.config}, {self.tokens} tokens after 8; the roof is reading the weights\n"
-            f"{_timings(self.sampling)}"
-        )
+        return [
+            f"{machine}, {counted(self.rounds, 'round')}",
+            f"roof: {rates}, reading {self.roof.bytes_read / 1e9:,.1f} GB/s",
+            "",
+            f"training {self.config}, {tokens}; the roof is products",
+            _timings(self.training),
+            "",
+            f"sampling {self.config}, {self.tokens} tokens after 8; the roof is reading the weights",
+            _timings(self.sampling),
+        ]
 
 
-def _timings(timings: Sequence[Timing]) -> str:
+def _timings(timings: Sequence[Timing]) -> Rows:
     rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
     for found in timings:
         figures = f"{found.seconds:.3f}", f"{found.tokens_per_second:,.1f}", f"{found.ratio:.2f}"
         rows.append((found.form, found.dtype, *figures, f"{found.share_of_roof:.0%}"))
-    return table(rows)
+    return rows
 
 
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:

@@ -17,8 +17,8 @@ from gpt_cli.measuring.request import InfoRequest
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
 from gpt_cli.ranks.launch import require_fitting
 from gpt_cli.ranks.sums import fitting_sizes
-from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
+from gpt_cli.results import Result
+from gpt_cli.tables import Rows
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.reading import read_split
 from gpt_cli.text.vocabulary import learn_tokenizer
@@ -64,9 +64,14 @@ class Info(Result):
         """What `gpt info --json` prints."""
         return {**self.stored, **vars(self.costs), **(vars(self.of_ranks) if self.of_ranks else {})}
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def key_figures(self) -> dict[str, Any]:
+        """The checkpoint, and how large the model is."""
+        chosen = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
+        return {key: value for key, value in self.as_dict().items() if key in chosen}
+
+    def parts(self) -> list[Rows]:
         """A table of the facts."""
-        rows: list[tuple[str, str]] = []
+        rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
             name = key.replace("_bytes", "_memory").replace("_", " ")
             if isinstance(value, dict):
@@ -82,7 +87,7 @@ class Info(Result):
                 rows.append((name, f"{value:.4g}"))
             else:
                 rows.append((name, _written(key, value)))
-        return table(rows)
+        return [rows]
 
 
 def _written(key: str, value: float | str) -> str:

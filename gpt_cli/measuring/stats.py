@@ -10,8 +10,8 @@ import numpy as np
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config import Config
-from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
+from gpt_cli.results import Result
+from gpt_cli.tables import Rows
 from gpt_cli.text.blocks import in_pieces
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.formats import BLOCK
@@ -55,14 +55,14 @@ class Stats(Result):
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
         return counts | (vars(self.estimate) if self.estimate else {})
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def parts(self) -> list[Rows]:
         """A table of the counts and the estimates."""
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
         rows = [
             (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
         ]
         rows.append(("most common", " ".join(map(_visible, self.most_common))))
-        return table([*rows, *map(_estimated, vars(self.estimate).items() if self.estimate else ())])
+        return [[("", ""), *rows, *map(_estimated, vars(self.estimate).items() if self.estimate else ())]]
 
 
 def stats(request: StatsRequest, config: Config, host: Host) -> Stats:

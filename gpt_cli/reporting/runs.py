@@ -21,7 +21,7 @@ from gpt_cli.files import remove as remove_file
 from gpt_cli.files import remove_directory, remove_if_empty
 from gpt_cli.reporting.request import RemoveRequest, RunsRequest
 from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import narrow_table, table
+from gpt_cli.tables import Rows, narrow_table, table
 
 FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
 # what each column sorts by; a missing figure comes last
@@ -112,9 +112,13 @@ def listed(runs: Sequence[Overview], where: Path) -> tuple[ListedRun, ...]:
     return tuple(ListedRun.of(run, where, shipped) for run in runs)
 
 
-def runs_table(runs: Sequence[ListedRun], last: str, cells: Sequence[str], width: int | None) -> str:
-    """A row for each run, whose last column is given; where `width` is too narrow, that is below the row."""
-    rows = [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
+def runs_rows(runs: Sequence[ListedRun], last: str, cells: Sequence[str]) -> Rows:
+    """A row for each run, whose last column is given."""
+    return [(*FIGURES, last), *((*run.figures(), cell) for run, cell in zip(runs, cells, strict=True))]
+
+
+def runs_table(runs: Sequence[ListedRun], rows: Rows, width: int | None) -> str:
+    """The rows of runs; where `width` is too narrow, the last cell is below the row. None: a pipe, of any width."""
     if width is None:
         return table(rows)
     spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
@@ -161,8 +165,12 @@ class Runs(Result):
 
     def table(self, width: int | None) -> str:
         """A row for each run; nothing without runs. None: a pipe, in which a line may have any length."""
+        return runs_table(self.runs, self.parts()[0], width) if self.runs else ""
+
+    def parts(self) -> list[Any]:
+        """The table, and the remarks below."""
         cells = [run.differs() for run in self.runs]
-        return runs_table(self.runs, "differs from the shipped config", cells, width) if cells else ""
+        return [runs_rows(self.runs, "differs from the shipped config", cells), *self.remarks] if cells else []
 
     def as_text(self, width: int = WIDTH) -> str:
         """The table, and the remarks below."""

@@ -34,7 +34,7 @@ from gpt_cli.sampling.scoring import (
 )
 from gpt_cli.sampling.surprisals import Surprisals
 from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
-from gpt_cli.tables import table
+from gpt_cli.tables import Rows, table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.reading import SourceCorpus
@@ -62,20 +62,25 @@ class Evaluation(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """A row for each run, after a line for each token if they were asked for."""
-        return self._after(self.per_token.as_table() if self.per_token else None)
+        return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
         """The same; tokens are colours of the text."""
-        return self._after(self.per_token.as_coloured_text() if self.per_token else None)
+        return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
 
     def as_page(self) -> str | None:
         """The text with each token on a ground that shows how surprising it was, if tokens were asked for."""
-        return self.per_token.as_page(_summary(self.runs)) if self.per_token else None
+        return self.per_token.as_page(table(_summary(self.runs))) if self.per_token else None
 
-    def _after(self, tokens: str | None) -> str:
+    def key_figures(self) -> dict[str, Any]:
+        """Which runs, and their losses."""
+        return {name: [found[key] for found in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
+
+    def parts(self) -> list[Rows | str]:
+        """A row for each run, then how they differ, and what they copy."""
         differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
         copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
-        return "\n".join([*([] if tokens is None else [tokens]), _summary(self.runs), *differences, *copies])
+        return [_summary(self.runs), *differences, *copies]
 
 
 def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluation:
@@ -238,7 +243,7 @@ def _about_copies(name: str, found: dict[str, Any]) -> str:
     )
 
 
-def _summary(results: list[dict[str, Any]]) -> str:
+def _summary(results: list[dict[str, Any]]) -> Rows:
     """A row for each run; the text is a column where each run was measured on its own."""
     own = any("text" in found for found in results)
     rows = [("run", "step", "tokens", "nats/token", "perplexity", "bits/byte", *(["text"] if own else []))]
@@ -253,7 +258,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
             f"{found['bits_per_byte']:.4f}",
         )
         rows.append((*row, _text_of(found)) if own else row)
-    return table(rows)
+    return rows
 
 
 def _text_of(found: dict[str, Any]) -> str:

@@ -34,11 +34,11 @@ from gpt_cli.reporting.figures import Mean, means
 from gpt_cli.reporting.record import read_records
 from gpt_cli.reporting.report import Report
 from gpt_cli.reporting.request import MOST_ON_A_PAGE
-from gpt_cli.reporting.runs import ListedRun, listed, remarks_on, runs_table, sorted_by
+from gpt_cli.reporting.runs import ListedRun, listed, remarks_on, runs_rows, runs_table, sorted_by
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sweeping.jobs import Hearing, look, train_points
 from gpt_cli.sweeping.request import Point, SweepRequest, ToSweep, require_same
-from gpt_cli.tables import table
+from gpt_cli.tables import Rows, table
 
 _KINDS: dict[int, type[GptError]] = {
     kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
@@ -57,10 +57,10 @@ class Planned(Result):
         both = zip(self.points, self.states, strict=True)
         return {"runs": [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]}
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def parts(self) -> list[Rows]:
         """A row for each."""
         both = zip(self.points, self.states, strict=True)
-        return table([("run", "state", "settings"), *((visible(p.path), state, str(p)) for p, state in both)])
+        return [[("run", "state", "settings"), *((visible(p.path), state, str(p)) for p, state in both)]]
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,21 @@ class Swept(Result):
 
     def table(self, width: int | None) -> str:
         """A row for each run."""
+        return runs_table(self.runs, self._rows(), width)
+
+    def _rows(self) -> Rows:
         both = zip(self.points, self.runs, strict=True)
-        return runs_table(self.runs, "settings", [run.overview.problem or str(point) for point, run in both], width)
+        return runs_rows(self.runs, "settings", [run.overview.problem or str(point) for point, run in both])
+
+    def parts(self) -> list[Rows | str]:
+        """The runs, what must be known about them, and their means over seeds."""
+        return [self._rows(), *self.remarks, *([self._means()] if self.means else [])]
 
     def table_of_means(self) -> str:
         """A row for each setting that was repeated; nothing without one."""
-        if not self.means:
-            return ""
+        return table(self._means()) if self.means else ""
+
+    def _means(self) -> Rows:
         rows = [
             (
                 "" if mean.mean is None else with_error(mean.mean, mean.error),
@@ -105,7 +113,7 @@ class Swept(Result):
             )
             for mean in self.means
         ]
-        return table([(f"mean {self.unit}", "runs", "settings"), *rows])
+        return [(f"mean {self.unit}", "runs", "settings"), *rows]
 
     def as_text(self, width: int = WIDTH) -> str:
         """The runs, what must be known about them, and their means over seeds."""

@@ -20,7 +20,7 @@ from gpt_cli.language import say
 from gpt_cli.limits import DOWNLOAD_BYTES
 from gpt_cli.opening import read_bytes
 from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
+from gpt_cli.tables import Rows
 
 TIMEOUT = 15  # seconds without an answer
 
@@ -106,13 +106,13 @@ class Corpora(Result):
 
     corpora: list[dict[str, str | None]]
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def parts(self) -> list[Rows]:
         """A table with a row for each corpus, in the language of the user."""
         rows = [
             (str(each["name"]), *(say(str(each[key])) for key in ("description", "licence", "state")))
             for each in self.corpora
         ]
-        return table([(say("name"), say("text"), say("licence"), say("state")), *rows])
+        return [[(say("name"), say("text"), say("licence"), say("state")), *rows]]
 
 
 def list_corpora() -> Corpora:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ class Prepared:
     """Everything is checked and read, nothing is written yet: what will be trained, and what it will take."""
 
     directory: Path
-    config: Config  # with device, dtype and compiling chosen
+    config: Config = field(repr=False)  # with device, dtype and compiling chosen
     step: int  # where it continues; 0 for a new run
     elapsed: float  # seconds of the earlier parts of the run
-    costs: Estimate
+    costs: Estimate = field(repr=False)
     num_processes: int
     num_documents: int
     num_characters: int
@@ -116,6 +116,10 @@ class Finished(Result):
     def as_dict(self) -> dict[str, Any]:
         """What `gpt train --json` prints."""
         return self.summary
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, how far it is, and its losses."""
+        return {key: self.summary[key] for key in ("run", "steps", "loss", "validation_loss", "stopped_by")}
 
     def as_text(self, width: int = WIDTH) -> str:
         """One line."""

@@ -16,8 +16,8 @@ from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, name_of,
 from gpt_cli.inspecting.request import HeadsRequest
 from gpt_cli.inspecting.snapshots import Losses, Snapshot, losses_by_step, newest_snapshot, read_snapshots
 from gpt_cli.inspecting.stages import parse_selection
-from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
+from gpt_cli.results import Result
+from gpt_cli.tables import Rows
 
 MAX_ROWS = 20
 MAX_HEADS = 6  # beside each other in 80 columns
@@ -46,10 +46,10 @@ class HeadHistory(Result):
         """What `gpt heads --over-training --json` prints."""
         return {"run": self.run, "prompt": self.prompt, "tokens": self.tokens, "steps": self.steps}
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def parts(self) -> list[Rows]:
         """At most 20 steps: the strongest head in each share of attention, or with `sort` the heads of that column."""
         steps = evenly(self.steps, MAX_ROWS)
-        return table(_by_column(steps) if self.sort is None else _by_head(steps, self.sort))
+        return [_by_column(steps) if self.sort is None else _by_head(steps, self.sort)]
 
     def legend(self) -> list[str]:
         """What the table is about, and how much of it, in lines."""

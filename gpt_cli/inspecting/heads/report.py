@@ -19,7 +19,7 @@ from gpt_cli.drawing.labels import inert_cell, label_of
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, HeadScores, Row, role_of
 from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import table
+from gpt_cli.tables import Rows, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,15 +59,18 @@ class HeadReport(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """A row for each head; then a row for each removed layer, then what each head promotes at the query."""
-        parts = [_of_heads(self.heads)]
+        return "\n\n".join(map(table, self.parts(width)))
+
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """The same as tables."""
+        parts: list[Rows] = [_of_heads(self.heads)]
         if self.layers is not None:
             rows = [(str(row["layer"]), _change(row)) for row in self.layers]
-            parts.append(table([("layer", "loss change"), *rows]))
+            parts.append([("layer", "loss change"), *rows])
         if self.query is not None:
             title = f"raised most at token {self.query['position']}, {_quoted(self.query['token'])}"
-            rows = [(name_of(row), _raised(row, width)) for row in self.heads]
-            parts.append(table([("head", title), *rows]))
-        return "\n\n".join(parts)
+            parts.append([("head", title), *((name_of(row), _raised(row, width)) for row in self.heads)])
+        return parts
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the headings mean, in lines."""
@@ -158,13 +161,13 @@ def _or_none(number: float) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _of_heads(rows: list[Row]) -> str:
+def _of_heads(rows: list[Row]) -> Rows:
     headings = [*HEADINGS.values(), *(["loss change"] if LOSS_CHANGE in rows[0] else [])]
     columns = [[name, *found] for name, found in zip(headings, zip(*map(_numbers, rows), strict=True), strict=True)]
     widths = [max(map(len, column)) for column in columns]
     aligned = [[cell.rjust(width) for cell in column] for column, width in zip(columns, widths, strict=True)]
     labels = ["label", *((row["label"] or "").removesuffix(" token") for row in rows)]
-    return table([*zip(["head", *map(name_of, rows)], *aligned, labels, strict=True)])
+    return [*zip(["head", *map(name_of, rows)], *aligned, labels, strict=True)]
 
 
 def _numbers(row: Row) -> list[str]:
