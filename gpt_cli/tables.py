@@ -91,11 +91,22 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
 def _shortened(texts: Sequence[str], width: int) -> list[str]:
     """Texts that fit into so many columns without their middle: as much of the end as of the beginning, or less.
 
-    Less where two would look the same, as when they differ in a number before the middle.
+    Less where two would look the same, as when they differ in a number before the middle. Where that tells them apart
+    no more, the middle that those of one look lose ends where they begin to differ.
     """
     half = (width - 1) // 2
-    found = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
-    return next((each for each in found if len(set(each)) == len(set(texts))), found[0])
+    ways = [[_without_middle(text, width, end) for text in texts] for end in range(half, -1, -1)]
+    found = max(ways, key=lambda looks: len(set(looks)))  # the first of them
+    alike = {look: [text for text, each in zip(texts, found, strict=True) if each == look] for look in found}
+    return [
+        look if len(set(alike[look])) == 1 else _from_difference(text, alike[look], width)
+        for text, look in zip(texts, found, strict=True)
+    ]
+
+
+def _from_difference(text: str, alike: list[str], width: int) -> str:
+    same = next((at for at, letters in enumerate(zip(*alike, strict=False)) if len(set(letters)) > 1), len(text))
+    return cut(f"{set_cell_size(text, width // 3)}…{text[same:]}", width)
 
 
 def _without_middle(text: str, width: int, most: int) -> str:

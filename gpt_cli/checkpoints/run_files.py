@@ -89,7 +89,7 @@ class RunFiles:
     def intact(self) -> tuple[str, str | None]:
         """Which checkpoint a training leaves that was ended, as a clause, and how to go on."""
         steps = list(self.steps())
-        clause = f"the checkpoint of step {steps[-1]} is intact" if steps else "nothing was saved yet"
+        clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
 
     def exists(self) -> bool:

@@ -90,7 +90,7 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
     with importing_torch():
         from gpt_cli.sampling.sample import Sampler
     sampler = Sampler(request, model, host)
-    console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step}")
+    console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step:,}")
 
     def answer(line: str, asked: SampleRequest) -> None:
         seed = new_seed() if asked.seed is None else asked.seed

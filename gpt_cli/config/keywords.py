@@ -70,7 +70,7 @@ def in_keywords(text: str, request: type[Request], bare: str = "=") -> str:
             return found[0]
         return said + "," * after.startswith(" --")
 
-    return _TYPED.sub(written, text).replace("= cannot be combined", " cannot be combined")
+    return re.sub("=(True)? cannot be combined", " cannot be combined", _TYPED.sub(written, text))
 
 
 def spelled_as_flag(name: str) -> str:

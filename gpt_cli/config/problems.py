@@ -40,6 +40,11 @@ _ELSEWHERE = {
         "train.log_every": "log_interval logging_steps",
         "train.seed": "随机种子 种子",
         "data.source": "dataset text corpus",
+        "model": "模型",
+        "data": "数据",
+        "tokenizer": "分词器",
+        "train": "训练",
+        "inspect": "观察",
     }.items()
     for name in names.split()
 }

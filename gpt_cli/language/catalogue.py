@@ -15,6 +15,7 @@ from operator import itemgetter
 _VALUE = re.compile(r"\{(\w*)(![tnlm])?\}")
 # the text of an entry that says what kind of line follows: advice: ...
 _LABEL = re.compile(r"(\w+( \{\w+!n\})?: )+\{\w+!t\}")
+_COUNTED = re.compile(r"[\d,.]+ [a-z]+")  # a number of things, which Chinese lists with another comma than clauses
 _EDGE = 3  # characters
 _NUMBER = re.compile(r"[+-]?([\d.,]*\d(e[+-]?\d+)?%?|inf|nan)")
 _LONGEST = 10_000  # characters; nothing that people should read is longer
@@ -142,4 +143,5 @@ class Catalogue:
             return found
         parts = [(part, self.find(part)) for part in value.split(", ")]
         known = any(found is not None for _, found in parts)
-        return "，".join(found or part for part, found in parts) if known else value
+        comma = "、" if all(_COUNTED.fullmatch(part) for part, _ in parts) else "，"
+        return comma.join(found or part for part, found in parts) if known else value

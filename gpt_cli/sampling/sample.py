@@ -135,7 +135,7 @@ class Sampler:
         loaded, notice, length = self.loaded, self._host.notice, self._decoder.config.context_length
         encoded = [array("i", encode_text(loaded.tokenizer, text, source)) for text in prompts]
         if seed is not None:
-            notice(f"{loaded.path}, step {loaded.step}, --seed {seed}")
+            notice(f"{loaded.path}, step {loaded.step:,}, --seed {seed}")
         pairs = isinstance(loaded.tokenizer, BytePairTokenizer)
         if pairs and any(re.search(r"\S +\Z", text) for text in prompts):
             notice(

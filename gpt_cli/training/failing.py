@@ -21,7 +21,7 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
             f"at learning rate {diverged.learning_rate:g}"
         )
     sentence += f"; {intact}" if intact else ""
-    return DivergedError(f"step {diverged.step}", sentence, hint=hint)
+    return DivergedError(f"step {diverged.step:,}", sentence, hint=hint)
 
 
 def lower_rates(config: Config) -> str:
@@ -37,8 +37,8 @@ def what_is_intact(run: Run) -> str:
     if run.saved is None:
         return "nothing was saved yet"
     if not run.directory.step_file(run.saved.step).exists():
-        return f"the checkpoint of step {run.saved.step} is gone with its directory"
-    return f"the checkpoint of step {run.saved.step} is intact"
+        return f"the checkpoint of step {run.saved.step:,} is gone with its directory"
+    return f"the checkpoint of step {run.saved.step:,} is intact"
 
 
 def add_what_is_intact(error: EnvironmentFailure, run: Run) -> None:

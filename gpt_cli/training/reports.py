@@ -144,7 +144,7 @@ class Finished(Result):
         return (
             f", validation loss {figures['validation_loss']:.4f}{more_or_less} nats/token "
             f"({counted(figures['validation_tokens'], 'token')}), {figures['bits_per_byte']:.4f} bits/byte "
-            f"with the best weights, those of step {self.best_step}"
+            f"with the best weights, those of step {self.best_step:,}"
         )
 
 

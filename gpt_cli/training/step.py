@@ -102,7 +102,7 @@ def _require_equal_weights(state: TrainingState) -> None:
         return
     if state.ranks.differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
         sentence = "the processes have different weights, which means a fault of this machine or of gpt"
-        raise EnvironmentFailure(f"step {state.progress.step}", sentence)
+        raise EnvironmentFailure(f"step {state.progress.step:,}", sentence)
 
 
 def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object] = lambda: None) -> Tensor:

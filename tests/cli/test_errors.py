@@ -333,6 +333,8 @@ gpt train --model tiny | --config tiny
 gpt train --gpu | --device cuda
 gpt bench --layers 2 | --set model.num_blocks=2
 gpt sample --model runs/tiny | --run runs/tiny
+gpt report --run runs/tiny | gpt report runs/tiny
+gpt train --run runs/tiny | --out runs/tiny
 gpt sample --ckpt | --run PATH
 gpt sample -p 'The value' | --prompt 'The value'
 gpt sample -prompt 'The value' | --prompt 'The value'

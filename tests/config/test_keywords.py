@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -270,6 +271,7 @@ def test_warnings_name_keywords(everywhere: Path) -> None:
     shutil.copytree("runs/tiny", "runs/other")
     config = Path("runs/other/config.yaml")
     config.write_text(config.read_text().replace("validation_fraction: 0.1", "validation_fraction: 0.2"))
-    with pytest.warns(UserWarning) as warned:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         gpt_cli.evaluate(run=["tiny", "other"])
     assert "these runs are measured on different texts; data=SOURCE measures all on one" in str(warned[-1].message)

@@ -80,6 +80,9 @@ MISTAKES = {
     "modle: {}": """
         error: c.yaml:1: there is no section "modle"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model?""",
+    "模型: {}": """
+        error: c.yaml:1: there is no section "模型"; the sections are model, data, tokenizer, train, inspect
+        hint: did you mean model?""",
     "train: {model: 3}": """
         error: c.yaml:1: "model" is a section; a setting is one of its keys, such as model.context_length
         hint: `gpt config settings` lists every setting""",

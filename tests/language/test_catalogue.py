@@ -36,6 +36,7 @@ SMALL = Catalogue(
         ("12 heads", "12 个注意力头"),
         ("ask for 12 heads", "要求 12 个注意力头"),
         ("ask for 1,200 heads, no such run, 3.5", "要求 1,200 个注意力头，没有这个训练，3.5"),
+        ("ask for 1,200 heads, 3 heads", "要求 1,200 个注意力头、3 个注意力头"),
         ("1e-05 heads", "1e-05 个注意力头"),
         ("use one of a, b", "请用 a、b"),
         ("use one of a | b | c-d", "请用 a、b、c-d"),

@@ -97,7 +97,7 @@ from gpt_cli.model.costs import _PARTS
         ('"a" is not allowed; use best, last or the number of a step', '"a" 无效；请用 best、last 或步数'),
         ('"9" is not allowed; use a whole number from 1 to 5', '"9" 无效；请用整数（1 到 5）'),
         ("2 runs at once, each with 1 thread and a GPU", "同时训练 2 个，每个用 1 个线程和一块 GPU"),
-        ("wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens", "已写入 a.html：31 步，2 层，1 个头，24 个 token"),
+        ("wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens", "已写入 a.html：31 步、2 层、1 个头、24 个 token"),
         (
             "8 heads on 40 tokens take about 3.0 GB of memory, and 1.0 GB are free",
             "8 个头、40 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲",

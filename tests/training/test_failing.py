@@ -25,5 +25,5 @@ def test_the_error_of_a_divergence_contains_its_figures() -> None:
         "step 7: the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"
     )
     assert of_a_step.hint == "try another rate"
-    of_an_evaluation = diverged_error(Diverged(8, float("nan")), "")
-    assert (str(of_an_evaluation), of_an_evaluation.exit_code) == ("step 8: the validation loss is nan", 6)
+    of_an_evaluation = diverged_error(Diverged(8000, float("nan")), "")
+    assert (str(of_an_evaluation), of_an_evaluation.exit_code) == ("step 8,000: the validation loss is nan", 6)
