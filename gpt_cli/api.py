@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn, ignored
-from gpt_cli.config.keywords import described, in_keywords, keywords_named, spelled, spelled_as_flag
+from gpt_cli.config.keywords import described, in_keywords, keywords_named, name_keywords, spelled_as_flag
 from gpt_cli.config.request import Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
@@ -77,19 +77,15 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
                 with keywords_named(request, named):
                     asked = read_request(request, values, spelled_as_flag)
-                    warn = getattr(asked, "warn", None) or _warned
-                    notice = getattr(asked, "notice", None) or ignored
-                    host = Host(
-                        notice=lambda line: notice(in_keywords(line, request)),
-                        warn=lambda line: warn(in_keywords(line, request)),
-                        loaded=loaded,
-                    )
+                    hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
+                    notice, warn = (lambda line, hear=hear: hear(in_keywords(line, request)) for hear in hears)
+                    host = Host(notice=notice, warn=warn, loaded=loaded)
                     with _threads_kept(asked):
                         result: Any = answer(asked, drawn(host) if asked.progress else host)
                 if isinstance(result, Generator):
                     result = _each(result, keywords_named(request, named))
                 elif isinstance(result, Result) and (failure := result.failure()):
-                    spelled(failure, request, named)
+                    name_keywords(failure, request, named)
                 return result  # pyright: ignore[reportReturnType] - the same, or all that it yields
 
             signature = inspect.Signature(_keywords(request, chosen))
@@ -107,7 +103,6 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
 
 
 def _meaning(name: str, field: Any, request: type[Request]) -> str:
-    """A keyword in help()."""
     said = described(field.description, request) or "For the command line; a function has no use for it."
     return textwrap.fill(f"{name}: {said}", 100, initial_indent=4 * " ", subsequent_indent=8 * " ")
 

@@ -31,27 +31,23 @@ def table(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def html_of(parts: Sequence[Rows | str]) -> str:
-    """Tables and lines as HTML in the colours of the page around it; columns of numbers stand to the right."""
+    """Tables, and lines between them, as HTML in the colours of the page around it; numbers stand to the right."""
     return "".join(
-        _html_table(part) if not isinstance(part, str) else f"<p>{html.escape(inert(part))}</p>"
-        for part in parts
-        if part and any(not isinstance(each, str) for each in parts)
+        f"<p>{html.escape(inert(part))}</p>" if isinstance(part, str) else _html(part) for part in parts if part
     )
 
 
-def _html_table(rows: Rows) -> str:
+def _html(rows: Rows) -> str:
     heading, *body = rows
     columns = zip(*body, strict=True) if body else [()] * len(heading)
     sides = [_RIGHT if 2 * sum(map(_is_number, each)) > len(each) else _LEFT for each in columns]
 
-    def line(row: tuple[str, ...], kind: str) -> str:
+    def line(row: tuple[str, ...], kind: str = "td") -> str:
         cells = zip(sides, row, strict=True)
         return "".join(f'<{kind} style="{_CELL}; {side}">{html.escape(inert(cell))}</{kind}>' for side, cell in cells)
 
-    lines = [line(heading, "th")] if any(heading) else []
-    lines += [line(row, "td") for row in body[:_MOST_ROWS]]
-    left = len(body) - _MOST_ROWS
-    more = f"<p>{say(f'{left:,} more rows are not shown')}</p>" if left > 0 else ""
+    lines = [*([line(heading, "th")] if any(heading) else []), *map(line, body[:_MOST_ROWS])]
+    more = f"<p>{say(f'{len(body) - _MOST_ROWS:,} more rows are not shown')}</p>" if len(body) > _MOST_ROWS else ""
     return f'<table style="{_TABLE}"><tr>{"</tr><tr>".join(lines)}</tr></table>{more}'
 
 

@@ -13,6 +13,7 @@ from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, hurried_stdout, hurry
 from gpt_cli.ranks.launch import hearing
 from gpt_cli.sweeping.request import SweepRequest
+from gpt_cli.tables import table
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
@@ -30,7 +31,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
                 return
             runs.show(result, console)
             if result.means:
-                console.result("\n" + result.table_of_means())
+                console.result("\n" + table(result.rows_of_means()))
 
     flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
     result = sweep(request, found, host, _hurrying, flags, show)

@@ -129,8 +129,7 @@ class _Line:
         self.words = list(words)
         self._first = len(command.split()) - 1  # gpt itself is no word of the line
         parameters = context.command.params if context is not None else []
-        self._takes_runs = any(one.metavar == "RUN" for one in parameters)
-        self._command = command
+        self._runs = f"{command} {{}}" if any(one.metavar == "RUN" for one in parameters) else None
         self._flags: Mapping[str, Any] = {flag: one for one in parameters for flag in one.opts if flag[:1] == "-"}
 
     def unknown_flag(self, name: str) -> tuple[str, str | None]:
@@ -154,10 +153,8 @@ class _Line:
         given = None if value is None else shlex.quote(value)
         if f"--{name}" in self._flags:
             return self._with_value(f"--{name} {{}}", given)
-        if self._takes_runs and name in ("run", "runs", "name", "model", "ckpt"):
-            return f"{self._command} {given or 'RUN'}"
-        if name in ("run", "run-name") and given:
-            given = given.removeprefix("runs/")  # which the hint begins with
+        if self._runs and name in ("run", "runs", "name", "model", "ckpt"):
+            return self._runs.format(given or "RUN")
         for ours in _ELSEWHERE.get(name, ()):
             if ours.split()[0] in self._flags:
                 return self._with_value(ours, given)
@@ -256,7 +253,7 @@ class _Line:
         if not self._takes_value(flag):
             return flag
         named = "VALUE" if flag == "--set" else getattr(self._flags[flag], "metavar", None) or "VALUE"
-        return ours.replace("{}", value or named)
+        return ours.replace("{}", value or named).replace(" runs/runs/", " runs/")
 
 
 def _is_model(name: str) -> bool:

@@ -71,22 +71,14 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 
 def settings_table() -> str:
     """The Markdown table of all settings in the language of the user, which docs/settings.md and its twin contain."""
-    heading, *rows = settings_rows()
-    lines = [f"| `{key}` | {' | '.join(cells)} |" for key, *cells in rows]
-    return "\n".join([f"| {' | '.join(heading)} |", "| --- | --- | --- | --- |", *lines])
-
-
-def settings_rows() -> list[tuple[str, ...]]:
-    """A row for each setting, in the language of the user."""
-    _, *heading, _ = say("| setting | default | allowed | meaning |").split("|")
-    rows = [tuple(word.strip() for word in heading)]
+    lines = [say("| setting | default | allowed | meaning |"), "| --- | --- | --- | --- |"]
     for key, details in known_keys().items():
         default = json.dumps(details["default"]).strip('"')
         allowed = [
             say(kind) if " " in kind or kind in _NOUNS.values() else kind for kind in allowed_values(key, details)
         ]
-        rows.append((key, default, _either(allowed), say(details["description"])))
-    return rows
+        lines.append(f"| `{key}` | {default} | {_either(allowed)} | {say(details['description'])} |")
+    return "\n".join(lines)
 
 
 def _either(alternatives: list[str]) -> str:

@@ -24,51 +24,42 @@ _NUMBER = re.compile(r"-?\d[\d_]*(\.\d+)?(e[+-]?\d+)?")
 _COUNTS = re.compile(r"\b(int|float)\b")  # the type of a field
 # a number, a path, a name with digits, what is in quotes
 _VALUE = re.compile(r"-|.*[\d./:='\"_].*")
-# what only a command can do, and what a function says instead
+# what only a command can do -> what a function says instead
 _PHRASES = {
-    ", - for stdin": "",
-    "; - reads it from stdin": "",
-    "; - writes JSON or CSV to stdout": "",
-    ", --prompt-file FILE or a pipe": " or --prompt-file FILE",
-    ", --prompt-file or a pipe": " or --prompt-file",
-    "redirect an explanation with --format html > FILE": "as_page() of an explanation is one of HTML",
-    " prints JSON to stdout": " has the figures",
-    " prints the figures to stdout": " has the figures",
-    "the terminal may send another encoding, such as GBK; set it to UTF-8": "decode the text as it is encoded",
-    "Repeatable.": "One, or a list.",
-    "he same command": "he same call",
-    "--json": "as_dict()",
+    r"[,;] - [A-Za-z ]+ std(in|out)": "",
+    r", (--prompt-file( FILE)?) or a pipe": r" or \1",
+    r"redirect an explanation with --format html > FILE": "as_page() of an explanation is one of HTML",
+    r"the terminal may send another encoding.*": "decode the text as it is encoded",
+    r"--json prints .* to stdout": "as_dict() has the figures",
+    r"--json": "as_dict()",
+    r"\bsame command": "same call",
+    r"Repeatable\.": "One, or a list.",
 }
-_OF_A_COMMAND = re.compile(
-    r"stdout contains|(in the|On a|no) terminal|Ctrl-C (saves|again)|What --out -|^Print a single"
-)
+_OF_A_COMMAND = re.compile(r"stdout contains|(in the|On a|no) terminal|Ctrl-C (saves|again)|What --out -|^Print a")
 
 
 def in_keywords(text: str, request: type[Request], bare: str = "=") -> str:
     """A text with `top_k=5` for `--top-k 5`; whole commands stay what they are. `bare` follows a name without value."""
     for typed, instead in _PHRASES.items():
-        text = text.replace(typed, instead)
+        text = re.sub(typed, instead, text)
 
     def written(found: re.Match[str]) -> str:
-        after, value = found.string[found.end() :], found["value"] or ""
+        after, value, name = found.string[found.end() :], found["value"] or "", found["name"]
         if found["settings"]:
             values = shlex.split(found[0])[1::2]  # keys alone are names, as in: raise them
             pairs = any("=" in each for each in values)
-            said = f"settings={json.dumps(values, ensure_ascii=False)}" if pairs else ", ".join(values)
-        elif found["name"]:
-            name, field = _field_of(found["name"], request)
-            kind = "" if field is None else str(field.annotation)
-            if field is not None and field.annotation is bool:
-                said = f"{name}={not found['name'].startswith('no-')}"
-            elif _is_value(value[1:], after, kind):
-                said, value = f"{name}={_literal(value[1:], kind)}", ""
-            else:
-                said = name + bare
-            if value:
-                return said + value
-        else:
+            said, value = f"settings={json.dumps(values, ensure_ascii=False)}" if pairs else ", ".join(values), ""
+        elif name is None:
             return found[0]
-        return said + "," * after.startswith(" --")
+        else:
+            keyword, kind = _field_of(name, request)
+            if kind is bool:
+                said = f"{keyword}={not name.startswith('no-')}"
+            elif (literal := _literal(value[1:], after, str(kind))) is not None:
+                said, value = f"{keyword}={literal}", ""
+            else:
+                said = keyword + bare
+        return said + (value or "," * after.startswith(" --"))
 
     return re.sub("=(True)? cannot be combined", " cannot be combined", _TYPED.sub(written, text))
 
@@ -87,62 +78,43 @@ def described(text: str, request: type[Request]) -> str:
 
 @contextmanager
 def keywords_named(request: type[Request], function: str) -> Iterator[None]:
-    """Errors name the keywords of a function, and a traceback shows all that they say."""
+    """Errors name the keywords of a function."""
     try:
         yield
     except GptError as error:
-        problems = spelled(error, request, function)
-        for line in map(str, problems[1:]):
-            error.add_note(line)
-        for hint in dict.fromkeys(each.hint for each in problems if each.hint):
-            error.add_note(f"hint: {hint}")
+        name_keywords(error, request, function)
         raise
 
 
-def spelled(error: GptError, request: type[Request], function: str) -> list[GptError]:
-    """Write an error, and those that it carries, in keywords; returns them all."""
+def name_keywords(error: GptError, request: type[Request], function: str) -> None:
+    """Write an error, and those that it carries, in keywords; a traceback shows them all, and their hints."""
     fields = flags_of(request)
     places = {spelling: name for name, _, flag in fields for spelling in (flag_of(name, flag), spelled_as_flag(name))}
-
-    def place(where: str) -> str:
-        if re.fullmatch(r"gpt [a-z -]+", where):
-            return function
-        return places.get(where) or in_keywords(where, request, bare="")
-
     for each in (problems := [error, *error.others]):
         opens, after = each.opens_with_its_place(each.sentence), each.sentence.removeprefix(each.where)
+        where = function if re.fullmatch(r"gpt [a-z -]+", each.where) else in_keywords(each.where, request, bare="")
+        each.where = places.get(each.where) or where
         sentence = in_keywords(after if opens else each.sentence, request)
-        each.where, each.about = place(each.where), each.about and place(each.about)
         each.sentence = each.where + sentence if opens else sentence
         each.hint = each.hint and in_keywords(each.hint, request)
-    return problems
+    hints = dict.fromkeys(f"hint: {each.hint}" for each in problems if each.hint)
+    error.__notes__ = [*map(str, problems[1:]), *hints]
 
 
-def _is_value(word: str, after: str, kind: str) -> bool:
-    """Whether the word behind a flag is its value, and not one of the sentence around it."""
-    ends = after[:1] in ("", ";", ",", ")") and not _COUNTS.search(kind)
-    return bool(word) and bool(ends or f"'{word}'" in kind or _VALUE.fullmatch(word) or _PLACEHOLDER.fullmatch(word))
-
-
-def _literal(word: str, kind: str) -> str:
-    """A value as Python writes it; what stands for one stays."""
+def _literal(word: str, after: str, kind: str) -> str | None:
+    """The word behind a flag as Python writes its value; None where it belongs to the sentence around the flag."""
+    if _PLACEHOLDER.fullmatch(word):
+        return word
+    counts, ends = _COUNTS.search(kind), after[:1] in ("", ";", ",", ")")
+    if not word or not (_VALUE.fullmatch(word) or f"'{word}'" in kind or (ends and not counts)):
+        return None
     value = "".join(shlex.split(word))
-    is_bare = _PLACEHOLDER.fullmatch(word) or (_COUNTS.search(kind) and _NUMBER.fullmatch(value))
-    return value if is_bare else json.dumps(value, ensure_ascii=False)
+    return value if counts and _NUMBER.fullmatch(value) else json.dumps(value, ensure_ascii=False)
 
 
 def _field_of(name: str, request: type[Request]) -> tuple[str, Any]:
-    """The field that a flag means, given without its dashes: of this request, else of another command."""
-    if name == "run" and name not in request.model_fields and "path" in request.model_fields:
-        return "path", request.model_fields["path"]
-    for kind in (request, *_below(Request)):
-        for each, field, flag in flags_of(kind):
-            if flag_of(each, flag).removeprefix("--") in (name, name.removeprefix("no-")):
-                return each, field
-    return name.replace("-", "_"), None
-
-
-def _below(kind: type[Request]) -> Iterator[type[Request]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _below(each)
+    """The keyword that a flag without its dashes means, and the type of its field, if the request has it."""
+    for each, field, flag in flags_of(request):
+        if flag_of(each, flag).removeprefix("--") in (name, name.removeprefix("no-")):
+            return each, field.annotation
+    return "path" if name == "run" and "path" in request.model_fields else name.replace("-", "_"), None

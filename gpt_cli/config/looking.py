@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.config.describing import settings_rows, settings_table
+from gpt_cli.config.describing import settings_table
 from gpt_cli.config.reading import find_config, read_config, shipped_config, write_config, written
 from gpt_cli.config.request import Flag, NamedPath, Request, Settings
 from gpt_cli.config.schema import Config
@@ -60,10 +60,6 @@ class Checked(Result):
         """Whether there is no mistake."""
         return not self.mistakes
 
-    def key_figures(self) -> dict[str, Any]:
-        """Whether it is valid."""
-        return {**vars(self), "valid": self.valid}
-
     def as_dict(self) -> dict[str, Any]:
         """What `gpt config check --json` prints."""
         found = [{"where": e.where, "sentence": e.sentence, "hint": e.hint} for e in self.mistakes]
@@ -107,7 +103,8 @@ class AllSettings(Result):
 
     def parts(self) -> list[Rows]:
         """A row for each."""
-        return [settings_rows()]
+        heading, _, *lines = (line.strip("| ").split(" | ") for line in settings_table().split("\n"))
+        return [[tuple(heading), *((key.strip("`"), *cells) for key, *cells in lines)]]
 
     def as_text(self, width: int = WIDTH) -> str:
         """A table in Markdown."""

@@ -98,13 +98,10 @@ class Swept(Result):
 
     def parts(self) -> list[Rows | str]:
         """The runs, what must be known about them, and their means over seeds."""
-        return [self._rows(), *self.remarks, *([self._means()] if self.means else [])]
+        return [self._rows(), *self.remarks, *([self.rows_of_means()] if self.means else [])]
 
-    def table_of_means(self) -> str:
-        """A row for each setting that was repeated; nothing without one."""
-        return table(self._means()) if self.means else ""
-
-    def _means(self) -> Rows:
+    def rows_of_means(self) -> Rows:
+        """A row for each setting that was repeated."""
         rows = [
             (
                 "" if mean.mean is None else with_error(mean.mean, mean.error),
@@ -118,7 +115,7 @@ class Swept(Result):
     def as_text(self, width: int = WIDTH) -> str:
         """The runs, what must be known about them, and their means over seeds."""
         parts = [self.table(width), *self.remarks]
-        return "\n".join([*parts, "", self.table_of_means()] if self.means else parts)
+        return "\n".join([*parts, "", table(self.rows_of_means())] if self.means else parts)
 
     def failure(self) -> GptError | None:
         """The error for runs that failed, of the kind that the first of them has."""

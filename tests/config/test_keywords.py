@@ -61,7 +61,8 @@ def test_flags_become_keywords(typed: str, keywords: str | None) -> None:
     expected = typed if keywords is None else keywords
     if "--set model.d_model" in typed:
         expected = 'settings=["model.d_model=64", "train.seed=3"], max_steps=20'
-    assert in_keywords(typed, SampleRequest) == expected
+    request = TrainRequest if {"--set", "--overwrite"} & {*typed.split()} else SampleRequest
+    assert in_keywords(typed, request) == expected
 
 
 def test_a_flag_is_the_keyword_of_the_function_that_was_called() -> None:
@@ -273,5 +274,5 @@ def test_warnings_name_keywords(everywhere: Path) -> None:
     config.write_text(config.read_text().replace("validation_fraction: 0.1", "validation_fraction: 0.2"))
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        gpt_cli.evaluate(run=["tiny", "other"])
+        gpt_cli.evaluate(run=[Path("tiny"), Path("other")])
     assert "these runs are measured on different texts; data=SOURCE measures all on one" in str(warned[-1].message)
