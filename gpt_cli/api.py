@@ -7,7 +7,6 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Callable, Container, Generator, Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from gpt_cli.callbacks import Host, drawn, ignored
@@ -82,11 +81,9 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                     host = Host(notice=notice, warn=warn, loaded=loaded)
                     with _threads_kept(asked):
                         result: Any = answer(asked, drawn(host) if asked.progress else host)
-                if isinstance(result, Generator):
-                    result = _each(result, keywords_named(request, named))
-                elif isinstance(result, Result) and (failure := result.failure()):
+                if isinstance(result, Result) and (failure := result.failure()):
                     name_keywords(failure, request, named)
-                return result  # pyright: ignore[reportReturnType] - the same, or all that it yields
+                return result
 
             signature = inspect.Signature(_keywords(request, chosen))
             vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
@@ -109,12 +106,6 @@ def _meaning(name: str, field: Any, request: type[Request]) -> str:
 
 def _warned(line: str) -> None:
     warnings.warn(line, stacklevel=4)
-
-
-def _each(reports: Generator[Any, None, None], keywords: AbstractContextManager[None]) -> Generator[Any, None, None]:
-    """The reports of a training, whose errors are about keywords as well."""
-    with keywords:
-        yield from reports
 
 
 @contextlib.contextmanager
@@ -161,7 +152,12 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, No
 
     with host.importing():
         from gpt_cli.training.loop import train_whole
-    return train_whole(request, plan, host)
+
+    def reports() -> Generator[Report, None, None]:
+        with keywords_named(TrainRequest, "gpt_cli.train"):
+            yield from train_whole(request, plan, host)
+
+    return reports()
 
 
 @function(InfoRequest)
