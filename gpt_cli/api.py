@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Container, Generator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from gpt_cli.callbacks import Host, drawn
 from gpt_cli.config.request import Request, flags_of, read_request
@@ -36,13 +36,9 @@ class Function(Protocol[P, R]):
     answer: Callable[[Any, Host], R]
     on: Callable[[Any], Function[P, R]]  # the same for a model that is loaded, of whose run it is then
 
-    @overload
-    def __call__(self, first: Any = ..., /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result; raise a GptError of `gpt_cli.errors`."""
         ...
-
-    @overload  # a required keyword may be the one that lacks its name
-    def __call__(self, first: Any, /, **kwargs: Any) -> R: ...
 
 
 def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Host], R]], Function[P, R]]:

@@ -98,7 +98,7 @@ def test_keywords_are_the_flags_and_change_the_same_settings() -> None:
 
 def test_wrong_keywords_are_refused_at_once_and_together() -> None:
     with pytest.raises(UsageError) as raised:
-        train("smoke", max_steps=0, dtype="int8", warn=3)
+        train("smoke", max_steps=0, dtype="int8", warn=3)  # pyright: ignore[reportArgumentType]
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
         'warn: "3" is not a function',
         'dtype: "int8" is not one of auto, float32, bfloat16',
