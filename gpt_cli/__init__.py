@@ -74,8 +74,14 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
 
     `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
     `checkpoint` is "best", "last" or a step, for a run directory.
-    Raises CheckpointError for a missing, damaged or foreign one.
+    Raises CheckpointError for a missing, damaged or foreign one, UsageError for what is no path.
     """
+    from os import PathLike
+
+    if path is not None and not isinstance(path, str | PathLike):
+        from gpt_cli.errors import UsageError, shown
+
+        raise UsageError("path", f"{shown(path)} is not text", hint='gpt_cli.load("runs/tiny") loads the run of that name')
     from gpt_cli.checkpoints.discovery import load as load_run
     from gpt_cli.trained import Trained
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import warnings
-from collections.abc import Callable, Container, Generator, Iterator
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from gpt_cli.callbacks import Host, drawn
-from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
@@ -23,7 +22,7 @@ from gpt_cli.sweeping.request import SweepRequest
 from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
-    from gpt_cli.training.reports import Report
+    from gpt_cli.training.reports import Training
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,13 +64,14 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 values = {**dict(zip([leading], first, strict=False)), **given}
                 if wrong := [name for name in chosen if name in values]:
                     raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
+                if isinstance(values.get(place), LoadedRun):
+                    return on(values.pop(place))(**values)
                 values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
                 asked = read_request(request, values)
                 host = Host(warn=lambda line: warnings.warn(line, stacklevel=2), loaded=loaded)
                 hears = {name: hear for name in ("notice", "warn") if (hear := getattr(asked, name, None))}
                 host = replace(host, **hears)
-                with _threads_kept(asked):
-                    return answer(asked, drawn(host) if asked.progress else host)
+                return answer(asked, drawn(host) if asked.progress else host)
 
             meanings = [f"    {name}: {field.description}" for name, field in fields if name not in chosen]
             signature = inspect.Signature(_keywords(request, chosen))
@@ -86,21 +86,6 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
     return decorated
 
 
-@contextlib.contextmanager
-def _threads_kept(asked: Request) -> Iterator[None]:
-    """Let a number of threads that a function was asked to use end with it."""
-    if getattr(asked, "threads", None) is None:
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Parameter]:
     """The signature that Python shows: the first may come without its name."""
     found = []
@@ -113,16 +98,18 @@ def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Pa
 
 
 @function(TrainRequest)
-def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
+def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     """In Python, this is a generator of reports, the classes of gpt_cli.training.reports; the last is Finished.
 
-        for report in gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500):
+        training = gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500)
+        for report in training:
             print(report)
-        model = gpt_cli.load("runs/mine").model
+        print(training.finish().as_dict()["validation_loss"])
 
-    Wrong arguments are refused at once; the training runs as the reports are taken. The first is Prepared, and files
-    are written after it; of a run with nothing left to train, Finished is the only one. The run directory is locked
-    until then. Ctrl-C raises KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint.
+    `finish()` trains to the end where reports are left, and returns Finished. Wrong arguments are refused at once; the
+    training runs as the reports are taken. The first is Prepared, and files are written after it; of a run with nothing
+    left to train, Finished is the only one. The run directory is locked until then. Ctrl-C raises KeyboardInterrupt and
+    saves nothing; resume=True continues from the last checkpoint.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"
@@ -130,11 +117,13 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, No
 
     with host.importing():
         from gpt_cli.training.loop import train_whole
-    return train_whole(request, plan, host)
+        from gpt_cli.training.reports import Training
+    return Training(train_whole(request, plan, host))
 
 
 @function(InfoRequest)
 def info(request: InfoRequest, found: Any, host: Host):
+    """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
     with host.importing():
         from gpt_cli.measuring.info import info
     return info(request, found, host)

@@ -18,7 +18,9 @@ from gpt_cli.config.request import (
     ConfigFile,
     Device,
     Flag,
-    OptionalNamedPath,
+    Given,
+    LoadedRun,
+    ReadName,
     Request,
     Settings,
     Threads,
@@ -31,7 +33,9 @@ from gpt_cli.ranks.launch import require_fitting
 class InfoRequest(Request):
     """Count parameters, operations and memory; of a checkpoint, verify every byte."""
 
-    path: Annotated[OptionalNamedPath, Flag("PATH", offers="configs_and_runs", position=True)] = Field(
+    path: Annotated[
+        Given[ReadName | None, str | Path | LoadedRun | None], Flag("PATH", offers="configs_and_runs", position=True)
+    ] = Field(
         default=NONE,
         kw_only=False,
         description="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -78,6 +79,12 @@ def _read_stop(value: Any) -> Any:
     if value == "":
         raise UnreadableError("is empty; name the text before which a sample ends")
     return value
+
+
+def _read_run(value: Any) -> Any:
+    if isinstance(value, LoadedRun):
+        raise UnreadableError("is a model in memory, which a list cannot contain; give it alone, or name the path of its run")
+    return named_run(value) if isinstance(value, str | os.PathLike) else value
 
 
 def new_seed() -> int:
@@ -169,7 +176,7 @@ class EvaluateRequest(Request):
         description="The text to measure. Repeatable. Default: the validation text of the run.",
     )
     run: Annotated[
-        Given[Several[Annotated[Path, BeforeValidator(named_run)]], str | Path | LoadedRun | Sequence[str | Path]],
+        Given[Several[Annotated[Path, BeforeValidator(_read_run)]], str | Path | LoadedRun | Sequence[str | Path]],
         Flag("PATH", offers="runs"),
     ] = Field(
         default=EMPTY,
