@@ -81,7 +81,8 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
     if path is not None and not isinstance(path, str | PathLike):
         from gpt_cli.errors import UsageError, shown
 
-        raise UsageError("path", f"{shown(path)} is not text", hint='gpt_cli.load("runs/tiny") loads the run of that name')
+        hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
+        raise UsageError("path", f"{shown(path)} is not text", hint=hint)
     from gpt_cli.checkpoints.discovery import load as load_run
     from gpt_cli.trained import Trained
 

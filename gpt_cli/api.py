@@ -203,6 +203,7 @@ def import_model(request: ImportRequest, found: Any, host: Host):
 
 @function(ExportRequest)
 def export_model(request: ExportRequest, found: Any, host: Host):
+    """A file that is there already is replaced, as every file that `out` of a function names."""
     with host.importing():
         from gpt_cli.exchange.export_model import export
     return export(request, found, host)

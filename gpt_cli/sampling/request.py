@@ -83,7 +83,7 @@ def _read_stop(value: Any) -> Any:
 
 def _read_run(value: Any) -> Any:
     if isinstance(value, LoadedRun):
-        raise UnreadableError("is a model in memory, which a list cannot contain; give it alone, or name the path of its run")
+        raise UnreadableError("is a model in memory, which a list cannot contain; give it alone, or name its path")
     return named_run(value) if isinstance(value, str | os.PathLike) else value
 
 
