@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -243,12 +244,15 @@ def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_type_checker_knows_every_keyword(tmp_path: Path) -> None:
+def test_a_type_checker_knows_every_keyword_and_accepts_the_page(tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(USER_CODE)
+    page = Path(__file__).parents[1] / "docs" / "python.md"  # the Chinese one has the same code
+    (tmp_path / "page.py").write_text("".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)))
     paths = {"extraPaths": [str(Path(gpt_cli.__file__).parents[1])]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(paths))
     words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     found = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
-    lines = USER_CODE.splitlines()
-    refused = {lines[said["range"]["start"]["line"]] for said in found["generalDiagnostics"]}
-    assert refused == {line for line in lines if line.endswith("# refused")}
+    refused = set()
+    for said in found["generalDiagnostics"]:
+        refused.add(Path(said["file"]).read_text("utf-8").splitlines()[said["range"]["start"]["line"]])
+    assert refused == {line for line in USER_CODE.splitlines() if line.endswith("# refused")}
