@@ -76,9 +76,7 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
     `checkpoint` is "best", "last" or a step, for a run directory.
     Raises CheckpointError for a missing, damaged or foreign one, UsageError for what is no path.
     """
-    from os import PathLike
-
-    if path is not None and not isinstance(path, str | PathLike):
+    if not (path is None or isinstance(path, str) or hasattr(path, "__fspath__")):
         from gpt_cli.errors import UsageError, shown
 
         hint = 'gpt_cli.load("runs/tiny") loads the run of that name'

@@ -65,7 +65,7 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 if wrong := [name for name in chosen if name in values]:
                     raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
                 if isinstance(values.get(place), LoadedRun):
-                    return on(values.pop(place))(**values)
+                    return on(values.pop(place))(**values)  # pyright: ignore[reportCallIssue] - values are of P
                 values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
                 asked = read_request(request, values)
                 host = Host(warn=lambda line: warnings.warn(line, stacklevel=2), loaded=loaded)

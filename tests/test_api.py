@@ -110,6 +110,8 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     flags = {p.metavar if p.param_type_name == "argument" else p.opts[0] for p in parameters}
     assert ("--json" in flags) == function.request.has_json
     assert flags - of_the_command_line_alone == set(fields.values())
+    first = [name for name, field, _ in flags_of(function.request) if field.kw_only is False]
+    assert first == [*fields][:1], "it may lack its name"
     assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
     assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
     assert all(description in (function.__doc__ or "") for description in map(_description, flags_of(function.request)))

@@ -22,27 +22,23 @@ Accepted = TypeVar("Accepted")
 NONE: Any = None
 EMPTY: Any = ()
 
-if TYPE_CHECKING:
 
-    class Given(Generic[Value, Accepted]):
-        """The type of a field that holds a Value and that Python may give as more: a Path also as a text."""
+class Given(Generic[Value, Accepted]):
+    """The type of a field that holds a Value and that Python may give as more: a Path also as a text."""
+
+    if TYPE_CHECKING:
 
         def __get__(self, request: Any, kind: Any, /) -> Value: ...
         def __set__(self, request: Any, value: Accepted, /) -> None: ...
 
-else:
-
-    class Given:
-        def __class_getitem__(cls, kinds):
-            return kinds[0]
+    def __class_getitem__(cls, kinds: Any) -> Any:
+        return kinds[0]
 
 
 @runtime_checkable
 class LoadedRun(Protocol):
     """What `gpt_cli.load` returns, whose class takes torch."""
 
-    @property
-    def path(self) -> Path: ...
     @property
     def header(self) -> Any: ...
 
@@ -154,9 +150,10 @@ Text = Annotated[str, BeforeValidator(_not_empty)]
 ReadPath = Annotated[Path, BeforeValidator(_read_path)]
 ReadName = Annotated[Text, BeforeValidator(_read_path)]
 PathText = Given[ReadPath, str | Path]
-OptionalPath = Given[ReadPath | None, str | Path | None]
+MaybePath = Given[ReadPath | None, str | Path | None]
 NamedPath = Given[ReadName, str | Path]  # a path, or the name of something
-OptionalNamedPath = Given[ReadName | None, str | Path | None]
+NamedOrLoaded = Given[ReadName | None, str | Path | LoadedRun | None]
+MaybeNamedPath = Given[ReadName | None, str | Path | None]
 NamedPaths = Annotated[Given[Sequence[ReadName], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
 Settings = Annotated[
     Several[Text],
@@ -178,13 +175,13 @@ WhichCheckpoint = Annotated[
     Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
 ]
 Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - reads it from stdin.")]
-PromptFile = Annotated[OptionalPath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
+PromptFile = Annotated[MaybePath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 CONFIG = Field(
     description="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
     "induction, shakespeare, shakespeare-cpu, smoke."
 )
 ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), CONFIG]
-OptionalConfigFile = Annotated[OptionalNamedPath, Flag("FILE", offers="configs"), CONFIG]
+MaybeConfigFile = Annotated[MaybeNamedPath, Flag("FILE", offers="configs"), CONFIG]
 Sources = Annotated[
     NamedPaths,
     Flag("SOURCE", offers="texts", position=True),

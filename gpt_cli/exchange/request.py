@@ -18,7 +18,7 @@ from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
 from gpt_cli.config.fields import Misfit, Switch
-from gpt_cli.config.request import NONE, Flag, OptionalPath, PathText, Request, WhichCheckpoint, WhichRun
+from gpt_cli.config.request import NONE, Flag, MaybePath, PathText, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.page_size import Kind, chosen_layout
@@ -52,7 +52,7 @@ class ImportRequest(Request):
     directory: Annotated[PathText, Flag("DIR", position=True)] = Field(
         kw_only=False, description="A directory of transformers with a GPT-2, or one that gpt export wrote."
     )
-    out: Annotated[OptionalPath, Flag("RUN")] = Field(
+    out: Annotated[MaybePath, Flag("RUN")] = Field(
         default=NONE, description="The run directory. Default: runs/<name of DIR>."
     )
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")

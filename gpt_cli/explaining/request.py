@@ -13,17 +13,7 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config.fields import Misfit, Whole
-from gpt_cli.config.request import (
-    NONE,
-    Digits,
-    Flag,
-    OptionalPath,
-    Prompt,
-    PromptFile,
-    Request,
-    WhichCheckpoint,
-    WhichRun,
-)
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.request import Truncate
@@ -55,7 +45,7 @@ class ExplainRequest(Request):
     study: Literal["scaling", "mask", "dropout", "padding"] | None = Field(
         default=None, description="A study of one idea instead of a head: scaling, mask, dropout, padding."
     )
-    out: Annotated[OptionalPath, Flag("FILE")] = Field(
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE, description="With --study: also draw it, as a .png or .svg file."
     )
     truncate: Truncate = False

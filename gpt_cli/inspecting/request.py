@@ -24,8 +24,8 @@ from gpt_cli.config.request import (
     Device,
     Flag,
     Given,
+    MaybePath,
     NamedPaths,
-    OptionalPath,
     Prompt,
     PromptFile,
     Request,
@@ -109,7 +109,7 @@ class AttentionRequest(Request):
 
     prompt: Prompt = Field(default=None, kw_only=False)
     prompt_file: PromptFile = NONE
-    out: Annotated[OptionalPath, Flag("FILE")] = Field(
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
         description="A .npz, .safetensors, .json, .csv, .png, .svg or .html file; - writes JSON or CSV to stdout. "
         "Default: a drawing in the terminal.",
@@ -226,7 +226,7 @@ class HeadsRequest(Request):
         description=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. "
         "Default: by layer and head.",
     )
-    out: Annotated[OptionalPath, Flag("FILE")] = Field(
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
         description="A .json or .csv file, or a .png with a map for each column. Default: a table in the terminal.",
     )

@@ -18,9 +18,7 @@ from gpt_cli.config.request import (
     ConfigFile,
     Device,
     Flag,
-    Given,
-    LoadedRun,
-    ReadName,
+    NamedOrLoaded,
     Request,
     Settings,
     Threads,
@@ -33,9 +31,7 @@ from gpt_cli.ranks.launch import require_fitting
 class InfoRequest(Request):
     """Count parameters, operations and memory; of a checkpoint, verify every byte."""
 
-    path: Annotated[
-        Given[ReadName | None, str | Path | LoadedRun | None], Flag("PATH", offers="configs_and_runs", position=True)
-    ] = Field(
+    path: Annotated[NamedOrLoaded, Flag("PATH", offers="configs_and_runs", position=True)] = Field(
         default=NONE,
         kw_only=False,
         description="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",

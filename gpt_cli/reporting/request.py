@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.list import find_runs, is_run
 from gpt_cli.checkpoints.lock import is_held, require_foreign
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles, State, named_run
 from gpt_cli.config.fields import Switch
-from gpt_cli.config.request import EMPTY, NONE, Flag, NamedPaths, OptionalPath, Request
+from gpt_cli.config.request import EMPTY, NONE, Flag, MaybePath, NamedPaths, Request
 from gpt_cli.errors import (
     CheckpointError,
     EnvironmentFailure,
@@ -38,7 +38,7 @@ _FORMATS = (".html", ".png", ".svg")
 class RunsRequest(Request):
     """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
 
-    directory: Annotated[OptionalPath, Flag("DIR", offers="commands_of_runs", position=True)] = Field(
+    directory: Annotated[MaybePath, Flag("DIR", offers="commands_of_runs", position=True)] = Field(
         default=NONE, kw_only=False, description="Where the runs are. Default: runs/."
     )
     sort: Annotated[Literal["name", "state", "steps", "loss", "parameters", "size", "age"] | None, Flag("COLUMN")] = (
@@ -120,7 +120,7 @@ class ReportRequest(Request):
         description="Names that `gpt runs` prints, or paths; a directory of runs, such as a sweep, means all of them. "
         "Default: the newest run under runs/.",
     )
-    out: Annotated[OptionalPath, Flag("FILE")] = Field(
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE, description="A page in .html, or a picture in .png or .svg. Default: curves in the terminal."
     )
     axis: Literal["step", "tokens", "seconds"] = Field(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,9 +26,9 @@ from gpt_cli.config.request import (
     Flag,
     Given,
     LoadedRun,
+    MaybePath,
     NamedPaths,
     NewTokens,
-    OptionalPath,
     Prompt,
     Quantize,
     Request,
@@ -84,7 +83,7 @@ def _read_stop(value: Any) -> Any:
 def _read_run(value: Any) -> Any:
     if isinstance(value, LoadedRun):
         raise UnreadableError("is a model in memory, which a list cannot contain; give it alone, or name its path")
-    return named_run(value) if isinstance(value, str | os.PathLike) else value
+    return named_run(value) if isinstance(value, str | Path) else value
 
 
 def new_seed() -> int:
@@ -104,7 +103,7 @@ class SampleRequest(Request):
     """
 
     prompt: Prompt = Field(default=None, kw_only=False)
-    prompt_file: Annotated[OptionalPath, Flag("FILE")] = Field(
+    prompt_file: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE, description="A UTF-8 text file with one prompt per line."
     )
     run: WhichRun = NONE

@@ -16,7 +16,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.config.fields import Few, Switch
 from gpt_cli.config.reading import written
-from gpt_cli.config.request import NONE, Digits, Flag, OptionalPath, PathText, Request
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.config.sweeps import Sweep, read_sweep
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
 from gpt_cli.files import require_no_file
@@ -56,7 +56,7 @@ class SweepRequest(Request):
     file: Annotated[PathText, Flag("FILE", position=True)] = Field(
         kw_only=False, description="A YAML file: base, settings, grid, or random with num_runs, and repeats."
     )
-    out: Annotated[OptionalPath, Flag("DIR")] = Field(
+    out: Annotated[MaybePath, Flag("DIR")] = Field(
         default=NONE, description="Where the runs go. Default: runs/<name of the file>."
     )
     max_time: Annotated[Digits, Flag("TIME")] = Field(

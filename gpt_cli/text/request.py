@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config import Config
@@ -14,13 +14,13 @@ from gpt_cli.config.request import (
     EMPTY,
     NONE,
     Flag,
+    MaybeConfigFile,
+    MaybePath,
     NamedPath,
-    OptionalConfigFile,
-    OptionalPath,
     Request,
     Settings,
+    Several,
     Sources,
-    read_texts,
 )
 from gpt_cli.config.yaml_subset import Document
 from gpt_cli.errors import UsageError
@@ -38,12 +38,10 @@ class FetchRequest(Request):
 
     has_json = False
 
-    names: Annotated[Sequence[str], BeforeValidator(read_texts), Flag("NAME", offers="texts", position=True)] = Field(
+    names: Annotated[Several[str], Flag("NAME", offers="texts", position=True)] = Field(
         kw_only=False, description="Names that `gpt data list` prints, or all."
     )
-    out: Annotated[OptionalPath, Flag("DIR")] = Field(
-        default=NONE, description="Also write the text to this directory."
-    )
+    out: Annotated[MaybePath, Flag("DIR")] = Field(default=NONE, description="Also write the text to this directory.")
 
     def find(self, host: Host) -> Sequence[Entry]:
         """What to fetch; raises UsageError for a name that the catalogue lacks."""
@@ -58,7 +56,7 @@ class StatsRequest(Request):
     source: Annotated[NamedPath, Flag("SOURCE", offers="texts", position=True)] = Field(
         kw_only=False, description="A file, directory, glob, - for stdin, or a name that `gpt data list` prints."
     )
-    config: OptionalConfigFile = NONE
+    config: MaybeConfigFile = NONE
     settings: Settings = ()
 
     def find(self, host: Host) -> Config:
@@ -75,7 +73,7 @@ class PrepareRequest(Request):
     source: Sources = Field(
         default=EMPTY, kw_only=False, description="The text, as gpt train --data names it. Default: that of the config."
     )
-    config: OptionalConfigFile = NONE
+    config: MaybeConfigFile = NONE
     settings: Settings = ()
 
     def find(self, host: Host) -> Config:
@@ -97,7 +95,7 @@ class VerifyRequest(Request):
     """
 
     source: Sources = Field(kw_only=False)
-    config: OptionalConfigFile = NONE
+    config: MaybeConfigFile = NONE
     settings: Settings = ()
 
     def find(self, host: Host) -> Config:

@@ -22,9 +22,9 @@ from gpt_cli.config.request import (
     Device,
     Flag,
     Given,
+    MaybeNamedPath,
+    MaybePath,
     NamedPaths,
-    OptionalNamedPath,
-    OptionalPath,
     ReadName,
     Request,
     Seed,
@@ -92,7 +92,7 @@ class TrainRequest(Request):
         description="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. "
         "Repeatable.",
     )
-    out: Annotated[OptionalPath, Flag("DIR")] = Field(
+    out: Annotated[MaybePath, Flag("DIR")] = Field(
         default=NONE, description="The run directory. Default: runs/<config name>."
     )
     settings: Settings = ()
@@ -123,7 +123,7 @@ class TrainRequest(Request):
     )
     resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in --out.")
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")
-    init_from: Annotated[OptionalNamedPath, Flag("PATH", offers="runs")] = Field(
+    init_from: Annotated[MaybeNamedPath, Flag("PATH", offers="runs")] = Field(
         default=NONE,
         description="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
         "transformers.",
