@@ -74,8 +74,13 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
 
     `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
     `checkpoint` is "best", "last" or a step, for a run directory.
-    Raises CheckpointError for a missing, damaged or foreign one.
+    Raises CheckpointError for a missing, damaged or foreign one, UsageError for what is no path.
     """
+    if not (path is None or isinstance(path, str) or hasattr(path, "__fspath__")):
+        from gpt_cli.errors import UsageError, shown
+
+        hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
+        raise UsageError("path", f"{shown(path)} is not text", hint=hint)
     from gpt_cli.checkpoints.discovery import load as load_run
     from gpt_cli.config.keywords import keywords_named
     from gpt_cli.measuring.request import InfoRequest

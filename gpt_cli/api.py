@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import textwrap
 import warnings
-from collections.abc import Callable, Container, Generator, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Container, Generator
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from gpt_cli.callbacks import Host, drawn, ignored
 from gpt_cli.config.keywords import described, in_keywords, keywords_named, name_keywords, spelled_as_flag
-from gpt_cli.config.request import Request, flags_of, read_request
+from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
@@ -25,7 +24,7 @@ from gpt_cli.sweeping.request import SweepRequest
 from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
-    from gpt_cli.training.reports import Report
+    from gpt_cli.training.reports import Report, Training
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,13 +37,9 @@ class Function(Protocol[P, R]):
     answer: Callable[[Any, Host], R]
     on: Callable[[Any], Function[P, R]]  # the same for a model that is loaded, of whose run it is then
 
-    @overload
-    def __call__(self, first: Any = ..., /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result; raise a GptError of `gpt_cli.errors`."""
         ...
-
-    @overload  # a required keyword may be the one that lacks its name
-    def __call__(self, first: Any, /, **kwargs: Any) -> R: ...
 
 
 def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Host], R]], Function[P, R]]:
@@ -73,17 +68,18 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                 values = {**dict(zip([leading], first, strict=False)), **given}
                 if wrong := [name for name in chosen if name in values]:
                     raise TypeError(f"{wrong[0]} is that of the model, which is loaded")
+                if isinstance(values.get(place), LoadedRun):
+                    return on(values.pop(place))(**values)  # pyright: ignore[reportCallIssue] - values are of P
                 values = {name: value for name, value in {**values, **chosen}.items() if value is not None}
                 with keywords_named(request, named):
                     asked = read_request(request, values, spelled_as_flag)
                     hears = (getattr(asked, "notice", None) or ignored, getattr(asked, "warn", None) or _warned)
                     notice, warn = (lambda line, hear=hear: hear(in_keywords(line, request)) for hear in hears)
                     host = Host(notice=notice, warn=warn, loaded=loaded)
-                    with _threads_kept(asked):
-                        result: Any = answer(asked, drawn(host) if asked.progress else host)
+                    result: Any = answer(asked, drawn(host) if asked.progress else host)
                 if isinstance(result, Result) and (failure := result.failure()):
                     name_keywords(failure, request, named)
-                return result
+                return result  # pyright: ignore[reportReturnType] - it is of R
 
             signature = inspect.Signature(_keywords(request, chosen))
             vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
@@ -108,21 +104,6 @@ def _warned(line: str) -> None:
     warnings.warn(line, stacklevel=4)
 
 
-@contextlib.contextmanager
-def _threads_kept(asked: Request) -> Iterator[None]:
-    """Let a number of threads that a function was asked to use end with it."""
-    if getattr(asked, "threads", None) is None:
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Parameter]:
     """The signature that Python shows: the first may come without its name."""
     found = []
@@ -135,16 +116,18 @@ def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Pa
 
 
 @function(TrainRequest)
-def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, None, None]:
+def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     """In Python, this is a generator of reports, the classes of gpt_cli.training.reports; the last is Finished.
 
-        for report in gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500):
+        training = gpt_cli.train("tiny", data="my.txt", out="runs/mine", max_steps=500)
+        for report in training:
             print(report)
-        model = gpt_cli.load("runs/mine").model
+        print(training.finish().as_dict()["validation_loss"])
 
-    Wrong arguments are refused at once; the training runs as the reports are taken. The first is Prepared, and files
-    are written after it; of a run with nothing left to train, Finished is the only one. The run directory is locked
-    until then. Ctrl-C raises KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint.
+    `finish()` trains to the end where reports are left, and returns Finished. Wrong arguments are refused at once; the
+    training runs as the reports are taken. The first is Prepared, and files are written after it; of a run with nothing
+    left to train, Finished is the only one. The run directory is locked until then. Ctrl-C raises KeyboardInterrupt and
+    saves nothing; resume=True continues from the last checkpoint.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"
@@ -152,16 +135,18 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Generator[Report, No
 
     with host.importing():
         from gpt_cli.training.loop import train_whole
+        from gpt_cli.training.reports import Training
 
     def reports() -> Generator[Report, None, None]:
         with keywords_named(TrainRequest, "gpt_cli.train"):
             yield from train_whole(request, plan, host)
 
-    return reports()
+    return Training(reports())
 
 
 @function(InfoRequest)
 def info(request: InfoRequest, found: Any, host: Host):
+    """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
     with host.importing():
         from gpt_cli.measuring.info import info
     return info(request, found, host)
@@ -241,6 +226,7 @@ def import_model(request: ImportRequest, found: Any, host: Host):
 
 @function(ExportRequest)
 def export_model(request: ExportRequest, found: Any, host: Host):
+    """A file that is there already is replaced, as every file that `out` of a function names."""
     with host.importing():
         from gpt_cli.exchange.export_model import export
     return export(request, found, host)

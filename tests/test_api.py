@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
+import random
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.helpers import RunCommand
@@ -19,6 +23,77 @@ from gpt_cli.cli.app import build
 from gpt_cli.cli.listing import FUNCTIONS, GROUPS, REQUESTS, function_of
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.errors import CheckpointError, UsageError
+
+# what a type checker says of it: a line that ends with "refused" is wrong, every other line right
+USER_CODE = """
+from pathlib import Path
+import gpt_cli
+from gpt_cli.training.reports import Evaluated
+
+gpt_cli.sample("The ", temperature=0.5, run="runs/x", checkpoint=500, stop="a")
+gpt_cli.sample(prompt="The ", run=Path("runs/x"), prompt_file=None)
+gpt_cli.sample("The ", temprature=1)  # refused
+gpt_cli.sample("The ", temperature="hot")  # refused
+gpt_cli.sample("The ", run=3)  # refused
+gpt_cli.sample(3)  # refused
+gpt_cli.sample("The ", "runs/x")  # refused
+gpt_cli.sample("The ", prompt="The ")  # refused
+gpt_cli.attention("The ", layers=[1], heads=0, stage="queries", out=Path("x.npz"))
+gpt_cli.attention("The ", stage="query")  # refused
+gpt_cli.explain("The ", query=3, out="x.png")
+gpt_cli.evaluate(["a.txt", Path("b.txt")], run=["runs/x", Path("runs/y")])
+gpt_cli.evaluate(Path("a.txt"), run="runs/x")
+gpt_cli.evaluate([3])  # refused
+gpt_cli.info(Path("runs/x")).costs.parameters
+gpt_cli.info("runs/x").cost  # refused
+gpt_cli.bench("smoke", rounds=1)
+gpt_cli.bench(None)  # refused
+gpt_cli.runs(Path("runs"), sort="loss")
+gpt_cli.runs(sort="best")  # refused
+gpt_cli.report(["x", Path("y")], out="x.html")
+gpt_cli.report("x", axis="epochs")  # refused
+gpt_cli.remove_runs(Path("runs/x"), yes=True)
+gpt_cli.remove_runs()  # refused
+gpt_cli.sweep(Path("x.yaml"), out="x", max_time="5m")
+gpt_cli.sweep("x.yaml", job=2)  # refused
+gpt_cli.export_model("x.html", run="runs/x", format="html")
+gpt_cli.export_model("x", format="htm")  # refused
+gpt_cli.import_model(Path("x"), out="runs/x")
+gpt_cli.import_model(out="runs/x")  # refused
+gpt_cli.tokens("The ", run=Path("runs/x"))
+gpt_cli.heads("The ", data="a.txt", query=-1, layers="0-3")
+gpt_cli.data.list()
+gpt_cli.data.list(True)  # refused
+gpt_cli.data.fetch("all", out="texts")
+gpt_cli.data.stats("a.txt", config=Path("c.yaml"), settings=["data.separator=x"])
+gpt_cli.data.stats("a.txt", confg="tiny")  # refused
+gpt_cli.data.prepare(["a.txt", Path("b.txt")], config="tiny")
+gpt_cli.data.verify()  # refused
+gpt_cli.configs.check(Path("c.yaml"))
+gpt_cli.configs.check()  # refused
+
+model = gpt_cli.load(Path("runs/x"), checkpoint=500)
+gpt_cli.load(3)  # refused
+gpt_cli.sample("The ", run=model)
+gpt_cli.evaluate(run=model)
+gpt_cli.evaluate(run=[model])  # refused
+gpt_cli.info(model)
+model.sample("The ", temperature=0.5)
+model.sample("The ", temprature=0.5)  # refused
+model.heads("The ", ablate="none")  # refused
+model.export_model(Path("x"))
+
+config = gpt_cli.configs.show("smoke").config
+training = gpt_cli.train(config, data=["a.txt", Path("b.txt")], out=Path("runs/x"), max_time="5m")
+for report in training:
+    report.score  # refused
+    if isinstance(report, Evaluated):
+        report.score.loss
+training.finish().as_dict()["validation_loss"]
+next(training).as_dict()  # refused
+gpt_cli.train("smoke", out=3)  # refused
+gpt_cli.train("smoke", steps=3)  # refused
+"""
 
 
 @pytest.mark.parametrize(
@@ -35,6 +110,8 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     flags = {p.metavar if p.param_type_name == "argument" else p.opts[0] for p in parameters}
     assert ("--json" in flags) == function.request.has_json
     assert flags - of_the_command_line_alone == set(fields.values())
+    first = [name for name, field, _ in flags_of(function.request) if field.kw_only is False]
+    assert first == [*fields][:1], "it may lack its name"
     assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
     assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
     described = " ".join((function.__doc__ or "").split())
@@ -119,7 +196,63 @@ def test_completion_lists_the_functions_alone() -> None:
     assert dir(gpt_cli.configs) == ["check", "schema", "settings", "show"]
 
 
-def test_threads_end_with_the_function_that_was_asked_to_use_them(smoke_run: Path) -> None:
-    before = torch.get_num_threads()
-    gpt_cli.sample("The", run=smoke_run, threads=before + 1, max_new_tokens=1)
-    assert torch.get_num_threads() == before
+def _bench(threads: int) -> None:
+    gpt_cli.bench("smoke", threads=threads, rounds=1, tokens=1)
+
+
+def _sample(threads: int) -> None:
+    gpt_cli.sample("The", run="smoke", threads=threads, max_new_tokens=1)
+
+
+def _train(threads: int) -> None:
+    torch_state = torch.get_rng_state()
+    for _ in gpt_cli.train(
+        "smoke", out="runs/other", overwrite=True, settings=[f"train.threads={threads}"], max_steps=2
+    ):
+        assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+@pytest.mark.parametrize("work", [pytest.param(_bench, marks=pytest.mark.slow), _sample, _train])
+def test_threads_and_random_states_stay_as_they_are(work: Callable[[int], None], copied: Path) -> None:
+    def state() -> str:
+        return repr((torch.get_num_threads(), torch.get_rng_state().tolist(), np.random.get_state(), random.getstate()))
+
+    before = state()
+    work(torch.get_num_threads() + 1)
+    assert state() == before
+
+
+def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
+    model = gpt_cli.load(smoke_run)
+    with torch.no_grad():
+        for parameter in model.model.final_norm.parameters():
+            parameter.zero_()  # then every token is as likely as any other: ln 512 nats
+    assert gpt_cli.evaluate(run=model).runs[0]["loss"] == pytest.approx(6.2383, abs=1e-4)
+    assert gpt_cli.evaluate(run=model).as_dict() == model.evaluate().as_dict()
+    assert gpt_cli.info(model).as_dict() == gpt_cli.info(model.path).as_dict()
+    with pytest.raises(TypeError, match="checkpoint is that of the model"):
+        gpt_cli.sample("The", run=model, checkpoint="last")
+    evaluate: Any = gpt_cli.evaluate  # a type checker would refuse these
+    load: Any = gpt_cli.load
+    with pytest.raises(UsageError, match="is a model in memory, which a list cannot contain"):
+        evaluate(run=[model])
+    with pytest.raises(UsageError, match='run: "3" is not text'):
+        evaluate(run=[3])
+    with pytest.raises(UsageError, match='path: "3" is not text') as raised:
+        load(3)
+    assert raised.value.hint == 'gpt_cli.load("runs/tiny") loads the run of that name'
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_every_keyword_and_accepts_the_page(tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(USER_CODE)
+    page = Path(__file__).parents[1] / "docs" / "python.md"  # the Chinese one has the same code
+    (tmp_path / "page.py").write_text("".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)))
+    paths = {"extraPaths": [str(Path(gpt_cli.__file__).parents[1])]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(paths))
+    words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
+    found = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
+    refused = set()
+    for said in found["generalDiagnostics"]:
+        refused.add(Path(said["file"]).read_text("utf-8").splitlines()[said["range"]["start"]["line"]])
+    assert refused == {line for line in USER_CODE.splitlines() if line.endswith("# refused")}

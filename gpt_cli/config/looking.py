@@ -23,7 +23,7 @@ class CheckRequest(Request):
     """Check a config and report every mistake in it."""
 
     file: Annotated[NamedPath, Flag("FILE", offers="configs", position=True)] = Field(
-        description="A YAML file or the name of a shipped config."
+        kw_only=False, description="A YAML file or the name of a shipped config."
     )
     settings: Settings = ()
 

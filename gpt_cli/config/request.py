@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -16,6 +16,31 @@ from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, 
 from gpt_cli.errors import UsageError, full_width, shown, together
 
 Asked = TypeVar("Asked", bound="Request")
+Value = TypeVar("Value")
+Accepted = TypeVar("Accepted")
+# defaults of fields that are declared as Given, whose type is not that of their default
+NONE: Any = None
+EMPTY: Any = ()
+
+
+class Given(Generic[Value, Accepted]):
+    """The type of a field that holds a Value and that Python may give as more: a Path also as a text."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, request: Any, kind: Any, /) -> Value: ...
+        def __set__(self, request: Any, value: Accepted, /) -> None: ...
+
+    def __class_getitem__(cls, kinds: Any) -> Any:
+        return kinds[0]
+
+
+@runtime_checkable
+class LoadedRun(Protocol):
+    """What `gpt_cli.load` returns, whose class takes torch."""
+
+    @property
+    def header(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -122,15 +147,22 @@ def read_texts(value: Any) -> Any:
 Each = TypeVar("Each")
 Several = Annotated[Sequence[Each], BeforeValidator(read_texts)]
 Text = Annotated[str, BeforeValidator(_not_empty)]
-PathText = Annotated[Path, BeforeValidator(_read_path)]
-NamedPath = Annotated[Text, BeforeValidator(_read_path)]  # a path, or the name of something
+ReadPath = Annotated[Path, BeforeValidator(_read_path)]
+ReadName = Annotated[Text, BeforeValidator(_read_path)]
+PathText = Given[ReadPath, str | Path]
+MaybePath = Given[ReadPath | None, str | Path | None]
+NamedPath = Given[ReadName, str | Path]  # a path, or the name of something
+NamedOrLoaded = Given[ReadName | None, str | Path | LoadedRun | None]
+MaybeNamedPath = Given[ReadName | None, str | Path | None]
+NamedPaths = Annotated[Given[Sequence[ReadName], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
 Settings = Annotated[
     Several[Text],
     Flag("KEY=VALUE", name="--set"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
+Digits = Given[Annotated[str, BeforeValidator(read_digits)] | None, str | int | None]
 WhichRun = Annotated[
-    PathText | None,
+    Given[ReadPath | None, str | Path | LoadedRun | None],
     Flag("PATH", offers="runs"),
     Field(
         description="A run, by its path or by its name under runs/, or one checkpoint file. Default: the newest run "
@@ -138,23 +170,20 @@ WhichRun = Annotated[
     ),
 ]
 WhichCheckpoint = Annotated[
-    Annotated[str, BeforeValidator(read_digits)] | None,
+    Digits,
     Flag("WHICH", offers="checkpoints"),
     Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
 ]
-
-
 Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - reads it from stdin.")]
-PromptFile = Annotated[PathText | None, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
+PromptFile = Annotated[MaybePath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 CONFIG = Field(
     description="A YAML file, or the name of a shipped config: small, tiny, multi-head, grouped-query, latent, "
     "induction, shakespeare, shakespeare-cpu, smoke."
 )
 ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), CONFIG]
-OptionalConfigFile = Annotated[NamedPath | None, Flag("FILE", offers="configs"), CONFIG]
+MaybeConfigFile = Annotated[MaybeNamedPath, Flag("FILE", offers="configs"), CONFIG]
 Sources = Annotated[
-    Sequence[NamedPath],
-    BeforeValidator(read_texts),
+    NamedPaths,
     Flag("SOURCE", offers="texts", position=True),
     Field(description="The text, as gpt train --data names it."),
 ]

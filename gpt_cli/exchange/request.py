@@ -18,7 +18,7 @@ from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
 from gpt_cli.config.fields import Misfit, Switch
-from gpt_cli.config.request import Flag, PathText, Request, WhichCheckpoint, WhichRun
+from gpt_cli.config.request import NONE, Flag, MaybePath, PathText, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.page_size import Kind, chosen_layout
@@ -50,10 +50,10 @@ class ImportRequest(Request):
     """
 
     directory: Annotated[PathText, Flag("DIR", position=True)] = Field(
-        default=..., description="A directory of transformers with a GPT-2, or one that gpt export wrote."
+        kw_only=False, description="A directory of transformers with a GPT-2, or one that gpt export wrote."
     )
-    out: Annotated[PathText | None, Flag("RUN")] = Field(
-        default=None, description="The run directory. Default: runs/<name of DIR>."
+    out: Annotated[MaybePath, Flag("RUN")] = Field(
+        default=NONE, description="The run directory. Default: runs/<name of DIR>."
     )
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")
 
@@ -83,7 +83,7 @@ class ExportRequest(Request):
     """
 
     out: Annotated[PathText, Flag("PATH")] = Field(
-        default=...,
+        kw_only=False,
         description="A directory (hf, handout), a .safetensors file (safetensors) or a .html file (html).",
     )
     format: Literal["hf", "html", "handout", "safetensors"] = Field(
@@ -99,8 +99,8 @@ class ExportRequest(Request):
     )
     title: str | None = Field(default=None, description="The title of the pages (html, handout).")
     prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
-    run: WhichRun = None
-    checkpoint: WhichCheckpoint = None
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
 
     def misfits(self) -> Iterator[Misfit]:
         """What only pages have."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import find_header
@@ -13,7 +13,7 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config.fields import Misfit, Whole
-from gpt_cli.config.request import Flag, PathText, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun, read_digits
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.request import Truncate
@@ -30,14 +30,14 @@ class ExplainRequest(Request):
     a study of one idea; neither needs a prompt.
     """
 
-    prompt: Prompt = None
-    prompt_file: PromptFile = None
-    run: WhichRun = None
-    checkpoint: WhichCheckpoint = None
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
     layer: Index = Field(default=None, description="The head's layer, from 0. Default: 0.")
     head: Index = Field(default=None, description="The head in its layer, from 0. Default: 0.")
-    query: Annotated[Annotated[str, BeforeValidator(read_digits)] | None, Flag("N|all")] = Field(
-        default=None, description="The position of the token that looks, from 0, or all. Default: the last."
+    query: Annotated[Digits, Flag("N|all")] = Field(
+        default=NONE, description="The position of the token that looks, from 0, or all. Default: the last."
     )
     example: Literal["journey"] | None = Field(
         default=None, description="A published example instead of a model: journey, six tokens of three numbers."
@@ -45,8 +45,8 @@ class ExplainRequest(Request):
     study: Literal["scaling", "mask", "dropout", "padding"] | None = Field(
         default=None, description="A study of one idea instead of a head: scaling, mask, dropout, padding."
     )
-    out: Annotated[PathText | None, Flag("FILE")] = Field(
-        default=None, description="With --study: also draw it, as a .png or .svg file."
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE, description="With --study: also draw it, as a .png or .svg file."
     )
     truncate: Truncate = False
     form: Annotated[Literal["terminal", "markdown", "html"] | None, Flag(name="--format", beside_json=False)] = Field(

@@ -19,10 +19,13 @@ from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Misfit, Switch, Whole, read_number
 from gpt_cli.config.request import (
+    EMPTY,
+    NONE,
     Device,
     Flag,
-    NamedPath,
-    PathText,
+    Given,
+    MaybePath,
+    NamedPaths,
     Prompt,
     PromptFile,
     Request,
@@ -49,7 +52,9 @@ def _read_selection(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-Selection = Annotated[Annotated[str, BeforeValidator(_read_selection)] | None, Flag("LIST")]
+Selection = Annotated[
+    Given[Annotated[str, BeforeValidator(_read_selection)] | None, str | int | Sequence[int] | None], Flag("LIST")
+]
 Layers = Annotated[Selection, Field(description="Layers, such as 0,3-5. Default: all.")]
 Heads = Annotated[Selection, Field(description="Heads, such as 0-3. Default: all.")]
 Truncate = Annotated[Switch, Field(description="Keep the last tokens of a prompt that is too long.")]
@@ -62,12 +67,12 @@ class TokensRequest(Request):
     """
 
     text: Annotated[str | None, Flag("TEXT", position=True)] = Field(
-        default=None, description="The text; or use --prompt, --prompt-file or a pipe."
+        default=None, kw_only=False, description="The text; or use --prompt, --prompt-file or a pipe."
     )
     prompt: Prompt = None
-    prompt_file: PromptFile = None
-    run: WhichRun = None
-    checkpoint: WhichCheckpoint = None
+    prompt_file: PromptFile = NONE
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
     tokenizer: Annotated[str | None, Flag("NAME", offers="tokenizers")] = Field(
         default=None,
         description="byte, or a published vocabulary such as gpt2 or cl100k_base, instead of that of a run.",
@@ -102,20 +107,20 @@ class AttentionRequest(Request):
     Each row of a map is a token that looks, each column a token it looks at.
     """
 
-    prompt: Prompt = None
-    prompt_file: PromptFile = None
-    out: Annotated[PathText | None, Flag("FILE")] = Field(
-        default=None,
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
         description="A .npz, .safetensors, .json, .csv, .png, .svg or .html file; - writes JSON or CSV to stdout. "
         "Default: a drawing in the terminal.",
     )
     format: Literal["json", "csv"] | None = Field(
         default=None, description="What --out - writes: json or csv. Default: json."
     )
-    run: WhichRun = None
-    checkpoint: WhichCheckpoint = None
-    layers: Layers = None
-    heads: Heads = None
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    layers: Layers = NONE
+    heads: Heads = NONE
     generate: Annotated[int, Field(ge=1, le=65_536), Whole] | None = Field(
         default=None, description="Let the model add N tokens, and show their attention too."
     )
@@ -123,8 +128,8 @@ class AttentionRequest(Request):
         default=None, description="For --generate; 0 always takes the likeliest token. Default: 0.8."
     )
     seed: Seed | None = Field(default=None, description="For --generate. Default: 0.")
-    stage: Annotated[Several[Stage], Flag("STAGE")] = Field(
-        default=(),
+    stage: Annotated[Given[Several[Stage], Stage | Sequence[Stage]], Flag("STAGE")] = Field(
+        default=EMPTY,
         description="Write more than the weights: scores (neither divided nor masked), queries, keys, values, heads. "
         "Repeatable.",
     )
@@ -192,20 +197,20 @@ class HeadsRequest(Request):
     the token before, to itself, to an earlier equal token, and to what came after one (induction).
     """
 
-    prompt: Prompt = None
-    prompt_file: PromptFile = None
-    data: Annotated[Several[NamedPath], Flag("SOURCE", offers="texts")] = Field(
-        default=(),
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
+        default=EMPTY,
         description="The text that the heads read. Repeatable. Default: the validation text of the run.",
     )
     max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
         default=None,
         description="Read about so many tokens of a text, in windows that are evenly spaced. Default: 16,384.",
     )
-    run: WhichRun = None
-    checkpoint: WhichCheckpoint = None
-    layers: Layers = None
-    heads: Heads = None
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
+    layers: Layers = NONE
+    heads: Heads = NONE
     ablate: Annotated[Literal["zero", "mean", "layer"] | None, Flag("HOW")] = Field(
         default=None,
         description="How much the loss rises without each head: its output is zero, or its mean over the text. "
@@ -221,8 +226,8 @@ class HeadsRequest(Request):
         description=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. "
         "Default: by layer and head.",
     )
-    out: Annotated[PathText | None, Flag("FILE")] = Field(
-        default=None,
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
         description="A .json or .csv file, or a .png with a map for each column. Default: a table in the terminal.",
     )
     truncate: Truncate = False

@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import shutil
+from collections.abc import Iterator
 
 import torch
 
@@ -90,6 +91,16 @@ def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextMana
     if dtype == "float32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+@contextlib.contextmanager
+def threads_kept() -> Iterator[None]:
+    """Afterwards, torch computes with as many threads as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def use_threads(number: int | None) -> None:

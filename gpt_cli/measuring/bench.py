@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from gpt_cli.callbacks import Counting, Host
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
-from gpt_cli.machine.devices import choose_device, processor, use_threads
+from gpt_cli.machine.devices import choose_device, processor, threads_kept, use_threads
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.measuring.request import BenchRequest
 from gpt_cli.measuring.variants import Variant, require_batch, sampling_variants, synchronize, training_variants
@@ -86,6 +86,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
     return rows
 
 
+@threads_kept()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     """Time training and sampling; raises EnvironmentFailure where memory is too small for them."""
     use_threads(config.train.threads)
@@ -93,17 +94,19 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     device, rounds, counting = choose_device(config.train.device), request.rounds, _announcing(host)
     if device.type == "cpu":  # a GPU refuses by itself
         require_batch(config, request.tokens)
-    with counting("the roof", 3 * (rounds + 1), "rounds") as count:
-        roof = measure_roof(device, rounds, count)
-    with host.working("building models to train"):
-        variants = training_variants(config, device)
-    with counting("training", len(variants) * (rounds + 1), "runs") as count:
-        training = take_turns(variants, lambda form: roof.flops[form.dtype], rounds, count)
-    del variants  # their memory is for the next ones
-    with host.working("building models to sample from"):
-        variants = sampling_variants(config, device, request.tokens)
-    with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
-        sampling = take_turns(variants, lambda _: roof.bytes_read, rounds, count)
+    # the forms that are compared with ours draw weights and dropout as torch does
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with counting("the roof", 3 * (rounds + 1), "rounds") as count:
+            roof = measure_roof(device, rounds, count)
+        with host.working("building models to train"):
+            variants = training_variants(config, device)
+        with counting("training", len(variants) * (rounds + 1), "runs") as count:
+            training = take_turns(variants, lambda form: roof.flops[form.dtype], rounds, count)
+        del variants  # their memory is for the next ones
+        with host.working("building models to sample from"):
+            variants = sampling_variants(config, device, request.tokens)
+        with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
+            sampling = take_turns(variants, lambda _: roof.bytes_read, rounds, count)
     return Bench(
         config=request.config,
         device=str(device),

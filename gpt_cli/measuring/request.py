@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -13,7 +13,17 @@ from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Few, Whole
 from gpt_cli.config.reading import near_config, read_config, shipped_configs
-from gpt_cli.config.request import ConfigFile, Device, Flag, NamedPath, Request, Settings, Threads, WhichCheckpoint
+from gpt_cli.config.request import (
+    NONE,
+    ConfigFile,
+    Device,
+    Flag,
+    NamedOrLoaded,
+    Request,
+    Settings,
+    Threads,
+    WhichCheckpoint,
+)
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.ranks.launch import require_fitting
 
@@ -21,11 +31,12 @@ from gpt_cli.ranks.launch import require_fitting
 class InfoRequest(Request):
     """Count parameters, operations and memory; of a checkpoint, verify every byte."""
 
-    path: Annotated[NamedPath | None, Flag("PATH", offers="configs_and_runs", position=True)] = Field(
-        default=None,
+    path: Annotated[NamedOrLoaded, Flag("PATH", offers="configs_and_runs", position=True)] = Field(
+        default=NONE,
+        kw_only=False,
         description="A config (file or shipped name), a run directory or a checkpoint. Default: the newest run.",
     )
-    checkpoint: WhichCheckpoint = None
+    checkpoint: WhichCheckpoint = NONE
     ranks: Few | None = Field(
         default=None, description="Also what each of N processes that train together holds and sends."
     )
@@ -60,7 +71,9 @@ class InfoRequest(Request):
 class BenchRequest(Request):
     """Benchmark training and sampling against plain implementations and the limits of this machine."""
 
-    config: ConfigFile = Field(default="small", description="A YAML file or a shipped config. Default: small.")
+    config: ConfigFile = Field(
+        default=cast(Any, "small"), kw_only=False, description="A YAML file or a shipped config. Default: small."
+    )
     settings: Settings = ()
     rounds: Annotated[int, Field(ge=1, le=1000), Whole] = Field(
         default=5, description="Timed rounds, after one to warm up. Default: 5."

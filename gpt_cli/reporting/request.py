@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.list import find_runs, is_run
 from gpt_cli.checkpoints.lock import is_held, require_foreign
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles, State, named_run
 from gpt_cli.config.fields import Switch
-from gpt_cli.config.request import Flag, NamedPath, PathText, Request, Several
+from gpt_cli.config.request import EMPTY, NONE, Flag, MaybePath, NamedPaths, Request
 from gpt_cli.errors import (
     CheckpointError,
     EnvironmentFailure,
@@ -38,8 +38,8 @@ _FORMATS = (".html", ".png", ".svg")
 class RunsRequest(Request):
     """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
 
-    directory: Annotated[PathText | None, Flag("DIR", offers="commands_of_runs", position=True)] = Field(
-        default=None, description="Where the runs are. Default: runs/."
+    directory: Annotated[MaybePath, Flag("DIR", offers="commands_of_runs", position=True)] = Field(
+        default=NONE, kw_only=False, description="Where the runs are. Default: runs/."
     )
     sort: Annotated[Literal["name", "state", "steps", "loss", "parameters", "size", "age"] | None, Flag("COLUMN")] = (
         Field(
@@ -70,8 +70,8 @@ class RemoveRequest(Request):
 
     has_json = False
 
-    names: Annotated[Several[NamedPath], Flag("NAME", offers="run_names", position=True)] = Field(
-        default=..., description="Names that `gpt runs` prints, or paths of runs."
+    names: Annotated[NamedPaths, Flag("NAME", offers="run_names", position=True)] = Field(
+        kw_only=False, description="Names that `gpt runs` prints, or paths of runs."
     )
     yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
 
@@ -114,13 +114,14 @@ class ReportRequest(Request):
     Several runs are overlaid, and the settings in which they differ are listed. Runs may still be training.
     """
 
-    runs: Annotated[Several[NamedPath], Flag("RUN", offers="run_names", position=True)] = Field(
-        default=(),
+    runs: Annotated[NamedPaths, Flag("RUN", offers="run_names", position=True)] = Field(
+        default=EMPTY,
+        kw_only=False,
         description="Names that `gpt runs` prints, or paths; a directory of runs, such as a sweep, means all of them. "
         "Default: the newest run under runs/.",
     )
-    out: Annotated[PathText | None, Flag("FILE")] = Field(
-        default=None, description="A page in .html, or a picture in .png or .svg. Default: curves in the terminal."
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE, description="A page in .html, or a picture in .png or .svg. Default: curves in the terminal."
     )
     axis: Literal["step", "tokens", "seconds"] = Field(
         default="step",

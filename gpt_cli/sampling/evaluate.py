@@ -12,7 +12,7 @@ from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.discovery import Loaded, load_for
 from gpt_cli.errors import DataError, counted, shown, visible
-from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
+from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.decoder import Decoder, row_bytes
@@ -83,6 +83,7 @@ class Evaluation(Result):
         return [_summary(self.runs), *differences, *copies]
 
 
+@threads_kept()
 def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluation:
     """Measure runs on a text, or each on its own; raises CheckpointError, DataError or EnvironmentFailure."""
     use_threads(request.threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,13 +18,17 @@ from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Misfit, Number, Switch, UnreadableError, Whole, read_number
 from gpt_cli.config.request import (
+    EMPTY,
     MAX_SEED,
+    NONE,
     Device,
     Dtype,
     Flag,
-    NamedPath,
+    Given,
+    LoadedRun,
+    MaybePath,
+    NamedPaths,
     NewTokens,
-    PathText,
     Prompt,
     Quantize,
     Request,
@@ -76,6 +80,12 @@ def _read_stop(value: Any) -> Any:
     return value
 
 
+def _read_run(value: Any) -> Any:
+    if isinstance(value, LoadedRun):
+        raise UnreadableError("is a model in memory, which a list cannot contain; give it alone, or name its path")
+    return named_run(value) if isinstance(value, str | Path) else value
+
+
 def new_seed() -> int:
     """A seed where nobody names one."""
     return secrets.randbelow(2**31)
@@ -92,12 +102,12 @@ class SampleRequest(Request):
     word, not with a space: a byte-pair model learned its words with the space in front.
     """
 
-    prompt: Prompt = None
-    prompt_file: Annotated[PathText | None, Flag("FILE")] = Field(
-        default=None, description="A UTF-8 text file with one prompt per line."
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE, description="A UTF-8 text file with one prompt per line."
     )
-    run: WhichRun = None
-    checkpoint: WhichCheckpoint = None
+    run: WhichRun = NONE
+    checkpoint: WhichCheckpoint = NONE
     max_new_tokens: NewTokens = Field(default=200, description="How many tokens to add. Default: 200.")
     temperature: Number = Field(
         default=0.8,
@@ -159,15 +169,20 @@ class EvaluateRequest(Request):
     one that the run was trained with.
     """
 
-    data: Annotated[Several[NamedPath], Flag("SOURCE", offers="texts")] = Field(
-        default=(), description="The text to measure. Repeatable. Default: the validation text of the run."
+    data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
+        default=EMPTY,
+        kw_only=False,
+        description="The text to measure. Repeatable. Default: the validation text of the run.",
     )
-    run: Annotated[Several[Annotated[Path, BeforeValidator(named_run)]], Flag("PATH", offers="runs")] = Field(
-        default=(),
+    run: Annotated[
+        Given[Several[Annotated[Path, BeforeValidator(_read_run)]], str | Path | LoadedRun | Sequence[str | Path]],
+        Flag("PATH", offers="runs"),
+    ] = Field(
+        default=EMPTY,
         description="A run, by its path or by its name under runs/, or a checkpoint. Repeatable. "
         "Default: the newest run under runs/.",
     )
-    checkpoint: WhichCheckpoint = None
+    checkpoint: WhichCheckpoint = NONE
     stride: Annotated[int, Field(ge=1), Whole] | None = Field(
         default=None,
         description="Tokens by which the window advances; fewer are slower and give more context. Default: the window.",

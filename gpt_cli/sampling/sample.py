@@ -14,7 +14,7 @@ from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.discovery import load_for
 from gpt_cli.errors import EnvironmentFailure, UsageError, inert_json, shown
 from gpt_cli.limits import SAMPLING_BYTES
-from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, use_threads
+from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.decoder import Decoder, row_bytes
@@ -92,6 +92,7 @@ class Samples(Result):
         return {**found, "prompt": sample.prompt} if len(self.prompts) > 1 else found
 
 
+@threads_kept()
 def sample(request: SampleRequest, found: ToSample, host: Host) -> Samples:
     """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
     _require_memory_for_all(len(found.prompts) * request.num_samples, request.max_new_tokens)

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.config.fields import Few, Switch
 from gpt_cli.config.reading import written
-from gpt_cli.config.request import Flag, PathText, Request, read_digits
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.config.sweeps import Sweep, read_sweep
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
 from gpt_cli.files import require_no_file
@@ -54,13 +54,13 @@ class SweepRequest(Request):
     """
 
     file: Annotated[PathText, Flag("FILE", position=True)] = Field(
-        default=..., description="A YAML file: base, settings, grid, or random with num_runs, and repeats."
+        kw_only=False, description="A YAML file: base, settings, grid, or random with num_runs, and repeats."
     )
-    out: Annotated[PathText | None, Flag("DIR")] = Field(
-        default=None, description="Where the runs go. Default: runs/<name of the file>."
+    out: Annotated[MaybePath, Flag("DIR")] = Field(
+        default=NONE, description="Where the runs go. Default: runs/<name of the file>."
     )
-    max_time: Annotated[Annotated[str, BeforeValidator(read_digits)] | None, Flag("TIME")] = Field(
-        default=None, description="Train each run for a time such as 90s or 5m, not by steps."
+    max_time: Annotated[Digits, Flag("TIME")] = Field(
+        default=NONE, description="Train each run for a time such as 90s or 5m, not by steps."
     )
     jobs: Few = Field(
         default=1,

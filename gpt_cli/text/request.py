@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, read_config, shipped_config
-from gpt_cli.config.request import Flag, NamedPath, OptionalConfigFile, PathText, Request, Settings, Sources, read_texts
+from gpt_cli.config.request import (
+    EMPTY,
+    NONE,
+    Flag,
+    MaybeConfigFile,
+    MaybePath,
+    NamedPath,
+    Request,
+    Settings,
+    Several,
+    Sources,
+)
 from gpt_cli.config.yaml_subset import Document
 from gpt_cli.errors import UsageError
 from gpt_cli.files import cache_directory, require_no_file
@@ -27,12 +38,10 @@ class FetchRequest(Request):
 
     has_json = False
 
-    names: Annotated[Sequence[str], BeforeValidator(read_texts), Flag("NAME", offers="texts", position=True)] = Field(
-        description="Names that `gpt data list` prints, or all."
+    names: Annotated[Several[str], Flag("NAME", offers="texts", position=True)] = Field(
+        kw_only=False, description="Names that `gpt data list` prints, or all."
     )
-    out: Annotated[PathText | None, Flag("DIR")] = Field(
-        default=None, description="Also write the text to this directory."
-    )
+    out: Annotated[MaybePath, Flag("DIR")] = Field(default=NONE, description="Also write the text to this directory.")
 
     def find(self, host: Host) -> Sequence[Entry]:
         """What to fetch; raises UsageError for a name that the catalogue lacks."""
@@ -45,9 +54,9 @@ class StatsRequest(Request):
     """Count the documents, characters, bytes and lines of a text; with --config, estimate its tokens."""
 
     source: Annotated[NamedPath, Flag("SOURCE", offers="texts", position=True)] = Field(
-        description="A file, directory, glob, - for stdin, or a name that `gpt data list` prints."
+        kw_only=False, description="A file, directory, glob, - for stdin, or a name that `gpt data list` prints."
     )
-    config: OptionalConfigFile = None
+    config: MaybeConfigFile = NONE
     settings: Settings = ()
 
     def find(self, host: Host) -> Config:
@@ -62,9 +71,9 @@ class PrepareRequest(Request):
     """
 
     source: Sources = Field(
-        default=(), description="The text, as gpt train --data names it. Default: that of the config."
+        default=EMPTY, kw_only=False, description="The text, as gpt train --data names it. Default: that of the config."
     )
-    config: OptionalConfigFile = None
+    config: MaybeConfigFile = NONE
     settings: Settings = ()
 
     def find(self, host: Host) -> Config:
@@ -85,8 +94,8 @@ class VerifyRequest(Request):
     With --config, the text is read as that config reads it: data.separator, data.text_field and so on.
     """
 
-    source: Sources
-    config: OptionalConfigFile = None
+    source: Sources = Field(kw_only=False)
+    config: MaybeConfigFile = NONE
     settings: Settings = ()
 
     def find(self, host: Host) -> Config:

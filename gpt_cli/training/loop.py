@@ -11,6 +11,7 @@ from gpt_cli.callbacks import NOBODY, Host, both, drawn
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.loggers.following import Followers
+from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.machine.sharing import Sharing, sharing
 from gpt_cli.ranks.ranks import ALONE, Ranks
@@ -36,6 +37,7 @@ def train_whole(request: TrainRequest, plan: Plan, host: Host) -> Generator[Repo
     if request.progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
     with (
+        threads_kept(),
         sharing() as shared,
         sole_trainer(plan.directory, host.warn) as require_held,
         closing(start(plan, shared, replace(host, stop=require_held))) as reports,

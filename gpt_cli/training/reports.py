@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from gpt_cli.amounts import duration
 from gpt_cli.callbacks import bar_of_tqdm
 from gpt_cli.config import Config
-from gpt_cli.errors import counted, inert, visible
+from gpt_cli.errors import UsageError, counted, inert, visible
 from gpt_cli.model.costs import Estimate
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.scoring import Score
@@ -149,6 +149,34 @@ class Finished(Result):
 
 
 Report = Prepared | Stepped | Evaluated | Sampled | Saved | Finished
+
+
+class Training(Generator[Report, None, None]):
+    """The reports of a training, which runs as they are taken; `finish` takes the rest."""
+
+    def __init__(self, reports: Generator[Report, None, None]):
+        self._reports, self._last = reports, None
+
+    def send(self, value: None, /) -> Report:
+        """The next report, as next() returns it."""
+        self._last = self._reports.send(value)
+        return self._last
+
+    def throw(self, *error: Any) -> Report:
+        """Raise an error where the training is; `close` ends it so."""
+        return self._reports.throw(*error)
+
+    def finish(self) -> Finished:
+        """Train to the end and return the last report, also when it has been taken.
+
+        Raises UsageError for a training that was closed, or that an error ended.
+        """
+        for _ in self:
+            pass
+        if not isinstance(self._last, Finished):
+            sentence = "this training was closed, or an error ended it, so it has no result"
+            raise UsageError("finish", sentence, hint="resume=True continues it from its last checkpoint")
+        return self._last
 
 
 def draw_losses_of(directory: Path) -> bytes | None:

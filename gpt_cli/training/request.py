@@ -16,15 +16,19 @@ from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
 from gpt_cli.config.reading import build_config, find_config, read_config, shipped_config
 from gpt_cli.config.request import (
     CONFIG,
+    EMPTY,
     MAX_SEED,
+    NONE,
     Device,
     Flag,
-    NamedPath,
-    PathText,
+    Given,
+    MaybeNamedPath,
+    MaybePath,
+    NamedPaths,
+    ReadName,
     Request,
     Seed,
     Settings,
-    Several,
     Text,
     Threads,
     flag_of,
@@ -76,17 +80,20 @@ class TrainRequest(Request):
     warn: _Hears = Field(default=None, description="A function that receives warnings.")
 
     config: Annotated[
-        NamedPath | Annotated[InstanceOf[Config], WithJsonSchema({"enum": ["a Config"]})] | None,
+        Given[
+            ReadName | Annotated[InstanceOf[Config], WithJsonSchema({"enum": ["a Config"]})] | None,
+            str | Path | Config | None,
+        ],
         Flag("FILE", offers="configs"),
         CONFIG,
-    ] = None
-    data: Annotated[Several[NamedPath], Flag("SOURCE", offers="texts")] = Field(
-        default=(),
+    ] = Field(default=NONE, kw_only=False)
+    data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
+        default=EMPTY,
         description="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. "
         "Repeatable.",
     )
-    out: Annotated[PathText | None, Flag("DIR")] = Field(
-        default=None, description="The run directory. Default: runs/<config name>."
+    out: Annotated[MaybePath, Flag("DIR")] = Field(
+        default=NONE, description="The run directory. Default: runs/<config name>."
     )
     settings: Settings = ()
     device: Device = Field(default=None, description="auto, cpu, cuda or cuda:N. Default: that of the config.")
@@ -99,8 +106,8 @@ class TrainRequest(Request):
     threads: Threads = None
     seed: Seed | None = Field(default=None, description=f"Seed of weights, batches and dropout, from 0 to {MAX_SEED}.")
     max_steps: Count | None = Field(default=None, description="Optimizer steps.")
-    max_time: Annotated[Duration | None, Flag("TIME")] = Field(
-        default=None,
+    max_time: Annotated[Given[Duration | None, float | str | None], Flag("TIME")] = Field(
+        default=NONE,
         description="Train for a time such as 90s, 5m or 1h30m instead of --max-steps; "
         "the learning rate follows the clock.",
     )
@@ -116,8 +123,8 @@ class TrainRequest(Request):
     )
     resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in --out.")
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")
-    init_from: Annotated[NamedPath | None, Flag("PATH", offers="runs")] = Field(
-        default=None,
+    init_from: Annotated[MaybeNamedPath, Flag("PATH", offers="runs")] = Field(
+        default=NONE,
         description="Begin with the weights, the sizes and the tokenizer of a run, a checkpoint or a directory of "
         "transformers.",
     )

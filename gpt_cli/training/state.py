@@ -64,7 +64,8 @@ class TrainingState:
         """
         generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights"))
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
-        model = GPT(config.model, vocab_size, generator)
+        with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
+            model = GPT(config.model, vocab_size, generator)
         begin(model)
         return cls._of(config, ids, model, progress, ranks, sharded)
 

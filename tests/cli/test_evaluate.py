@@ -259,13 +259,11 @@ def test_long_work_off_a_terminal_prints_lines(
     assert run("eval", "--quiet").err == ""
 
 
-def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand) -> None:
-    before = torch.get_num_threads()
-    try:
-        assert run("eval", "--threads", "1").code == 0
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
+def test_threads_are_those_that_torch_uses(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    assert run("eval", "--threads", "1").code == 0
+    assert numbers == [1, torch.get_num_threads()]  # and again as many as before
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,26 @@ def test_a_training_reports_and_its_model_loads() -> None:
     assert len(notices) == 1  # on the single document
 
 
+def test_a_training_is_finished_from_wherever_its_reports_are() -> None:
+    training = train("smoke", data="corpus.txt", settings=SETTINGS, max_steps=3)
+    assert isinstance(next(training), Prepared)
+    finished = training.finish()
+    assert finished.as_dict()["steps"] == 3
+    assert training.finish() is finished
+    assert list(training) == []
+    again = train("smoke", data="corpus.txt", settings=SETTINGS, max_steps=3, overwrite=True)
+    assert list(again)[-1] is again.finish()
+
+
+def test_a_training_that_was_closed_has_no_result() -> None:
+    training = train("smoke", data="corpus.txt", settings=SETTINGS)
+    next(training)
+    training.close()
+    with pytest.raises(UsageError, match="this training was closed, or an error ended it") as raised:
+        training.finish()
+    assert raised.value.hint == "resume=True continues it from its last checkpoint"
+
+
 def test_nothing_is_written_before_the_first_report_is_taken() -> None:
     reports = train("smoke", data="corpus.txt", settings=SETTINGS)
     assert not Path("runs").exists()
@@ -98,7 +118,7 @@ def test_keywords_are_the_flags_and_change_the_same_settings() -> None:
 
 def test_wrong_keywords_are_refused_at_once_and_together() -> None:
     with pytest.raises(UsageError) as raised:
-        train("smoke", max_steps=0, dtype="int8", warn=3)
+        train("smoke", max_steps=0, dtype="int8", warn=3)  # pyright: ignore[reportArgumentType]
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
         'warn: "3" is not a function',
         'dtype: "int8" is not one of auto, float32, bfloat16',

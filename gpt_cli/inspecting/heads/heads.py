@@ -21,7 +21,7 @@ from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, 
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, repeated_length, score_windows
 from gpt_cli.inspecting.request import HeadsRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS
-from gpt_cli.machine.devices import choose_device, choose_dtype, use_threads
+from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt
@@ -47,6 +47,7 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
+@threads_kept()
 def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     """Report on the heads of a model, and write the file of the request.
 
