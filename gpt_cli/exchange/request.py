@@ -21,7 +21,7 @@ from gpt_cli.config.fields import Misfit, Switch
 from gpt_cli.config.request import Flag, PathText, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
-from gpt_cli.exchange.page_size import Kind, chosen_layout
+from gpt_cli.exchange.page_size import Kind, chosen_layout, require_known_form
 from gpt_cli.files import require_directory_place, require_no_file
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
@@ -134,6 +134,7 @@ class ExportRequest(Request):
             from gpt_cli.exchange.tokenizer_page import tokenizer_content, tokenizer_of
             from gpt_cli.sampling.prompts import encode_text, read_prompt
 
+            require_known_form(header.config.model)
             tokenizer = tokenizer_of(header)
             if prompt is not None:
                 prompt = read_prompt(prompt, None, header, stdin=host.stdin)
