@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import MultiHeadAttention
-from gpt_cli.model.forms import FORMS
+from gpt_cli.model.attention import SelfAttention
+from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.cache import CACHES, KeyValueCache
 
 BY_DISTANCE = "by_distance"
@@ -25,12 +26,14 @@ class ByDistance(MultiHeadAttention):
         return torch.stack([-distances / 2**head for head in heads])
 
 
-def make(config: ModelConfig) -> ByDistance:
-    return ByDistance(config.d_model, config.num_heads, config.dropout)
+def make(config: ModelConfig) -> SelfAttention:
+    if config.attention == BY_DISTANCE:
+        return ByDistance(config.d_model, config.num_heads, config.dropout)
+    return make_attention(config)
 
 
 def register(monkeypatch: pytest.MonkeyPatch, *, cached: bool) -> None:
     """Let configs name the form and models have it; with `cached`, decoders too."""
-    monkeypatch.setitem(FORMS, BY_DISTANCE, make)  # type: ignore[arg-type]
+    monkeypatch.setattr("gpt_cli.model.block.make_attention", make)
     if cached:
         monkeypatch.setitem(CACHES, ByDistance, KeyValueCache)  # type: ignore[arg-type]
