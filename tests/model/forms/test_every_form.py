@@ -187,4 +187,4 @@ def test_a_bias_by_distance_is_said_once_and_holds_in_training_stages_and_decodi
 def test_a_page_promises_the_forms_that_its_engine_computes() -> None:
     script = (Path(gpt_cli.__file__).parent / "pages/model/engine/attention.js").read_text("utf-8")
     (listed,) = re.findall(r"^const FORMS = \{(.*)\};", script, re.MULTILINE)
-    assert ON_PAGES == tuple(re.findall(r"(\w+):", listed))
+    assert tuple(re.findall(r"(\w+):", listed)) == ON_PAGES
