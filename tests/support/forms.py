@@ -14,7 +14,7 @@ from gpt_cli.model.attention import SelfAttention
 from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.cache import CACHES, KeyValueCache
 
-BY_DISTANCE = "by_distance"
+BY_DISTANCE = "unheard_of"
 
 
 class ByDistance(MultiHeadAttention):

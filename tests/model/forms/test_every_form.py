@@ -140,9 +140,9 @@ PLACES: dict[Callable[[GPT], None], str | None] = {
     in_scores_of_heads: None,
     in_decoding: "sampling does not support the form ByDistance",
     in_an_explanation: "gpt explain does not support the form ByDistance",
-    in_transformers: "transformers does not support the form by_distance",
-    on_a_page: "the page of a model does not support the form by_distance",
-    in_a_config: '"by_distance" is not one of multi_head, grouped_query, latent',
+    in_transformers: "transformers does not support the form unheard_of",
+    on_a_page: "the page of a model does not support the form unheard_of",
+    in_a_config: f'"unheard_of" is not one of {", ".join(FORMS)}',
 }
 # the same of forms that configs have: what a place never learned
 REFUSED: dict[tuple[str, Callable[[GPT], None]], str] = {}
@@ -165,7 +165,7 @@ def test_every_place_computes_a_form_or_refuses_it_by_name(
 
 
 def test_an_unknown_form_is_no_model() -> None:
-    with pytest.raises(GptError, match="the model does not support the form by_distance"):
+    with pytest.raises(GptError, match="the model does not support the form unheard_of"):
         model_of(BY_DISTANCE)
 
 
