@@ -243,8 +243,8 @@ def missing() -> Iterator[str]:
         for message in messages()
         if message.text not in known and any(_half_said_of_source(whole) for whole in message.whole - known)
     }
-    meanings = {details["description"]: f"what {key} means: settings.toml" for key, details in known_keys().items()}
-    found |= {text: key for text, key in meanings.items() if chinese().find(text) is None}
+    meanings = {details["description"]: f"what {key} means, in settings.toml" for key, details in known_keys().items()}
+    found |= {text: where for text, where in meanings.items() if text not in chinese().pairs}
     found |= {text: "a setting that refuses a value" for text in refusals() if any(half_said(text, chinese()))}
     found |= dict.fromkeys(set(places()) - {"stdin"} - chinese().pairs.keys(), "the place of an error")
     found |= {text: "help" for text in sorted(help_texts()) if chinese().find(text) is None}
