@@ -76,7 +76,7 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
     `checkpoint` is "best", "last" or a step, for a run directory.
     Raises CheckpointError for a missing, damaged or foreign one.
     """
-    from gpt_cli.checkpoints.discovery import load as load_run
+    from gpt_cli.checkpoints.load import load as load_run
     from gpt_cli.trained import Trained
 
     return Trained(**vars(load_run(path, str(checkpoint))))
