@@ -134,12 +134,12 @@ class ExportRequest(Request):
             from gpt_cli.exchange.tokenizer_page import tokenizer_content, tokenizer_of
             from gpt_cli.sampling.prompts import encode_text, read_prompt
 
-            require_known_form(header.config.model)
             tokenizer = tokenizer_of(header)
             if prompt is not None:
                 prompt = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(tokenizer, prompt, "--prompt")  # refuses
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
+            require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
         return header, prompt, ReadingAhead(header.path).read
 
