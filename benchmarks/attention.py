@@ -11,7 +11,6 @@ import argparse
 import importlib
 import importlib.util
 import json
-import shutil
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.laboratory import find_chromium
 from gpt_cli.config.reading import read_config
 from gpt_cli.inspecting.dump import AttentionDump, dump_attention
 from gpt_cli.inspecting.export import write_dump
@@ -129,7 +129,7 @@ def _transformers(model: GPT, ids: list[int]) -> Callable[[], np.ndarray] | None
 
 def _until_ready(path: Path, rounds: int) -> float | None:
     """Seconds from navigation until the page is drawn and responds; the median of `rounds` visits."""
-    chromium = shutil.which("chromium")
+    chromium = find_chromium()
     if chromium is None or importlib.util.find_spec("playwright") is None:
         return None
     from playwright.sync_api import sync_playwright

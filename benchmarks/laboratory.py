@@ -1,9 +1,10 @@
-"""What the benchmarks share that compare several ways: flags, the line about the machine, a bar, and tables."""
+"""What the benchmarks share: flags, a browser, the line about the machine, a bar, and tables."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,12 @@ from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.tables import table
 
 CONSOLE = Console()
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+def find_chromium() -> str | None:
+    """The program of the first browser that is installed, in the order in which tests of pages look for one."""
+    return next(filter(None, map(shutil.which, CHROMIUM)), None)
 
 
 def flags(description: str | None, *, config: str, rounds: int = 5) -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import tempfile
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks.laboratory import find_chromium
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.config.reading import read_config
 from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
@@ -70,9 +70,9 @@ def main() -> None:
     parser.add_argument("--config", action="append", help="repeatable; default: tiny and small")
     parser.add_argument("--tokens", type=int, default=60)
     arguments = parser.parse_args()
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = find_chromium()
     if chromium is None:
-        raise SystemExit("no Chromium is installed (Debian: apt install chromium)")
+        raise SystemExit("no Chromium is installed (Debian: apt install chromium-headless-shell)")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--disable-gpu"], chromium_sandbox=False)
         rows = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+
+from benchmarks.laboratory import find_chromium
 
 PROMPT = "If the object is a class instance, the method of the class is called with the"
 HEAD = "layer 1 head 3"
@@ -19,7 +20,7 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     wanted = parser.parse_args()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US", color_scheme="light")
         page.goto(wanted.page.resolve().as_uri())
         page.wait_for_selector("html[data-ready]")

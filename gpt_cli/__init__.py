@@ -81,7 +81,7 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
 
         hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
         raise UsageError("path", f"{shown(path)} is not text", hint=hint)
-    from gpt_cli.checkpoints.discovery import load as load_run
+    from gpt_cli.checkpoints.load import load as load_run
     from gpt_cli.config.keywords import keywords_named
     from gpt_cli.measuring.request import InfoRequest
     from gpt_cli.trained import Trained

@@ -77,7 +77,10 @@ def header_bytes(
     dtype: str = "F32",
     num_bytes: int | None = None,
 ) -> bytes:
-    """The header of a file of tensors of one type in the order given; `num_bytes` long, or up to a multiple of 8."""
+    """The header of a file of tensors of one type in the order given; `num_bytes` long, or up to a multiple of 8.
+
+    Raises ValueError where it is longer than `num_bytes`.
+    """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
@@ -85,5 +88,6 @@ def header_bytes(
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text = text.ljust(len(text) + -len(text) % 8 if num_bytes is None else num_bytes - 8)
-    assert num_bytes in (None, 8 + len(text))
+    if num_bytes not in (None, 8 + len(text)):
+        raise ValueError(f"the header has {8 + len(text)} bytes, more than {num_bytes}")
     return len(text).to_bytes(8, "little") + text

@@ -129,8 +129,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def require_foreign(path: Path, flag: str = "--out") -> None:
-    """Raises UsageError where `path`, which `flag` names, is a checkpoint or a file of a run, through links too.
+def require_foreign(path: Path) -> None:
+    """Raises UsageError where `path`, which --out names, is a checkpoint or a file of a run, through links too.
 
     A hard link to a checkpoint is one. A name that a run would give to a file is refused before the file exists. Raises
     EnvironmentFailure where no file can be written.
@@ -139,13 +139,13 @@ def require_foreign(path: Path, flag: str = "--out") -> None:
         target = path.resolve()
         if target.is_file() and is_checkpoint(target):
             raise UsageError(
-                flag, f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
+                "--out", f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
             )
         for directory in (target.parent, target.parent.parent):
             run = RunFiles(directory)
             own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / NAME)
             if run.exists() and (target in own or run.is_step_file(target)):
                 wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
-                raise UsageError(flag, wrong, hint="name another file")
+                raise UsageError("--out", wrong, hint="name another file")
     require_place(path)
     require_writable(path.parent, path)

@@ -23,15 +23,31 @@ _OWN = re.compile(
 _STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")
 
 
+class _Below:
+    """An attribute of a run: a path of this name below its directory."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, run: RunFiles, kind: type[RunFiles]) -> Path:
+        return run.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFiles:
     """The names of one run's files; nothing on disk changes."""
 
     path: Path
 
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+    config = _Below("config.yaml")
+    checkpoints = _Below("checkpoints")
+    metrics = _Below("metrics.jsonl")
+    samples = _Below("samples.txt")
+    attention = _Below("attention")
+    logs = _Below("logs")  # the directories of the loggers of `train.log_to`
+    # how the run ended, and its curves; both are missing while it trains, and where it was killed
+    outcome = _Below("outcome.json")
+    loss_picture = _Below("loss.png")
 
     @property
     def best(self) -> Path:
@@ -42,23 +58,6 @@ class RunFiles:
         """Where gpt train keeps a best.safetensors that it did not write; the run does not use it."""
         return self.checkpoints / "best-of-another-run.safetensors"
 
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples.txt"
-
-    @property
-    def attention(self) -> Path:
-        return self.path / "attention"
-
-    @property
-    def logs(self) -> Path:
-        """The directories of the loggers of `train.log_to`."""
-        return self.path / "logs"
-
     def sent(self, logger: str) -> Path:
         """What a logger was given so far; it stands in the logger's directory."""
         return self.logs / logger / "sent.jsonl"
@@ -66,20 +65,6 @@ class RunFiles:
     def logger_folders(self) -> list[Path]:
         """The directories below `logs` that loggers of the run made; those without `sent.jsonl` are someone else's."""
         return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl"))
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def outcome(self) -> Path:
-        """How the run ended; missing while it trains, and where it was killed."""
-        return self.path / "outcome.json"
-
-    @property
-    def loss_picture(self) -> Path:
-        """The curves of its losses, drawn when it has ended; missing while it trains, and where it was killed."""
-        return self.path / "loss.png"
 
     @property
     def resume_command(self) -> str:

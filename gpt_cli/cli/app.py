@@ -11,11 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from gpt_cli.cli import (
-    completing,
-    completion,
-    options,
-)
+from gpt_cli.cli import completing
 from gpt_cli.cli.helping import HelpContext, ListsByDefault
 from gpt_cli.cli.listing import GROUPS, MEMORY_HINTS, REQUESTS, function_of, place_of
 from gpt_cli.cli.terminal import abandon_stdout, prepare_streams
@@ -71,17 +67,14 @@ def _root(
 ) -> None: ...
 
 
-def _commands(incomplete: str) -> list[str]:
-    """The commands of `gpt`, for shells."""
-    return completing.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(incomplete)
-
-
 def show_help(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            autocompletion=_commands,
+            autocompletion=lambda incomplete: completing.words(*getattr(get_command(app), "commands", {}), *REQUESTS)(
+                incomplete
+            ),
             help="A command, such as sample or data list.",
         ),
     ] = None,
@@ -112,7 +105,7 @@ app.add_typer(
     ),
     name="runs",
 )
-app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completion.completion)
+app.command("completion", epilog="Example: gpt completion bash >> ~/.bashrc")(completing.completion)
 app.command("help", epilog="Example: gpt help sample")(show_help)
 
 
@@ -219,12 +212,21 @@ def prepare(command: Any) -> None:
         command.params += get_command(_debug_alone()).params
 
 
+def _set_debug(context: typer.Context, value: bool) -> bool:
+    context.find_root().obj["debug"] |= value
+    return value
+
+
+_DEBUG_HELP = "Print a traceback when something goes wrong."
+_Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, expose_value=False, help=_DEBUG_HELP)]
+
+
 def _debug_alone() -> typer.Typer:
     """A command whose only flag is --debug; typer makes flags only from a signature."""
     alone = typer.Typer(add_completion=False)
 
     @alone.command()
-    def _(debug: options.Debug = False) -> None: ...
+    def _(debug: _Debug = False) -> None: ...
 
     return alone
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from gpt_cli.api import Function
-from gpt_cli.cli import completing, inspection, options, runs
+from gpt_cli.cli import completing, inspection, runs
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.cli.terminal import Console, colourful
@@ -22,6 +22,9 @@ from gpt_cli.config.request import Flag, Request, flag_of, flags_of, read_reques
 from gpt_cli.errors import UsageError
 from gpt_cli.results import Result
 
+# the flags of every command that are no fields of a request
+_JSON = typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")
+_QUIET = typer.Option("--quiet", help="Print no progress and no notices.")
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
@@ -80,8 +83,8 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
 
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     parameters += [_parameter(name, field, flag) for name, field, flag in fields]
-    parameters += [_switch("json", options.Json)] if function.request.has_json else []
-    parameters += [_switch("quiet", options.Quiet)]
+    parameters += [_switch("json", _JSON)] if function.request.has_json else []
+    parameters += [_switch("quiet", _QUIET)]
     vars(call)["__signature__"] = inspect.Signature(parameters)
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = inspect.getdoc(function.request)
@@ -129,4 +132,4 @@ def _kind(annotation: Any, many: bool = False) -> tuple[Any, bool]:
 
 
 def _switch(name: str, declared: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=declared)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, declared])

@@ -1,4 +1,4 @@
-"""What a shell offers after TAB: commands, flags, and the names of runs, configs and texts."""
+"""`gpt completion`, and what a shell offers after TAB: commands, flags, and the names of runs, configs and texts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 # typer contains click since 0.26; a test in real shells fails where a typer moves these
 from typer._completion_classes import completion_init
 from typer._completion_shared import get_completion_script
 from typer.completion import shell_complete
 
+from gpt_cli.cli.terminal import Console
+from gpt_cli.errors import shown
 from gpt_cli.language import say
 
 SHELLS = ("bash", "zsh", "fish")
@@ -108,3 +112,31 @@ def texts(incomplete: str) -> list[str]:
     from gpt_cli.text.catalogue import ENTRIES
 
     return words(*ENTRIES)(incomplete)
+
+
+def _shell(text: str) -> str:
+    if text not in SHELLS:
+        raise typer.BadParameter(f"{shown(text)} is not allowed; use {' | '.join(SHELLS)}")
+    return text
+
+
+def completion(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            metavar="SHELL",
+            parser=_shell,
+            autocompletion=words(*SHELLS),
+            help="bash, zsh or fish.",
+        ),
+    ],
+) -> None:
+    """Print what lets a shell complete the words of gpt.
+
+    bash: gpt completion bash >> ~/.bashrc
+
+    zsh: gpt completion zsh >> ~/.zshrc, below the line with compinit
+
+    fish: gpt completion fish > ~/.config/fish/completions/gpt.fish
+    """
+    Console().result(script(shell))

@@ -204,18 +204,14 @@ def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console)
     advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], resume), console)
 
 
-def _cause(number: int) -> str:
-    """What stopped a training, as its user knows it."""
-    return "Ctrl-C" if number == signal.SIGINT else signal_name(number)
-
-
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
     """Print the result on stdout, and what to do next on stderr."""
     summary = finished.summary
     if finished.signal is not None:
         saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"
         resume = RunFiles(prepared.directory).resume_command
-        console.tell(f"stopped by {_cause(finished.signal)}; {saved}. To go on: {resume}")
+        cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal_name(finished.signal)
+        console.tell(f"stopped by {cause}; {saved}. To go on: {resume}")
     elif summary["stopped_by"] == "patience":
         console.notice(
             f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"

@@ -40,7 +40,9 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
         failure = error
     directory = None if plan is None else plan.directory
     try:
-        meeting = Meeting(place, directory, RunFiles(directory).intact if directory else _nothing)
+        meeting = Meeting(
+            place, directory, RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
+        )
     except EnvironmentFailure as error:
         if place.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
             raise failure or error from None
@@ -64,10 +66,6 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
             if not meeting.board.claim(exit_code):
                 return exit_code
             raise
-
-
-def _nothing() -> tuple[str, None]:
-    return "nothing was saved", None
 
 
 def _choose_gpu(plan: Plan, place: Place) -> None:

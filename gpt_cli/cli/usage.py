@@ -222,7 +222,9 @@ class _Line:
                 yield f"--out {shlex.quote(str(named_run(word)))}"
             elif is_config and "--config" in self._flags.keys() - typed:
                 yield f"--config {shlex.quote(word)}"
-            elif "--run" in self._flags.keys() - typed and _is_model(word):
+            elif "--run" in self._flags.keys() - typed and (
+                word.endswith(_CHECKPOINT) or os.path.isdir(named_run(word))
+            ):
                 yield f"--run {shlex.quote(word)}"
             elif is_run and not typed & {"--config", "--data", "--out"}:
                 yield f"--out {shlex.quote(str(named_run(word)))} --resume"
@@ -254,11 +256,6 @@ class _Line:
             return flag
         named = "VALUE" if flag == "--set" else getattr(self._flags[flag], "metavar", None) or "VALUE"
         return ours.replace("{}", value or named).replace(" runs/runs/", " runs/")
-
-
-def _is_model(name: str) -> bool:
-    """Whether a word names a run that there is, or a checkpoint."""
-    return name.endswith(_CHECKPOINT) or os.path.isdir(named_run(name))
 
 
 def _plain(flag: str) -> str:

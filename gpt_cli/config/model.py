@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpt_cli.config.fields import Count, Few, Misfit, Number, Section, Size, Switch, Whole, divisors
+from gpt_cli.errors import UsageError
 
 
 class ModelConfig(Section):
@@ -162,6 +163,11 @@ class ModelConfig(Section):
                 f"rope needs an even head size, but {head}",
                 "change model.d_model or model.num_heads, or use model.positions=learned",
             )
+
+
+def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:
+    """The error of whoever treats each form of attention in a way of its own, and does not know this one."""
+    return UsageError("model.attention", f"{who} does not support the form {form}", hint=hint)
 
 
 def _foundaround(number: int, near: int) -> str:

@@ -101,7 +101,8 @@ def no_setting(place: KeyPath, source: str) -> GptError:
     """The error for a key that does not exist."""
     name = ".".join(place)
     if place[-1] in Config.model_fields:
-        sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {_first_key(place[-1])}"
+        first = next(key for key in known_keys() if key.startswith(f"{place[-1]}."))
+        sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {first}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
     nearest = _nearest_key(place)
     hint, about = f"did you mean {nearest}?" if nearest else _ALL_SETTINGS, visible(name)
@@ -166,7 +167,3 @@ def _nearest_key(place: KeyPath) -> str | None:
     if close := difflib.get_close_matches(last, siblings if section else list(Config.model_fields), n=1, cutoff=_LIKE):
         return ".".join([*section, close[0]])
     return setting_of(last, near=True)
-
-
-def _first_key(section: str) -> str:
-    return next(key for key in known_keys() if key.startswith(f"{section}."))

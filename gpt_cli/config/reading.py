@@ -1,4 +1,4 @@
-"""From a file and `--set` to a Config: strict, with every problem in one error."""
+"""From a file and `--set` to a Config: strict, with every problem in one error; and what makes configs different."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -147,3 +147,29 @@ def _write(content: dict[str, Any], place: KeyPath, value: Any, source: str, sou
         content[section][key] = value
     sources[place] = source
     sources.setdefault((section,), source)
+
+
+class Likeness(NamedTuple):
+    """A shipped config by name, and the settings in which another differs from it: section.key -> value as written."""
+
+    shipped: str
+    settings: Mapping[str, str]
+
+
+def read_shipped() -> dict[str, Config]:
+    """The shipped configs by name."""
+    return {name: read_config(str(path)) for name, path in shipped_configs().items()}
+
+
+def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
+    """How a config differs from the shipped one of its name, else from the one that it shares most settings with.
+
+    What a run has chosen in place of `auto` does not count.
+    """
+    found = (
+        Likeness(other, {key: new for key, old, new in differences(settings, config) if old != "auto"})
+        for other, settings in shipped.items()
+        if other == name or name not in shipped
+    )
+    # of two that are equally near, the plain one: tiny before multi-head
+    return min(found, key=lambda one: (len(one.settings), len(one.shipped)))

@@ -1,4 +1,4 @@
-"""Every setting, declared once: name, type, default, range, unit and meaning; `model` and `watching` have more."""
+"""Every setting, declared once: name, type, default, range, unit and meaning; `model` has more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from gpt_cli.config.fields import (
     read_number,
 )
 from gpt_cli.config.model import ModelConfig
-from gpt_cli.config.watching import InspectConfig
 from gpt_cli.limits import SOURCE_BYTES, SOURCES
 
 
@@ -190,6 +189,21 @@ class TrainConfig(Section):
         """Changed keys that have no effect, each with the setting that makes it so."""
         muon = self.optimizer == "muon"
         return [("muon_learning_rate", "train.optimizer adamw")] if self._idle("muon_learning_rate", muon) else []
+
+
+class InspectConfig(Section):
+    """Snapshots of the attention to one text while the model trains; the training is the same with and without."""
+
+    prompt: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="text whose attention the run keeps snapshots of, of at least two tokens; null: none"
+    )
+    every: Count = Field(
+        default=25, description="steps between snapshots; the first step and the last have one as well"
+    )
+
+    def unused_keys(self) -> list[tuple[str, str]]:
+        """Changed keys that have no effect, each with the setting that makes it so."""
+        return [("every", "inspect.prompt null")] if self._idle("every", self.prompt is not None) else []
 
 
 class Config(Section):

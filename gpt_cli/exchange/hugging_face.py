@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gpt_cli.config import ModelConfig
+from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import GptError, UsageError, together
 
 # their names there
@@ -81,6 +82,8 @@ def _misfits(model: ModelConfig) -> Iterator[GptError]:
         yield misfit("norm_position", "transformers has no such post-norm model; norm_position=pre can be exported")
     if model.ngram_embedding is not None:
         yield misfit("ngram_embedding", "no class of transformers has embeddings of n-grams; null exports")
+    if model.attention not in ("multi_head", "grouped_query", "latent"):
+        yield unknown_form("transformers", model.attention, _HINT)
     if model.attention == "latent" and model.positions == "rope":
         others = "multi_head and grouped_query export"
         if model.norm == "layernorm":

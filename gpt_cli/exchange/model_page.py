@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout
+from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout, require_known_form
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
 from gpt_cli.explaining.explanation import HEAD_STEPS, Note, say
 from gpt_cli.files import write_durably
@@ -54,9 +54,11 @@ def model_page(
 
     It opens with `prompt`, None: with a short text that the model can read.
 
-    Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for
-    weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
+    Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
+    form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too
+    large.
     """
+    require_known_form(checkpoint.config.model)
     model = checkpoint.build_model()
     weights = dict(model.named_parameters())
     tokenizer = tokenizer_content(checkpoint.tokenizer)

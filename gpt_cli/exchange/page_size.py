@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
+from gpt_cli.config import ModelConfig
+from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.model import PARTS
@@ -17,6 +19,7 @@ Kind = Literal["float16", "int8"]
 LARGEST = 200_000_000  # bytes of a page; browsers refuse texts of twice the size
 _LARGEST_FLOAT16 = 30_000_000  # bytes of a page above which matrices are int8 unless the user chooses
 _ALIGNMENT = 4  # bytes; arrays of JavaScript begin at multiples of the size of a number
+FORMS = ("multi_head", "grouped_query", "latent")  # of attention that the engine computes
 _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 
@@ -27,6 +30,13 @@ class Layout:
     kind: Kind
     tensors: Sequence[Mapping[str, Any]]  # name, shape, kind, at; of int8 also scales_at, with a float32 for each row
     num_bytes: int
+
+
+def require_known_form(model: ModelConfig) -> None:
+    """Raises UsageError for a form of attention that the engine of a page does not compute."""
+    if model.attention not in FORMS:
+        hint = "--format safetensors exports every model for use with gpt"
+        raise unknown_form("the page of a model", model.attention, hint)
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:

@@ -21,7 +21,7 @@ from gpt_cli.config.fields import Misfit, Switch
 from gpt_cli.config.request import NONE, Flag, MaybePath, PathText, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
-from gpt_cli.exchange.page_size import Kind, chosen_layout
+from gpt_cli.exchange.page_size import Kind, chosen_layout, require_known_form
 from gpt_cli.files import require_directory_place, require_no_file
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
@@ -139,6 +139,7 @@ class ExportRequest(Request):
                 prompt = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(tokenizer, prompt, "--prompt")  # refuses
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
+            require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
         return header, prompt, ReadingAhead(header.path).read
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
-from gpt_cli.checkpoints.discovery import load_for
 from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.load import load_for
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.explaining import studies

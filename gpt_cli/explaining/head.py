@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.config.model import unknown_form
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.model import GPT, GroupedQueryAttention, LatentAttention, MultiHeadAttention
@@ -199,7 +200,8 @@ def projections(
     attention: SelfAttention, x: Tensor, source: str, rotation: Tensor | None, subject: Subject
 ) -> Projections:
     """The queries, keys and values of a head for its input x [1, T, D], which the formulas call `source`."""
-    if isinstance(attention, LatentAttention):
+    # exactly these: a form derived from one of them may compute something else
+    if type(attention) is LatentAttention:
         return _of_latent(attention, x, source, rotation, subject)
     Wq, Wk, Wv = _matrices(attention, subject.head)
     queries, keys = Wq(x), Wk(x)
@@ -220,10 +222,11 @@ def projections(
 
 def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
     """Wq of a head, and its Wk and Wv, or those of its group."""
-    if isinstance(attention, GroupedQueryAttention):
+    if type(attention) is GroupedQueryAttention:
         group = attention.group_of(head)
         return attention.heads[head].Wq, group.Wk, group.Wv
-    assert isinstance(attention, MultiHeadAttention)
+    if type(attention) is not MultiHeadAttention:
+        raise unknown_form("gpt explain", type(attention).__name__)
     own = attention.heads[head]
     return own.Wq, own.Wk, own.Wv
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.checkpoints.discovery import Loaded
+from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
 from gpt_cli.model import CrossAttention

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from gpt_cli.callbacks import Host, Notify, ignored
-from gpt_cli.checkpoints.discovery import Loaded, load_for
+from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, shown, visible

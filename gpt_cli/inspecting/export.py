@@ -71,10 +71,6 @@ def _safetensors(dump: AttentionDump) -> bytes:
     return safetensors.numpy.save(arrays, {"tokens": json.dumps(dump.tokens, ensure_ascii=False)})
 
 
-def _json(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    return json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count)
-
-
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
     """All arrays by name. `heads` contains the numbers of the heads; beside the stage of that name, which is their
     output, the numbers are `head_numbers`."""
@@ -105,7 +101,10 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
                 count(1)
 
 
-_BY_ROWS: dict[str, Callable[[AttentionDump, Callable[[int], object]], Iterator[str]]] = {".json": _json, ".csv": _csv}
+_BY_ROWS: dict[str, Callable[[AttentionDump, Callable[[int], object]], Iterator[str]]] = {
+    ".json": lambda dump, count: json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count),
+    ".csv": _csv,
+}
 _WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
     ".npz": _npz,
     ".safetensors": _safetensors,

@@ -29,12 +29,12 @@ def score_scale(size: int, scaled: bool = True) -> float:
     return size**-0.5 if scaled else 1.0
 
 
-def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """softmax(scores * scale) over the keys that the mask does not hide: [..., T, T] -> [..., T, T].
+def attention_weights(scores: Tensor, mask: Tensor, scale: float, bias: Tensor | float = 0.0) -> Tensor:
+    """softmax(scores * scale + bias) over the keys that the mask does not hide: [..., T, T] -> [..., T, T].
 
-    Each row sums to 1. Vaswani et al. 2017, eq. 1, where the scale is 1 / sqrt(K).
+    Each row sums to 1. Vaswani et al. 2017, eq. 1, where the scale is 1 / sqrt(K) and there is no bias.
     """
-    return (scores * scale).masked_fill(mask, -torch.inf).softmax(dim=-1)
+    return (scores * scale + bias).masked_fill(mask, -torch.inf).softmax(dim=-1)
 
 
 class Stages(NamedTuple):
@@ -48,10 +48,10 @@ class Stages(NamedTuple):
     heads: Tensor
 
 
-def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Stages:
-    """One causal head, step by step, from its queries, keys and values [B, T, K]."""
+def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, bias: Tensor | float = 0.0) -> Stages:
+    """One causal head, step by step, from its queries, keys and values [B, T, K]; `bias` [T, T] joins its scores."""
     scores = attention_scores(queries, keys)
-    weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device), scale)
+    weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device), scale, bias)
     return Stages(queries, keys, values, scores, weights, weights @ values)
 
 
@@ -71,12 +71,16 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scale = score_scale(head_size, scaled)
 
-    def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
-        """The computation without dropout, step by step; `rotation` [2, T, K] turns queries and keys."""
+    def project(self, x: Tensor, rotation: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [B, T, K]; `rotation` [2, T, K] turns queries and keys."""
         queries, keys = self.Wq(x), self.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return causal_stages(queries, keys, self.Wv(x), self.scale)
+        return queries, keys, self.Wv(x)
+
+    def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
+        """The computation without dropout, step by step."""
+        return causal_stages(*self.project(x, rotation), self.scale)
 
     def weights(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
         """Where each token looks: [B, T, D] -> [B, T, T]; row t sums to 1 over tokens 0..t and is 0 after."""
@@ -100,10 +104,14 @@ def side_by_side(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     return torch.cat(weights), torch.cat(biases) if biases else None
 
 
-def causal_bias(num_tokens: int, like: Tensor) -> Tensor:
-    """The causal mask as numbers to add to scores: -inf where a query may not look, else 0; [T, T]."""
-    hidden = causal_mask(num_tokens, like.device)
-    return like.new_zeros(num_tokens, num_tokens).masked_fill(hidden, -torch.inf)
+def causal_bias(queries: Tensor, added: Tensor | None) -> Tensor:
+    """The causal mask as numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
+
+    [T, T]; with `added` [heads, T, T], their sum for each head of each sequence [B * heads, T, T].
+    """
+    T = queries.shape[2]
+    hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device), -torch.inf)
+    return hidden if added is None else (hidden + added).repeat(len(queries), 1, 1)
 
 
 def attend(
@@ -134,7 +142,7 @@ def attend(
 class SelfAttention(nn.Module, ABC):
     """What all forms of causal attention with H heads share: [B, T, D] -> [B, T, D].
 
-    A form declares its parameters and computes queries, keys and values in two ways: for one head (`head_stages`) and
+    A form declares its parameters and computes queries, keys and values in two ways: for one head (`project_head`) and
     for all heads at once (`project`). With `fused`, all heads run in a few large products; without it, each head runs
     by itself. Both use the same parameters and give the same result up to rounding.
     """
@@ -146,8 +154,8 @@ class SelfAttention(nn.Module, ABC):
     fused = True
 
     @abstractmethod
-    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head, without dropout; `rotation` [2, T, K] turns queries and keys."""
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of one head, each [B, T, K]; `rotation` [2, T, K] turns queries and keys."""
 
     @abstractmethod
     def project(
@@ -155,18 +163,27 @@ class SelfAttention(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the given heads (None: of all) at once: each [B, heads, T, K]."""
 
+    def distance_bias(self, num_queries: int, num_keys: int, heads: Sequence[int], like: Tensor) -> Tensor | None:
+        """What the form adds to the scaled scores of the given heads, [heads, T, S]; None adds nothing.
+
+        It depends on how far a query is from a key: the T queries are the last of the S tokens, in a cache too.
+        """
+        return None
+
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
         """In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw."""
         if not self.fused:
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
+        bias = self.distance_bias(x.shape[1], x.shape[1], range(self.num_heads), queries)
         dropout = self.dropout.p if self.training else 0.0
-        if x.is_cuda and not dropout:  # on a CPU `attend` is faster than the flash kernel at these lengths
+        # on a CPU `attend` is faster than the flash kernel at these lengths
+        if x.is_cuda and not dropout and bias is None:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
             of_heads = None if keep is None else keep.flatten(0, 1)
-            mixed, _ = attend(*flat, causal_bias(x.shape[1], queries), self.scale, dropout, of_heads)
+            mixed, _ = attend(*flat, causal_bias(queries, bias), self.scale, dropout, of_heads)
             mixed = mixed.unflatten(0, queries.shape[:2])
         return self.projection_layer(join_heads(mixed))
 
@@ -179,11 +196,18 @@ class SelfAttention(nn.Module, ABC):
             outputs.append(weights @ stages.values)
         return torch.cat(outputs, dim=-1)
 
+    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
+        """The stages of one head, without dropout."""
+        queries, keys, values = self.project_head(head, x, rotation)
+        bias = self.distance_bias(x.shape[1], x.shape[1], [head], queries)
+        return causal_stages(queries, keys, values, self.scale, 0.0 if bias is None else bias[0])
+
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
         """The stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
         queries, keys, values = self.project(x, rotation, heads)
+        bias = self.distance_bias(x.shape[1], x.shape[1], heads, queries)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        found = attend(*flat, causal_bias(x.shape[1], queries), self.scale)
+        found = attend(*flat, causal_bias(queries, bias), self.scale)
         mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in found)
         return Stages(queries, keys, values, attention_scores(queries, keys), weights, mixed)
 
@@ -210,9 +234,9 @@ class MultiHeadAttention(SelfAttention):
         self.dropout = Dropout(dropout)
         self.scale = self.heads[0].scale
 
-    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head."""
-        return self.heads[head].stages(x, rotation)
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of one head."""
+        return self.heads[head].project(x, rotation)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None

@@ -120,7 +120,7 @@ class Workers:
         """Wait until all have ended; the exit code, or EnvironmentFailure where none of them told the user why."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
-        while self._running():
+        while any(worker.poll() is None for worker in self.processes):
             time.sleep(POLL_EVERY)
             if last_resorts is None or len(last_resorts) == 2:  # whoever is ended from here has not failed first
                 failed += [r for r, worker in enumerate(self.processes) if worker.poll() and r not in failed]
@@ -146,9 +146,6 @@ class Workers:
     def _send(self, number: int) -> None:
         for worker in self.processes[:1] if number == signal.SIGUSR1 else self.processes:
             worker.send_signal(number)  # does nothing for one that has ended
-
-    def _running(self) -> bool:
-        return any(worker.poll() is None for worker in self.processes)
 
     def _exit_code(self, failed: Mapping[int, int]) -> int:
         """The code that the speaker gave, else that of the first that failed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.load import load
 from gpt_cli.errors import CheckpointError, DataError, counted, shown
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.sampling.prompts import encode_text

@@ -72,7 +72,7 @@ class Report(Result):
 
     def picture(self, kind: str, notice: Notify = ignored) -> bytes:
         """The curves as png or svg; `notice` receives a line when no installed font has a character of a name."""
-        from gpt_cli.reporting.picture import draw_report
+        from gpt_cli.reporting.curves_picture import draw_report
 
         return draw_report(self.runs, self.axis, kind, notice)
 

@@ -15,7 +15,7 @@ from gpt_cli.checkpoints.list import Overview, have_one_tokenizer, overview
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.comparing import Likeness, likeness, read_shipped
+from gpt_cli.config.reading import Likeness, likeness, read_shipped
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.files import remove as remove_file
 from gpt_cli.files import remove_directory, remove_if_empty

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gpt_cli.config.model import unknown_form
 from gpt_cli.model import GroupedQueryAttention, LatentAttention, MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention, attend
 from gpt_cli.model.positions import rotate
@@ -38,6 +41,7 @@ class Cache(ABC):
     num_groups: int  # of heads that look at the same keys
 
     def __init__(self, attention: SelfAttention, products: Products):
+        self.distance_bias = attention.distance_bias
         self.num_heads = attention.num_heads
         self.scale = attention.scale
         self.dtype = products.dtype
@@ -62,7 +66,7 @@ class Cache(ABC):
         self.kept[..., : end - start, :] = self.kept[..., start:end, :].clone()
 
     def spread(self, bias: Tensor) -> Tensor:
-        """Repeat a bias [R, 1, T, S] for all queries of each group, one head below another: [R * G, H // G * T, S]."""
+        """A bias [R, 1 or H, T, S] for all queries of each group, one head below another: [R * G, H // G * T, S]."""
         R, _, T, S = bias.shape
         H, G = self.num_heads, self.num_groups
         return bias.expand(R, H, T, S).reshape(R * G, H // G * T, S)
@@ -146,9 +150,16 @@ class LatentCache(Cache):
         return outputs.transpose(0, 1).reshape(N * T, H * K)
 
 
+CACHES: Mapping[type[SelfAttention], Callable[[Any, Products], Cache]] = {
+    MultiHeadAttention: KeyValueCache,
+    GroupedQueryAttention: KeyValueCache,
+    LatentAttention: LatentCache,
+}
+
+
 def make_cache(attention: SelfAttention, products: Products) -> Cache:
     """The cache for the form of attention that a layer has."""
-    if isinstance(attention, LatentAttention):
-        return LatentCache(attention, products)
-    assert isinstance(attention, MultiHeadAttention | GroupedQueryAttention)
-    return KeyValueCache(attention, products)
+    # not that of a form from which this one is derived, which may keep something else
+    if type(attention) not in CACHES:
+        raise unknown_form("sampling", type(attention).__name__)
+    return CACHES[type(attention)](attention, products)

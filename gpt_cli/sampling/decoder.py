@@ -152,11 +152,15 @@ class Decoder:
         if self.positions is not None:
             x = x + self.positions[positions].view(R * T, D)
         rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
-        bias = None
+        hidden = shared = None
         if T > 1 or any(self.starts[row] > first for row in rows):
-            bias = self.layers[0].cache.spread(self._bias(slots, starts, first))
-        window = Window(of_rows, R, start, self.end, first, rotation, bias)
+            hidden = self._bias(slots, starts, first)
+            shared = self.layers[0].cache.spread(hidden)
         for layer in self.layers:
+            own = layer.cache.distance_bias(T, self.end - first, range(self.config.num_heads), x)
+            if own is not None:
+                own = layer.cache.spread(own.expand(R, -1, -1, -1) if hidden is None else hidden + own)
+            window = Window(of_rows, R, start, self.end, first, rotation, shared if own is None else own)
             seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
             x = self._after_attention(layer, x, layer.cache.mix(seen, window))
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)

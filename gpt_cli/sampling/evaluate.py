@@ -10,7 +10,7 @@ import numpy as np
 
 from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.discovery import Loaded, load_for
+from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room

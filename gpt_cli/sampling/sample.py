@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host, Notify, ignored
-from gpt_cli.checkpoints.discovery import load_for
+from gpt_cli.checkpoints.load import load_for
 from gpt_cli.errors import EnvironmentFailure, UsageError, inert_json, shown
 from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.discovery import Loaded
+from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.checkpoints.own_text import located
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import DataConfig

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.files import make_directory, remove, temporaries, write_durably, write_failure
+from gpt_cli.safetensors_header import MALFORMED, header_bytes, parse_header
 from gpt_cli.text.token_store import (
     FORMAT,
     HEADER_BYTES,
@@ -127,18 +127,9 @@ def sole_writer(directory: Path, notice: Callable[[str], object]) -> Iterator[No
 
 
 def _part_header(part: Part, dtype: np.dtype) -> bytes:
-    """The header of a safetensors file with one array `ids`, filled up with spaces."""
-    header = {
-        "__metadata__": {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]},
-        "ids": {
-            "dtype": f"U{8 * dtype.itemsize}",
-            "shape": [part.tokens],
-            "data_offsets": [0, part.tokens * dtype.itemsize],
-        },
-    }
-    text = json.dumps(header, separators=(",", ":")).encode().ljust(HEADER_BYTES - 8)
-    assert len(text) == HEADER_BYTES - 8
-    return struct.pack("<Q", len(text)) + text
+    """The header of a safetensors file with one array `ids`."""
+    about = {"sha256": part.sha256, "groups": str(part.groups), "check": digest_of_json(asdict(part))[:16]}
+    return header_bytes({"ids": [part.tokens]}, about, dtype=f"U{8 * dtype.itemsize}", num_bytes=HEADER_BYTES)
 
 
 def _whole_part(path: Path, dtype: np.dtype) -> Part | None:
@@ -146,13 +137,12 @@ def _whole_part(path: Path, dtype: np.dtype) -> Part | None:
     try:
         with open(path, "rb", buffering=0) as file:
             header = file.read(HEADER_BYTES)
-            content = json.loads(header[8:])
-            about = content["__metadata__"]
-            part = Part(content["ids"]["shape"][0], int(about["groups"]), about["sha256"])
+            about, arrays = parse_header(header)
+            part = Part(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
             # the digest is that of what follows the header, to the end of the file
             whole = (
                 header == _part_header(part, dtype) and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
             )
             return part if whole else None
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
+    except (OSError, *MALFORMED):
         return None

@@ -184,7 +184,7 @@ def draw_losses_of(directory: Path) -> bytes | None:
 
     Of a run that has logged nothing there is none, nor of one that another process trains again already.
     """
-    from gpt_cli.reporting.picture import draw_losses
+    from gpt_cli.reporting.curves_picture import draw_losses
     from gpt_cli.reporting.record import read_record
 
     record = read_record(directory)

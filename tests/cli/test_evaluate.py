@@ -17,7 +17,7 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
-from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.load import load
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT

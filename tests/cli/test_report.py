@@ -16,7 +16,8 @@ import gpt_cli
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.cli.train_process import leave_picture
-from gpt_cli.reporting import picture, request
+from gpt_cli.reporting import curves_picture as picture
+from gpt_cli.reporting import request
 from gpt_cli.reporting.curves import smoothed
 from gpt_cli.reporting.report import Report
 

@@ -46,9 +46,9 @@ def test_the_examples_of_exit_codes_end_with_them(page: str, shell: Shell) -> No
 def test_every_command_and_flag_is_in_the_pages(run: RunCommand) -> None:
     text = "\n".join(page.read_text() for page in ENGLISH)
     for command in all_commands(run):
-        assert f"gpt {' '.join(command)}" in text
+        assert f"gpt {' '.join(command)}" in text, f"gpt {' '.join(command)} is in no page of docs/"
         for flag in re.findall(FLAG, run(*command, "--help").out):
-            assert flag in text or flag == "--help", f"{command} {flag}"
+            assert flag in text or flag == "--help", f"{command} {flag} is in no page of docs/"
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)

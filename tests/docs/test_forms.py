@@ -25,13 +25,15 @@ def test_the_commands_print_what_the_page_shows(
 ) -> None:
     same_text = reads_the_same_text(shell)
     found = shown(page)
-    assert len(found) == 11
+    assert len(found) == 11, f"docs/{page}: another number of commands; say it here, and show the same on both pages"
     for command, lines in found:
         words = shlex.split(command)[1:]
         if words[:2] == ["-m", "benchmarks.forms"]:
             monkeypatch.setattr(sys, "argv", ["forms", "--rounds", "1", "--tokens", "3", "--set", "train.max_steps=2"])
             forms.main()
-            assert counts(lines) == counts(capsys.readouterr().out.splitlines())
+            assert counts(lines) == counts(capsys.readouterr().out.splitlines()), (
+                f"docs/{page}: show what `{command}` prints now, on both pages"
+            )
             continue
         if words[0] == "train":
             command += " --max-steps 2 --set data.validation_tokens=2048 --set train.eval_tokens=2048"
@@ -51,7 +53,7 @@ def counts(lines: list[str]) -> list[list[str]]:
     rows = [re.split(r"  +", line) for line in lines]
     layers = [row[:2] for row in rows if len(row) == 4]
     models = [[row[0], row[1], row[2], row[4], row[6]] for row in rows if len(row) == 8]
-    assert (len(layers), len(models)) == (7, 4)
+    assert (len(layers), len(models)) == (7, 4), "the rows of `python -m benchmarks.forms`: say their number here"
     return layers + models
 
 
@@ -69,7 +71,7 @@ def test_the_counts_of_parameters_and_of_the_cache_are_those_of_the_models(page:
         attention = GPT(sizes, 10).blocks[0].attention
         assert sum(parameter.numel() for parameter in attention.parameters()) == parameters
         assert sizes.cached_size == kept
-        assert f"{parameters:,}" in text
+        assert f"{parameters:,}" in text, f"docs/{page}: the table of parameters, row {name}"
     latent = read_config("latent").model
     assert (latent.d_model, latent.num_heads, latent.key_value_latent, latent.turned_size) == (D, H, C, R)
 

@@ -41,6 +41,17 @@ def test_a_file_of_the_catalogue_is_chinese_and_repeats_no_other(file: Path) -> 
         assert _CHINESE.search(said) or text == said or not any(map(str.isalpha, words)), f"{text}: {said}"
 
 
+def test_the_headings_of_the_catalogue_name_files_of_the_package() -> None:
+    package = {f"/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")}
+    headings = [line for file in FILES for line in file.read_text("utf-8").splitlines() if line.startswith("#")]
+    named = {name for line in headings for name in re.findall(r"[\w./]+\.py", line)}
+    assert not [
+        name
+        for name in named
+        if not any(f"/gpt_cli{path}".endswith(f"/{name.removeprefix('../')}") for path in package)
+    ]
+
+
 def test_nothing_in_the_catalogue_is_said_by_nobody() -> None:
     import typer
 

@@ -16,7 +16,7 @@ import pytest
 from support.faults import START, new_folder, scaled
 from support.forks import Servers
 
-from gpt_cli.checkpoints.discovery import load
+from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.lock import NAME
 
 STARTERS = 20

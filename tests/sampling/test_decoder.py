@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.forms import ByDistance, register
 from support.helpers import sharp_model
 from torch import Tensor
 
@@ -51,7 +52,8 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         for number in range(model.config.num_heads):
             stages = block.attention.head_stages(number, seen, rotation)
             scale = 1.0 if model.config.scale == "none" else model.config.query_size**-0.5
-            heads.append(attention_weights(stages.scores, mask, scale) @ stages.values)
+            bias = block.attention.distance_bias(T, T, [number], x)
+            heads.append(attention_weights(stages.scores, mask, scale, 0.0 if bias is None else bias) @ stages.values)
         x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
         if block.pre_norm:
             x = x + block.feed_forward(block.norm_2(x))
@@ -86,7 +88,21 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
 )
 @torch.no_grad()
 def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: list[str]) -> None:
-    model = make_model(*settings)
+    agrees_up_to_three_windows(make_model(*settings))
+
+
+@torch.no_grad()
+def test_a_bias_by_distance_moves_on_with_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, cached=True)
+    model = make_model("model.positions=none")
+    for block in model.blocks:
+        attention = ByDistance(model.config.d_model, model.config.num_heads).double()
+        attention.load_state_dict(block.attention.state_dict())
+        block.attention = attention
+    agrees_up_to_three_windows(model.eval())
+
+
+def agrees_up_to_three_windows(model: GPT) -> None:
     reference = cropped_logits if model.position_embedding else banded_logits
     decoder = Decoder(model, torch.float64)
     tokens = [list(prompt) for prompt in PROMPTS]

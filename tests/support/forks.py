@@ -38,7 +38,7 @@ PRELOADED = (
     "gpt_cli.cli.train",
     "gpt_cli.cli.train_process",
     "gpt_cli.sampling.sample",
-    "gpt_cli.reporting.picture",
+    "gpt_cli.reporting.curves_picture",
 )
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or a condition, and then the number of the signal

@@ -243,9 +243,13 @@ def missing() -> Iterator[str]:
         for message in messages()
         if message.text not in known and any(_half_said_of_source(whole) for whole in message.whole - known)
     }
+    meanings = {details["description"]: f"what {key} means, in settings.toml" for key, details in known_keys().items()}
+    found |= {text: where for text, where in meanings.items() if text not in chinese().pairs}
     found |= {text: "a setting that refuses a value" for text in refusals() if any(half_said(text, chinese()))}
     found |= dict.fromkeys(set(places()) - {"stdin"} - chinese().pairs.keys(), "the place of an error")
-    found |= {text: "help" for text in sorted(help_texts()) if chinese().find(text) is None}
+    found |= {
+        text: "help" for text in sorted(help_texts() - chinese().pairs.keys()) if not text.startswith("Example: ")
+    }
     for text, where in found.items():
         yield f'# {where}\n{json.dumps(text, ensure_ascii=False)} = ""'
 

@@ -20,6 +20,7 @@ from support.faults import Operations
 
 import gpt_cli.files
 from gpt_cli.errors import DataError, EnvironmentFailure
+from gpt_cli.safetensors_header import header_bytes
 from gpt_cli.text import token_store as module
 from gpt_cli.text import token_writer
 from gpt_cli.text.token_store import HEADER_BYTES, TokensOnDisk, chunks, open_tokens, validation_windows, windows
@@ -200,6 +201,13 @@ def test_no_flipped_bit_of_a_part_is_continued_with(tmp_path: Path) -> None:
         put(path, whole)
     assert TokenWriter(tmp_path, np.uint32).num_groups == 0
     assert TokenWriter(tmp_path, np.uint16).num_groups == 8
+
+
+def test_a_foreign_header_that_says_more_than_fits_in_ours_is_not_continued_with(tmp_path: Path) -> None:
+    write(tmp_path)
+    header = header_bytes({"ids": [1]}, {"groups": "1", "sha256": "a" * 120}, dtype="U16", num_bytes=256)
+    put(tmp_path / "part-00000.safetensors", header + bytes(2))
+    assert TokenWriter(tmp_path, np.uint16).num_groups == 0
 
 
 def test_no_flipped_bit_of_an_index_gives_ids(tmp_path: Path) -> None:

@@ -9,11 +9,27 @@ from support.helpers import small_config
 from support.runs import start
 
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.config.describing import known_keys
 from gpt_cli.errors import CheckpointError
 from gpt_cli.machine.devices import processor
-from gpt_cli.training.resuming import config_to_resume, environment_changes, require_same_text
+from gpt_cli.training.resuming import FREE_KEYS, config_to_resume, environment_changes, require_same_text
 
 RUN = RunFiles(Path("runs/mine"))
+# what makes a run another one, beside all of the model and the tokenizer
+FIXED = {
+    *("data.text_field", "data.separator", "data.validation_fraction"),
+    *("train.batch_size", "train.optimizer", "train.learning_rate", "train.muon_learning_rate", "train.warmup_steps"),
+    *("train.schedule", "train.weight_decay", "train.gradient_clip", "train.seed", "train.dtype"),
+}
+
+
+def test_of_every_setting_it_is_said_whether_it_may_change_on_resume() -> None:
+    keys = {key for key in known_keys() if not key.startswith(("model.", "tokenizer."))}
+    assert not keys ^ (FREE_KEYS | FIXED), (
+        "name each in FREE_KEYS of gpt_cli/training/resuming.py if a run that continues may change it, else in FIXED "
+        "of this test; take those away that no section of a config has"
+    )
+    assert not FREE_KEYS & FIXED
 
 
 def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:

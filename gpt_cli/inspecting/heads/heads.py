@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.discovery import Loaded, load_for
+from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably

@@ -84,7 +84,7 @@ class HeadReport(Result):
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """A map of layers x heads for each column, as PNG; `notice` hears of characters that no font has."""
-        from gpt_cli.inspecting.heads.picture import draw_report
+        from gpt_cli.inspecting.heads.report_picture import draw_report
 
         return draw_report(self.as_dict(), notice)
 

@@ -8,7 +8,7 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, Stages, causal_stages, score_scale, side_by_side
+from gpt_cli.model.attention import SelfAttention, score_scale, side_by_side
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
@@ -64,13 +64,13 @@ class GroupedQueryAttention(SelfAttention):
         """The group whose keys and values a head uses."""
         return self.groups[head * len(self.groups) // self.num_heads]
 
-    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head."""
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of one head."""
         group = self.group_of(head)
         queries, keys = self.heads[head].Wq(x), group.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return causal_stages(queries, keys, group.Wv(x), self.scale)
+        return queries, keys, group.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, Stages, causal_stages, score_scale
+from gpt_cli.model.attention import SelfAttention, score_scale
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
@@ -69,8 +69,8 @@ class LatentAttention(SelfAttention):
         self.dropout = Dropout(dropout)
         self.scale = score_scale(K + R, scaled)
 
-    def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """The stages of one head; `rotation` [2, T, R] turns the rotary parts."""
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys [B, T, K + R], values [B, T, K] of one head; `rotation` [2, T, R] turns the rotary parts."""
         own = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = own.W_UQ(source), own.W_UK(latent)
@@ -78,7 +78,7 @@ class LatentAttention(SelfAttention):
             assert rotation is not None
             queries = torch.cat([queries, rotate(own.W_QR(source), rotation)], dim=-1)
             keys = torch.cat([keys, rotate(self.W_KR(x), rotation)], dim=-1)
-        return causal_stages(queries, keys, own.W_UV(latent), self.scale)
+        return queries, keys, own.W_UV(latent)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None

@@ -11,7 +11,7 @@ from support.hostile import PAYLOADS
 from support.pages import snapshots_of
 
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.config.comparing import Likeness
+from gpt_cli.config.reading import Likeness
 from gpt_cli.inspecting.snapshots import snapshot_bytes
 from gpt_cli.reporting.content import report_page
 from gpt_cli.reporting.record import Sample, read_record

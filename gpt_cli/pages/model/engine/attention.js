@@ -80,8 +80,12 @@ class LatentAttention extends SelfAttention {
   }
 }
 
+const FORMS = { multi_head: MultiHeadAttention, grouped_query: MultiHeadAttention, latent: LatentAttention };
+
 function attentionOf(config, tensors, name) {
-  return new (config.attention === "latent" ? LatentAttention : MultiHeadAttention)(config, tensors, name);
+  const Form = FORMS[config.attention];
+  if (!Form) throw new Error(`the page does not support the form ${config.attention}`);
+  return new Form(config, tensors, name);
 }
 
 // The rows of one array and of another side by side: [T, a], [T, b] -> [T, a + b]; the second may be null.

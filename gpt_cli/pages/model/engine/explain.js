@@ -39,8 +39,7 @@ function explainHead(model, ids, names, { memory, layer, head, query }) {
   const seen = block.attentionInput(stream);
   const source = block.preNorm ? "a" : "x";
   if (block.preNorm) steps.all("normalised", `a = ${normFormula(model.config)}`, seen);
-  const explained = attention instanceof LatentAttention ? latentProjections : projections;
-  const { product, root } = explained(attention, seen, source, head, steps);
+  const { product, root } = EXPLAINED.get(attention.constructor)(attention, seen, source, head, steps);
   const { queries } = attention.project(steps.rowOf(seen), 1, query);
   const { keys, values } = memory.caches[layer];
   const group = attention.groupOf(head);
@@ -106,6 +105,9 @@ function latentProjections(attention, seen, source, head, steps) {
   steps.all("values", "v = W_UV c", linear(W_UV, latent, numTokens));
   return W_QR ? { product: "s = q · k + r′ · u′", root: "√(K + R)" } : { product: "s = q · k", root: "√K" };
 }
+
+// Of each form by itself: one that is derived from another may compute something else.
+const EXPLAINED = new Map([[MultiHeadAttention, projections], [LatentAttention, latentProjections]]);
 
 function turned(query, key, queries, keys, size, steps) {
   const formula = (letter) => `${letter}′ = ${letter} cos(t θ) + (-${letter}₂, ${letter}₁) sin(t θ)`;

@@ -11,9 +11,9 @@ import pytest
 
 from gpt_cli.drawing.canvas import as_file
 from gpt_cli.drawing.fonts import fonts_for
-from gpt_cli.inspecting.heads import picture
+from gpt_cli.inspecting.heads import report_picture as picture
 from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.picture import Panel, draw_report
+from gpt_cli.inspecting.heads.report_picture import Panel, draw_report
 from gpt_cli.language import chinese
 
 pytestmark = pytest.mark.slow

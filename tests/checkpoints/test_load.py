@@ -11,8 +11,8 @@ import pytest
 from support.helpers import RunCommand, damage
 
 import gpt_cli
-from gpt_cli.checkpoints.discovery import load
 from gpt_cli.checkpoints.find import find_checkpoint, find_header
+from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.checkpoints.verified import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
