@@ -68,6 +68,16 @@ def free_memory(device: torch.device) -> int | None:
     return None
 
 
+def peak_memory(device: torch.device) -> int | None:
+    """The most bytes that tensors have taken of an accelerator; None for a CPU, and where torch does not know."""
+    if device.type == "cpu":
+        return None
+    # torch 2.10 has it, but mps keeps no books
+    with contextlib.suppress(RuntimeError):
+        return torch.accelerator.max_memory_allocated(device) or None
+    return None
+
+
 def name_of(device: torch.device) -> str:
     """The name of a processor or a GPU, as its maker calls it where torch knows that."""
     if device.type == "cpu":

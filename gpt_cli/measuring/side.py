@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.heads import heads
 from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest
 from gpt_cli.inspecting.stages import STAGES
-from gpt_cli.machine.devices import supports
+from gpt_cli.machine.devices import peak_memory, supports
 from gpt_cli.measuring.variants import endless_state, vocab_size_of
 from gpt_cli.model.costs import estimate
 from gpt_cli.reporting.record import read_record
@@ -80,10 +80,10 @@ class Side:
         gradients = {name: array(weight.grad) for name, weight in state.layout.owned.items()}
         return {"loss": array(losses.sum()), **gradients}
 
-    def trained(self, settings: Sequence[str] = (), name: str = "") -> Path:
-        """The run that these settings give here; each is trained once, and once more under another name."""
-        key = (*settings, name)
-        if key not in self._runs:
+    def trained(self, settings: Sequence[str] = (), *, again: bool = False) -> Path:
+        """The run that these settings give here; each is trained once, unless it is asked for `again`."""
+        key = tuple(settings)
+        if again or key not in self._runs:
             self._runs[key] = self._train(settings, STEPS)
         return self._runs[key]
 
@@ -146,22 +146,20 @@ class Side:
 
     def peak(self) -> Figures:
         """The most bytes of memory that a training takes; raises Skipped where torch does not know it."""
-        ask = getattr(torch.accelerator, "max_memory_allocated", lambda _: 0)
-        with suppress(RuntimeError):  # of an allocator that keeps no books
-            if self.device != "cpu" and ask(self.device):
-                torch.accelerator.reset_peak_memory_stats(self.device)
-                state = endless_state(self.config(LARGER))
-                for _ in range(2):
-                    take_step(state)
-                read_outcomes(state)
-                return {"bytes": np.array(ask(self.device))}
-        raise Skipped(f"torch reports no peak of {self.device}")
+        if not peak_memory(torch.device(self.device)):
+            raise Skipped(f"torch reports no peak of {self.device}")
+        torch.accelerator.reset_peak_memory_stats(self.device)
+        state = endless_state(self.config(LARGER))
+        for _ in range(2):
+            take_step(state)
+        read_outcomes(state)
+        return {"bytes": np.array(peak_memory(state.device))}
 
     def reopened(self, run: Path) -> Figures:
         """The weights of a run that was exported for transformers and imported again."""
         out, again = self.folder / "exported", self.folder / "imported"
-        ask(export, ExportRequest, run=run, checkpoint="last", out=out)
-        ask(lambda _, found, host: adopt(*found, host), ImportRequest, directory=out, out=again)
+        ask(export, ExportRequest, run=run, out=out)
+        adopt(*ImportRequest(directory=out, out=again).find(NOBODY), NOBODY)
         return weights(again)
 
 
@@ -179,8 +177,8 @@ def explained(run: Path) -> Figures:
 
 
 def weights(run: Path) -> Figures:
-    """The weights of the last checkpoint of a run."""
-    return {name: array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run, "last")).weights.items()}
+    """The best weights of a run."""
+    return {name: array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run)).weights.items()}
 
 
 def losses(run: Path) -> Figures:
