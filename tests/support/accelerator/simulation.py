@@ -95,7 +95,9 @@ class Accelerator:
         aten = torch.library.Library("aten", "IMPL")
         for name in _FACTORIES.split():
             packet, _, overload = name.partition(".")
-            aten.impl(name, self._kernel(getattr(getattr(torch.ops.aten, packet), overload or "default")), "PrivateUse1")
+            aten.impl(
+                name, self._kernel(getattr(getattr(torch.ops.aten, packet), overload or "default")), "PrivateUse1"
+            )
         self._libraries = [every, aten]
         autocasting.register(self._libraries)
         for name in dir(module):
@@ -233,6 +235,6 @@ def _generator_class(accelerator: Accelerator) -> type:
     return Generator
 
 
-def of_cpu(tensor: Tensor) -> Tensor:
+def on_cpu(tensor: Tensor) -> Tensor:
     """The numbers of a tensor, for a test to compare, without a copy that counts."""
     return tensor.held.clone() if isinstance(tensor, SimTensor) else tensor
