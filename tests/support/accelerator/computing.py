@@ -107,8 +107,8 @@ class Computing:
             return SimTensor(inner, index, block, address)
 
     def _decomposed(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = op.decompose(*args, **kwargs)
-        return self.run(op, args, kwargs) if result is NotImplemented else result
+        # not `op.decompose`, which imports and takes other ways in Python for some of them
+        return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
     def _read(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.accelerator.copies.synchronize(op._schema.name.removeprefix("aten::"))
