@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.config import Config
+from gpt_cli.machine.devices import supports
 from gpt_cli.streams import permutation, permuted, stream_key
 from gpt_cli.text.token_store import Ids, TokensOnDisk
 
@@ -67,7 +68,7 @@ class Batches:
         windows = torch.from_numpy(ids.windows(self.starts(step)[chosen], self.context_length + 1).astype(np.int32))
         # the disk fetches them while this step is computed
         ids.announce(self.starts(step + 1)[chosen], self.context_length + 1)
-        if self.device.startswith("cuda"):
+        if supports(torch.device(self.device), "pinned"):
             windows = windows.pin_memory()  # else the copy would wait for the GPU
         return windows.to(self.device, non_blocking=True).long()
 
