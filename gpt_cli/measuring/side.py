@@ -49,6 +49,7 @@ SIZES = (
     "model.d_model=64",
     "model.num_heads=4",
     "train.dtype=float32",
+    "train.learning_rate=1e-3",
     "train.log_every=1",
     "train.eval_every=6",
     "train.save_every=6",
