@@ -100,7 +100,7 @@ def evaluate(
             count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:
         model.train(was_training)
-    merged = ranks.merge(torch.cat((of_batches, of_windows, of_batches.new_tensor([num_bytes])))).cpu().numpy()
+    merged = ranks.merge(torch.cat((of_batches, of_windows, of_batches.new_full((1,), num_bytes)))).cpu().numpy()
     if by_window:
         order = np.concatenate(batches)
         by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], lengths[order]
