@@ -91,9 +91,10 @@ class WholeStep:
         return loss_and_norm
 
     def record(self, graph: Graph, recording: AbstractContextManager[object]) -> str | None:
-        """Let the graph take all steps, if it takes one to the same bits; returns why not. Leaves the training as it was.
+        """Let the graph take all steps, if it takes one to the same bits; returns why not.
 
-        The graph records one step and is tried on the next, at another rate, so that it repeats no number of the host.
+        It records one step and is tried on the next, at another rate, so that it repeats no number of the host. The
+        training stays as it was.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before = [tensor.clone() for tensor in changing]
