@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.config import Config
+from gpt_cli.machine.devices import supports
 from gpt_cli.streams import permutation, permuted, stream_key
 from gpt_cli.text.token_store import Ids, TokensOnDisk
 
@@ -71,7 +72,7 @@ class Batches:
         """The numbers on the device of the batches; nobody waits for them, which keeps a GPU busy."""
         device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
         sent = torch.from_numpy(numbers)
-        if device.type not in ("cpu", "meta", "mps"):
+        if supports(device, "pinned"):
             sent = sent.pin_memory()  # else the copy would wait for the work that the GPU has been given
         return sent.to(device, non_blocking=True)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,38 +11,10 @@ from torch import Tensor
 
 from gpt_cli.callbacks import Notify
 from gpt_cli.errors import shown
+from gpt_cli.machine.devices import Graph, new_graph, supports
 from gpt_cli.model.dropout import drop_keys
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Sent, clipped_gradient
-
-
-class Graph(Protocol):
-    """Work of a device that it can do again."""
-
-    def replay(self) -> None:
-        """Do the work again, on the same memory."""
-
-
-def new_graph(device: torch.device) -> tuple[Graph, AbstractContextManager[object]] | None:
-    """An empty graph, and the context whose work it records; None where the device has no graphs."""
-    if device.type == "cuda":
-        graph = torch.cuda.CUDAGraph()
-        return graph, torch.cuda.graph(graph)
-    make = getattr(torch.accelerator, "Graph", None)  # torch 2.13 has it, but not for CUDA
-    if make is None or device.type in ("cpu", "meta"):
-        return None
-    try:
-        graph = make()
-    except RuntimeError:
-        return None
-    return graph, _beside(graph, device)
-
-
-@contextmanager
-def _beside(graph: Any, device: torch.device) -> Iterator[None]:
-    """Record on a stream beside the ordinary one, which records nothing."""
-    with torch.Stream(device), graph:
-        yield
 
 
 class WholeStep:
@@ -90,17 +60,17 @@ class WholeStep:
         self.state.optimizer.zero_grad()
         return loss_and_norm
 
-    def record(self, graph: Graph, recording: AbstractContextManager[object]) -> str | None:
+    def record(self) -> str | None:
         """Let the graph take all steps, if it takes one to the same bits; returns why not.
 
         It records one step and is tried on the next, at another rate, so that it repeats no number of the host. The
         training stays as it was.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
-        before = [tensor.clone() for tensor in changing]
+        before: list[Tensor] = []
 
         def restore() -> None:
-            for tensor, old in zip(changing, before, strict=True):
+            for tensor, old in zip(changing, before, strict=False):
                 tensor.copy_(old)
 
         def bits(outcome: Tensor) -> Tensor:
@@ -108,11 +78,13 @@ class WholeStep:
             return torch.cat((outcome.view(torch.int32), sums))
 
         try:
+            before += [tensor.clone() for tensor in changing]  # memory may be too small for them
             for number in (0, 1):  # the first one warms up
                 restore()
                 expected = bits(self(step + number, 1.0 - number / 2))
             restore()
             self._send(step, 1.0)
+            graph, recording = new_graph(self.state.device)
             with recording:
                 self._recorded = self._compute()
             self._graph = graph
@@ -135,12 +107,12 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
 
     Whether it is recorded changes no result. `warn` receives why it is not, where it should be.
     """
-    if state.ranks.size > 1 or (found := new_graph(state.device)) is None:
+    if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None
     state.whole_step = step = WholeStep(state)
     if state.config.train.graph == "off":
         return None
-    if reason := step.record(*found):
+    if reason := step.record():
         warn(f"{state.device} cannot repeat a recorded step, {reason}; computing each step anew, with the same result")
         return None
     return step.seconds
