@@ -16,6 +16,8 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
+from support.accelerator import Accelerator
+from support.accelerator.forked import FIXTURE, call_in_a_fork
 from support.faults import SCALE
 from support.forks import Servers
 from support.helpers import RunCommand, run_command
@@ -115,6 +117,20 @@ def copied(smoke_run: Path, here: Path, trained: Path) -> Path:
     """A copy of the trained run that may be damaged, in runs/ of the working folder."""
     shutil.copytree(trained / "runs", here / "runs")
     return Path("runs/smoke")
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    """Two simulated devices, sim:0 and sim:1, which torch knows within the test; it runs in a process of its own."""
+    return Accelerator(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if FIXTURE not in pyfuncitem.fixturenames:
+        return None
+    call_in_a_fork(pyfuncitem)
+    return True
 
 
 @pytest.fixture

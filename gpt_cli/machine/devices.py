@@ -110,7 +110,7 @@ def supports(device: torch.device, what: Ability) -> bool:
 
 
 def _try_float64(device: torch.device) -> bool:
-    return torch.ones(2, dtype=torch.float64, device=device).sum().item() == 2
+    return torch.ones(2, dtype=torch.float64, device=device).sum().dtype == torch.float64
 
 
 def _try_bfloat16(device: torch.device) -> bool:
@@ -155,6 +155,16 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
     "pinned": _try_pinned,
     "graphs": _try_graphs,
 }
+
+
+def exact(device: torch.device) -> torch.device:
+    """Where numbers of a device are added up in float64: there, or on the CPU where it has none, as mps."""
+    return device if supports(device, "float64") else CPU
+
+
+def tokens_at_once(device: torch.device, on_cpu: int) -> int:
+    """How many tokens a device computes best at once: `on_cpu` is what caches hold, a GPU wants many more."""
+    return on_cpu if device.type == "cpu" else 2**15
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:

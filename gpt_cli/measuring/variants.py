@@ -14,7 +14,7 @@ import torch
 from gpt_cli.callbacks import ignored
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
-from gpt_cli.machine.devices import choose_dtype
+from gpt_cli.machine.devices import choose_dtype, supports, synchronize
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate
@@ -83,12 +83,6 @@ def costs(config: Config, dtype: str) -> Estimate:
     """What a token costs."""
     settings = config.train
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
@@ -161,7 +155,9 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
     variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
     for num_samples in (1, NUM_SAMPLES):
         at_once = "" if num_samples == 1 else f", {num_samples} at once"
-        decoders = {"float32": Decoder(model), "bfloat16": Decoder(model, torch.bfloat16)}
+        decoders = {"float32": Decoder(model)}
+        if supports(device, "bfloat16"):
+            decoders["bfloat16"] = Decoder(model, torch.bfloat16)
         if device.type == "cpu":
             decoders["int8"] = Decoder(model, int8=True, num_rows=num_samples)
         for dtype, decoder in decoders.items():
@@ -200,6 +196,8 @@ def _transformers(
         transformers: Any = importlib.import_module("transformers")
         GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
     except ImportError:
+        return None
+    if not supports(device, "bfloat16"):
         return None
     end = vocab_size_of(config) - 1  # as in gpt; where the prompt has it, the library warns of padding without a mask
     shape = GPT2Config(

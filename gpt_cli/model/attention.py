@@ -161,7 +161,8 @@ class SelfAttention(nn.Module, ABC):
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
         dropout = self.dropout.p if self.training else 0.0
-        if x.is_cuda and not dropout:  # on a CPU `attend` is faster than the flash kernel at these lengths
+        # on a CPU `attend` is faster than the flash kernel at these lengths; others have kernels that save memory
+        if x.device.type != "cpu" and not dropout:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)

@@ -145,16 +145,17 @@ class Decoder:
         start = self.end - T
         first = max(0, start + 1 - self.config.context_length)  # the first slot that a token may see
         of_rows = slice(None) if len(self.tokens) == R else torch.tensor(rows, device=self.device)
-        starts = torch.tensor([self.starts[row] for row in rows], device=self.device)[:, None]
-        slots = torch.arange(start, self.end, device=self.device)
+        # where tokens are is known here; their angles need float64, which some devices lack
+        starts = torch.tensor([self.starts[row] for row in rows])[:, None]
+        slots = torch.arange(start, self.end)
         positions = (slots - starts).clamp(min=0)  # [R, T]; padding gets position 0
         x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
-            x = x + self.positions[positions].view(R * T, D)
-        rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
+            x = x + self.positions[positions.to(self.device)].view(R * T, D)
+        rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x)  # [2, R, 1, T, K]
         bias = None
         if T > 1 or any(self.starts[row] > first for row in rows):
-            bias = self.layers[0].cache.spread(self._bias(slots, starts, first))
+            bias = self.layers[0].cache.spread(self._bias(slots.to(self.device), starts.to(self.device), first))
         window = Window(of_rows, R, start, self.end, first, rotation, bias)
         for layer in self.layers:
             seen = layer.norm_1(x) if self.config.norm_position == "pre" else x

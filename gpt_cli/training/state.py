@@ -88,8 +88,8 @@ class TrainingState:
         cls, config: Config, ids: Ids, model: GPT, progress: Progress, ranks: Ranks, sharded: bool
     ) -> TrainingState:
         device = torch.device(config.train.device)
-        if device.type == "cuda" and ranks.size > 1:
-            device = torch.device("cuda", torch.cuda.current_device())  # which the command line has chosen
+        if device.type != "cpu" and ranks.size > 1:  # the command line has chosen one for each
+            device = torch.device(device.type, torch.accelerator.current_device_index())
         together = undivided(model, config.train)
         layout = _sharded(model, ranks, together, device) if sharded else Replicated(model.to(device), ranks, together)
         if config.train.compile == "on":

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
+from gpt_cli.machine.devices import exact
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.streams import permutation, stream_key
@@ -41,7 +42,7 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     )  # [6, B, H, T - 1]
     every = float(ids.shape[0] * (T - 1))
     counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
-    return found.sum((1, 3), dtype=torch.float64).cpu(), counts
+    return found.to(exact(found.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
 
 
 @torch.no_grad()
@@ -134,7 +135,8 @@ def induction_of(weights: Tensor) -> Tensor:
     Tokens n..2n-1 are tokens 0..n-1 again. Olsson et al. 2022, "prefix matching".
     """
     n = weights.shape[-1] // 2
-    return weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3).mean((0, 2), dtype=torch.float64)
+    found = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
+    return found.to(exact(found.device)).mean((0, 2), dtype=torch.float64)
 
 
 @torch.no_grad()

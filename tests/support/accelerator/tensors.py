@@ -1,0 +1,99 @@
+"""A tensor of a simulated device: a CPU tensor that nobody else reaches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from support.accelerator.memory import Block
+    from support.accelerator.simulation import Accelerator
+
+DEVICE = "sim"
+
+
+class SimTensor(Tensor):
+    """`held` is the CPU tensor with its numbers; views share its `block` of the device's memory.
+
+    The C++ part of torch knows one device of a simulated kind, so the number of the device is kept in Python.
+    """
+
+    accelerator: ClassVar[Accelerator]
+    held: Tensor
+    index: int
+    block: Block | None
+    address: int
+
+    @staticmethod
+    def __new__(cls, inner: Tensor, index: int, block: Block | None, address: int) -> SimTensor:
+        self = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=torch.device(DEVICE, 0),
+        )
+        self.held, self.index, self.block, self.address = inner, index, block, address
+        return self
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return cls.accelerator.compute(op, args, kwargs or {})
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device(DEVICE, self.index)
+
+    def get_device(self) -> int:
+        return self.index
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        return self.detach()
+
+    @data.setter
+    def data(self, value: SimTensor) -> None:
+        Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.held, self.index, self.block, self.address = value.held, value.index, value.block, value.address
+
+    def to(self, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
+        """As of every tensor; a device of another number is another device."""
+        if args and isinstance(args[0], Tensor):
+            args = (args[0].device, args[0].dtype, *args[1:])
+        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        more = {"dtype": dtype or self.dtype, "non_blocking": non_blocking, "memory_format": memory_format}
+        if device is None or (device.type == DEVICE and self.accelerator.number_of(device) == self.index):
+            return super().to(copy=copy, **more)
+        if device.type != DEVICE:
+            return super().to(device=device, copy=copy, **more)
+        self.accelerator.compute.moves_to = self.accelerator.number_of(device)
+        return torch.ops.aten._to_copy(self, device=device, **more)
+
+    def new_tensor(self, data: Any, **kwargs: Any) -> Tensor:
+        return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **kwargs})
+
+    def tolist(self) -> Any:
+        self.accelerator.copies.synchronize("tolist")
+        return self.held.tolist()
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to host memory first."
+        )
+
+    def data_ptr(self) -> int:
+        return self.held.data_ptr()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if id(self) not in memo:
+            copied = self.detach().clone().requires_grad_(self.requires_grad)
+            memo[id(self)] = torch.nn.Parameter(copied) if isinstance(self, torch.nn.Parameter) else copied
+        return memo[id(self)]
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"{self.held.__repr__()[:-1]}, device='{self.device}')"
