@@ -43,7 +43,7 @@ class SimulatedGraph:
         self.accelerator.listeners.remove(self._record)
         for name, way in self._ways.items():
             setattr(self.accelerator.copies, name, way)
-        for *_, out in self._work:
+        for _, _, _, out in self._work:
             for tensor in tree_leaves(out):
                 if isinstance(tensor, Tensor) and tensor.is_floating_point():
                     tensor.detach().fill_(torch.nan)
