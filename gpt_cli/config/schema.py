@@ -146,6 +146,11 @@ class TrainConfig(Section):
         description="whether torch compiles the blocks first; "
         "auto does so on GPUs with Triton for runs of at least 1,000 steps or 5 minutes",
     )
+    graph: Literal["auto", "off"] = Field(
+        default="auto",
+        description="whether a GPU records a step and then repeats it by itself, with the same result; "
+        "auto does so where one process trains and a trial gives the same bits",
+    )
     parallel: Literal["auto", "replicate", "shard"] = Field(
         default="auto",
         description="whether each of many processes holds all weights (replicate) or a share of them (shard), "

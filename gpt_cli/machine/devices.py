@@ -7,10 +7,10 @@ import os
 import platform
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
@@ -54,6 +54,12 @@ def synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Numbers of the host on a device; nobody waits for them, which keeps a GPU busy."""
+    # from memory that is not pinned, the copy would wait for the work that the GPU has been given
+    return (numbers.pin_memory() if supports(device, "pinned") else numbers).to(device, non_blocking=True)
+
+
 def free_memory(device: torch.device) -> int | None:
     """Bytes of memory that an accelerator has free; None for a CPU, and where torch does not know."""
     if device.type == "cpu":
@@ -76,6 +82,29 @@ def peak_memory(device: torch.device) -> int | None:
     with contextlib.suppress(RuntimeError):
         return torch.accelerator.max_memory_allocated(device) or None
     return None
+
+
+class Graph(Protocol):
+    """Work of a device, which it can do again on the same memory."""
+
+    def replay(self) -> None:
+        """Do it again."""
+
+
+def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
+    """An empty graph, and the context whose work it records; fails in torch's ways where there are no graphs."""
+    if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
+        graph = torch.cuda.CUDAGraph()
+        return graph, torch.cuda.graph(graph)
+    graph = torch.accelerator.Graph()
+    return graph, _beside(graph, device)
+
+
+@contextlib.contextmanager
+def _beside(graph: torch.accelerator.Graph, device: torch.device) -> Iterator[None]:
+    """Record on a stream of its own, because the ordinary one cannot."""
+    with torch.Stream(device), graph:
+        yield
 
 
 def name_of(device: torch.device) -> str:
@@ -126,9 +155,8 @@ def _try_pinned(device: torch.device) -> bool:
 
 def _try_graphs(device: torch.device) -> bool:
     x = torch.zeros(1, device=device)
-    synchronize(device)  # capturing happens on another stream
-    graph = torch.accelerator.Graph()
-    with torch.Stream(device), graph:
+    graph, recording = new_graph(device)
+    with recording:
         x += 1
     graph.replay()
     synchronize(device)

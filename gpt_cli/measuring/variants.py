@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpt_cli.callbacks import ignored
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
 from gpt_cli.machine.devices import choose_dtype, supports, synchronize
@@ -22,6 +23,7 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.training.evaluation import cross_entropy
+from gpt_cli.training.graphs import record_step
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
@@ -118,6 +120,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
     """A step as `gpt train` takes it, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
+    record_step(state, ignored)
 
     def step() -> None:
         take_step(state)

@@ -21,6 +21,7 @@ from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
+from gpt_cli.training.graphs import record_step
 from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Finished, Prepared
@@ -112,6 +113,7 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     must_compile = ranks.size > 1 or (continued is None and plan.config.train.compile == "on")
     with host.working("timing a step"), fitting_device(config, ranks.size):
         step_seconds = _time_step(state, host.warn, must_compile=must_compile)
+        step_seconds = record_step(state, host.warn) or step_seconds
     ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
 

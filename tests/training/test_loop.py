@@ -27,7 +27,7 @@ from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
 from gpt_cli.training.run import Run
-from gpt_cli.training.step import compute_gradient, time_step
+from gpt_cli.training.step import compute_gradient, send, time_step
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
     for micro in ("1", "2", "4"):
         run = start(tmp_path / micro, small_config("model.dropout=0.5", f"train.micro_batch_size={micro}"))
         run.state.model.double()
-        compute_gradient(run.state, 0)
+        compute_gradient(run.state, send(run.state, 0))
         gradients.append([p.grad.clone() for p in run.state.model.parameters() if p.grad is not None])
     for other in gradients[1:]:
         for a, b in zip(gradients[0], other, strict=True):
