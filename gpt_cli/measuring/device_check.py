@@ -127,7 +127,12 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
     """Do all `checks` of a device; raises EnvironmentFailure for one that is not there."""
     use_threads(request.threads)
     reuse_memory()
-    device, groups = choose_device(request.check_device or "auto"), list[Group]()
+    groups = list[Group]()
+    try:
+        device = choose_device(request.check_device or "auto")
+    except EnvironmentFailure as error:  # whose hint names another flag
+        hint = error.hint and error.hint.replace("--device", "--check-device")
+        raise EnvironmentFailure("--check-device", error.sentence, hint=hint) from None
     with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
         found = checks(Side("cpu", Path(folder)), Side(str(device), Path(folder)))
         with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in found), "checks") as count:
