@@ -16,7 +16,7 @@ import torch
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
-from gpt_cli.errors import EnvironmentFailure, GptError, counted
+from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
 from gpt_cli.machine.devices import (
     Ability,
     choose_compile,
@@ -112,15 +112,14 @@ class DeviceCheck(Result):
         return "\n".join(cut(line, _COLUMNS) for line in lines)
 
     def failure(self) -> GptError | None:
-        """Other numbers than the CPU's, or none at all: the machine does not give what it should."""
-        found = self.verdicts()
-        if found["differs"]:
-            wrong = f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}"
-        elif not found["equal"] + found["within"]:
-            wrong = f"{self.device} gives no numbers that could be compared with the CPU's"
-        else:
-            return None
-        return EnvironmentFailure("--check-device", wrong, hint="paste the lines of this check into an issue")
+        """Other numbers than the CPU's, and what the device cannot do: the machine does not give what it should."""
+        found, hint = self.verdicts(), "paste the lines of this check into an issue"
+        wrong = {
+            f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}": found["differs"],
+            f"{self.device} fails in {counted(found['refused'], 'check')}": found["refused"],
+        }
+        errors = [EnvironmentFailure("--check-device", sentence, hint=hint) for sentence, num in wrong.items() if num]
+        return together(errors) if errors else None
 
 
 def check_device(request: BenchRequest, host: Host) -> DeviceCheck:

@@ -37,7 +37,7 @@ from gpt_cli.sampling.sample import sample
 from gpt_cli.training.loop import train_whole
 from gpt_cli.training.reports import Saved
 from gpt_cli.training.request import TrainRequest
-from gpt_cli.training.step import compute_gradient, read_outcomes, take_step
+from gpt_cli.training.step import compute_gradient, read_outcomes, send, take_step
 
 Figures = Mapping[str, np.ndarray]
 
@@ -78,7 +78,7 @@ class Side:
     def gradient(self, settings: Sequence[str]) -> Figures:
         """The loss of the first batch, on random tokens, and its gradient by parameter."""
         state = endless_state(self.config(settings).changed(train={"compile": "off"}))
-        losses = compute_gradient(state, 0)
+        losses = compute_gradient(state, send(state, 0))
         gradients = {name: array(weight.grad) for name, weight in state.layout.owned.items()}
         return {"loss": array(losses.sum()), **gradients}
 

@@ -103,7 +103,10 @@ class TestOfADevice:
         assert hint.startswith("hint: paste")
         assert list(here.iterdir()) == []
 
-    def test_its_json_has_every_check(self, run: RunCommand) -> None:
+    def test_its_json_has_every_check_and_a_bar_counts_them(
+        self, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
         outcome = run("bench", "--check-device", "cpu", "--json")
         assert outcome.code == 5
         (group,) = json.loads(outcome.out)["groups"]

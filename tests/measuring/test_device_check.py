@@ -92,7 +92,7 @@ def test_an_operation_that_is_missing_is_refused_and_the_others_go_on(accelerato
     assert {row.verdict for row in refused} == {"refused"}
     assert refused[0].message == "The operator 'aten::gelu' is not currently implemented for the SIM device."
     assert (other.name, other.verdict) == ("n-grams, RMSNorm after the sum, ReLU squared", "equal")
-    assert found.failure() is None
+    assert str(found.failure()) == "--check-device: sim fails in 5 checks"
     assert f"    {refused[0].message}" in found.as_text().splitlines()
 
 
@@ -144,7 +144,7 @@ def test_a_verdict_follows_from_the_largest_difference(
     assert device_check._checked("x", bound, pair) == Checked("x", verdict, difference, None)  # type: ignore[arg-type]
 
 
-def test_only_differences_and_silence_are_a_failure(only: Only) -> None:
+def test_differences_and_refusals_are_failures(only: Only) -> None:
     only()
     nothing = found_on("cpu")
 
@@ -153,9 +153,9 @@ def test_only_differences_and_silence_are_a_failure(only: Only) -> None:
         failure = replace(nothing, groups=[Group("y", NATS, rows)]).failure()
         return failure.exit_code if failure else 0
 
-    assert exit_code("equal", "within", "refused", "skipped") == 0
+    assert exit_code("equal", "within", "skipped") == 0
     assert exit_code("equal", "differs") == 5
-    assert exit_code("refused", "skipped") == 5
+    assert exit_code("equal", "refused") == 5
 
 
 def test_a_check_leaves_nothing_behind(only: Only, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
