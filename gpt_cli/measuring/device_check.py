@@ -146,7 +146,7 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
         gpt=__version__,
         torch=torch.__version__,
         python=platform.python_version(),
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        system=f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
         device=str(device),
         name=name_of(device),
         memory=available_memory() if device.type == "cpu" else free_memory(device),

@@ -66,6 +66,9 @@ def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
     def training(*settings: str) -> Pair:
         return both(lambda side: losses(side.trained(settings)))
 
+    def sampling(*settings: str) -> Pair:
+        return both(lambda side: side.sampled(cpu.trained(settings), greedy=True))
+
     def here() -> Path:
         return cpu.trained()
 
@@ -107,7 +110,9 @@ def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
             lambda: closing_loss(there()),
             lambda: cpu.evaluated(there()),
         ),
-        "gpt sample --greedy: tokens and their log-probabilities": both(lambda side: side.sampled(here(), greedy=True)),
+        "gpt sample --greedy: tokens and their log-probabilities": sampling(),
+        "gpt sample --greedy, grouped-query, rope: the same": sampling(MICRO, *GROUPED),
+        "gpt sample --greedy, latent, rope: the same": sampling(MUON, MICRO, *LATENT),
         "gpt sample, 4 at once: the same": both(lambda side: side.sampled(here(), seed=7, num_samples=4)),
         "gpt heads --ablate zero": both(lambda side: side.scored(here(), ablate="zero", dtype="float32")),
     }
