@@ -176,6 +176,31 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
+def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
+    new_folder(here / "folder")
+    accelerator.resize(130_000)  # weights and moments take 141 kB
+    command = ("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
+    outcome = run(*command)
+    assert outcome.code == 5
+    assert "error: sim has too little memory for this model and 2 sequences at once\nhint: " in outcome.err
+    assert 94_000 < torch.accelerator.max_memory_allocated() <= 130_000
+    accelerator.resize(2**30)
+    accelerator.lacks("aten::linalg_vector_norm")
+    outcome = run(*command, "--overwrite")
+    assert outcome.code == 5
+    assert "error: device: torch lacks aten::linalg_vector_norm on it, which gpt train needs\nhint: " in outcome.err
+
+
+def test_a_device_that_lacks_much_trains_the_same(
+    accelerator: Accelerator, expected: dict[str, Path], here: Path, run: RunCommand
+) -> None:
+    accelerator.lacks(torch.float64, torch.bfloat16, "deterministic")
+    new_folder(here / "folder", *RUNS["watched"], "train.dtype=auto")
+    outcome = run("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
+    assert outcome.code == 0, outcome.err
+    assert_as_expected(Path("run"), expected["watched"])
+
+
 def test_bfloat16_keeps_to_the_curve_of_the_cpu(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     """Its sums are in float32, which those of the CPU are not everywhere, so that the bits differ."""
     new_folder(here / "folder", "train.dtype=bfloat16", "train.optimizer=muon", "train.learning_rate=0.01")
