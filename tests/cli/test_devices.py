@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.accelerator import Accelerator
+from support.accelerator import Accelerator, missing
 from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints.discovery import load
-from gpt_cli.measuring import bench
 from gpt_cli.sampling import products
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
@@ -111,14 +113,28 @@ def test_every_stage_of_attention_is_the_same_to_the_bit(run: RunCommand, accele
 
 
 @long
-@pytest.mark.usefixtures("text")
-def test_bench_measures_an_accelerator(
-    run: RunCommand, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "_SIZE", 64)
-    monkeypatch.setattr(bench, "_READ", 64)
-    accelerator.lacks(torch.bfloat16)
-    found = figures(run, "bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim")
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_bench_measures_an_accelerator(here: Path) -> None:
+    # in a process of its own, where nothing has taken a gradient before torch knows the device
+    code = """
+import sys, torch
+from gpt_cli.__main__ import run
+from gpt_cli.measuring import bench
+from support.accelerator import Accelerator, missing
+
+bench._SIZE = bench._READ = 64
+accelerator = Accelerator()
+accelerator.lacks(torch.bfloat16)
+accelerator.begin()
+sys.exit(run(sys.argv[1:]))
+"""
+    words = ["bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim", "--json"]
+    paths = os.pathsep.join([str(Path(gpt_cli.__file__).parents[1]), str(Path(__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env={**os.environ, "PYTHONPATH": paths}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
     assert found["device"] == "sim"
     assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == {"float32"}
 
