@@ -54,6 +54,12 @@ def synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Numbers of the host on a device; nobody waits for them, which keeps a GPU busy."""
+    # from memory that is not pinned, the copy would wait for the work that the GPU has been given
+    return (numbers.pin_memory() if supports(device, "pinned") else numbers).to(device, non_blocking=True)
+
+
 def free_memory(device: torch.device) -> int | None:
     """Bytes of memory that an accelerator has free; None for a CPU, and where torch does not know."""
     if device.type == "cpu":

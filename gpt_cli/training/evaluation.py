@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt_cli.machine.devices import autocast, exact, tokens_at_once
+from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of, standard_error
@@ -86,7 +86,7 @@ def evaluate(
             counts = ranks.rank < len(together)
             chosen = together[ranks.rank if counts else 0]
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
-            batch = torch.from_numpy(tokens.astype(np.int32)).to(device, non_blocking=True).long()
+            batch = send(torch.from_numpy(tokens.astype(np.int32)), device).long()
             # not inference_mode, whose tensors `fully_shard` would keep for the next step
             with torch.no_grad(), autocast(device, dtype):
                 # the two halves of cross_entropy, to the bit: the slow one once
@@ -95,12 +95,13 @@ def evaluate(
                     of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
                     if by_window:
                         nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
-                        of_windows[torch.from_numpy(chosen).to(of_windows.device)] = nats.to(of_windows).sum(dim=1)
+                        of_windows[send(torch.from_numpy(chosen), of_windows.device)] = nats.to(of_windows).sum(dim=1)
                     num_bytes += int(byte_counts[tokens[:, 1:]].sum())
             count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:
         model.train(was_training)
-    merged = ranks.merge(torch.cat((of_batches, of_windows, of_batches.new_tensor([num_bytes])))).cpu().numpy()
+    sums = torch.cat((of_batches, of_windows)).cpu()
+    merged = ranks.merge(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
     if by_window:
         order = np.concatenate(batches)
         by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], lengths[order]

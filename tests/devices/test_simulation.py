@@ -151,7 +151,9 @@ def test_what_a_device_lacks_it_refuses(accelerator: Accelerator) -> None:
         x.double()
     with pytest.raises(NotImplementedError, match="aten::cumsum"):
         x.cumsum(0)
-    torch._C._set_deterministic_algorithms(True)  # as torch.use_deterministic_algorithms does, after two seconds of imports
+    torch._C._set_deterministic_algorithms(
+        True
+    )  # as torch.use_deterministic_algorithms does, after two seconds of imports
     with pytest.raises(RuntimeError, match="deterministic"):
         x.index_add_(0, torch.zeros(3, dtype=torch.int64, device="sim"), x.clone())
 

@@ -122,7 +122,10 @@ def weights(checkpoint: Path) -> str:
 
 
 def fingerprint(run: Path) -> str:
-    """A digest of all that a run leaves, except what the clock decides and which checkpoints were kept."""
+    """A digest of all that a run leaves, except what the clock decides, which checkpoints were kept, and the device.
+
+    The error of the loss after the last step depends on how many tokens a device computes at once.
+    """
     directory = RunDirectory(run)
     digest = hashlib.sha256()
     for path in (directory.step_file(max(directory.steps())), directory.best):
@@ -140,7 +143,9 @@ def fingerprint(run: Path) -> str:
     for path in directory.snapshots().values():
         digest.update(path.name.encode() + path.read_bytes())
     outcome = json.loads(directory.outcome.read_text())
-    digest.update(json.dumps(outcome | {"seconds": 0, "tokens_per_second": 0}).encode())
+    digest.update(
+        json.dumps(outcome | {"seconds": 0, "tokens_per_second": 0, "device": "", "validation_loss_error": 0}).encode()
+    )
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.attribution import head_outputs, written
-from gpt_cli.machine.devices import autocast, exact, tokens_at_once
+from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.gpt import require_finite
@@ -91,7 +91,7 @@ def _batches(
     """Windows of equal length together: their numbers [B], and their ids with the last target [B, T + 1]."""
     for numbers in in_batches(lengths, batch_size):
         tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1)
-        yield numbers, torch.from_numpy(tokens.astype(np.int64)).to(device)
+        yield numbers, send(torch.from_numpy(tokens.astype(np.int64)), device)
 
 
 def _without_heads(

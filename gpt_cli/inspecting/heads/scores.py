@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
-from gpt_cli.machine.devices import exact
+from gpt_cli.machine.devices import exact, send
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.streams import permutation, stream_key
@@ -92,7 +92,7 @@ def score_windows(
     def batches() -> Iterator[Tensor]:
         for chosen in in_batches(lengths, at_once):
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
-            yield torch.from_numpy(tokens.astype(np.int64)).to(device)
+            yield send(torch.from_numpy(tokens.astype(np.int64)), device)
             count(int(lengths[chosen].sum()))
 
     return score_heads(model, batches(), end_of_text=end_of_text, layers=layers, heads=heads)
@@ -156,7 +156,7 @@ def induction_scores(
         return np.full((len(layers), len(heads)), np.nan)
     sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
     device, at_once = model.token_embedding.weight.device, sequences_at_once(model.config.num_heads, ids.shape[1])
-    for batch in ids.to(device).split(at_once):
+    for batch in send(ids, device).split(at_once):
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sums[row] += len(batch) * induction_of(stages.weights).cpu()
     return (sums / num_repeats).numpy()

@@ -18,13 +18,21 @@ _READS = frozenset({"aten::_local_scalar_dense", "aten::equal", "aten::item"})
 # operations whose results have as many elements as the numbers say, so that the host waits for these
 _SIZED_BY_NUMBERS = frozenset(
     f"aten::{name}"
-    for name in "nonzero masked_select _unique _unique2 unique_dim unique_consecutive repeat_interleave bincount".split()
+    for name in (
+        "nonzero",
+        "masked_select",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "repeat_interleave",
+        "bincount",
+    )
 )
 _BY_MASK = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"})
 # operations whose parallel forms add in any order
 _NOT_DETERMINISTIC = frozenset(
     f"aten::{name}"
-    for name in "index_put_ _index_put_impl_ index_add_ scatter_add scatter_add_ embedding_dense_backward cumsum".split()
+    for name in ("_index_put_impl_", "index_add_", "scatter_add", "scatter_add_", "embedding_dense_backward", "cumsum")
 )
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -36,6 +44,7 @@ class Computing:
         self.accelerator = accelerator
         self._handlers: dict[Any, Handler] = {}
         self.moves_to: int | None = None
+        self._last = 0
 
     def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         handler = self._handlers.get(op)
@@ -71,16 +80,22 @@ class Computing:
         index = met.index
         if (device := kwargs.get("device")) is not None:
             if index is None:
-                index = accelerator.number_of(device)
+                index = self._place(device)
             inner_kwargs["device"] = "cpu"
         if "pin_memory" in kwargs:
             inner_kwargs["pin_memory"] = None
+        if index is not None:
+            self._last = index
         for generator in met.generators:
             accelerator.require_generator(generator, index or 0)
         inner = op(*inner_args, **inner_kwargs)
         for listener in accelerator.listeners:
             listener(op, inner_args, inner_kwargs, inner)
         return self._leave(inner, met.tensors, index or 0)
+
+    def _place(self, device: torch.device) -> int:
+        """The number of the device that an operation names; in C++ all are sim:0, which then is where the last one was."""
+        return device.index - 1 if device.index else self._last
 
     def _leave(self, inner: Any, met: list[SimTensor], index: int) -> Any:
         if isinstance(inner, Tensor):
@@ -128,13 +143,13 @@ class Computing:
         source, device = args[0], kwargs.get("device")
         device = source.device if device is None else torch.device(device)
         if isinstance(source, SimTensor) and device.type == DEVICE:
-            # C++ says sim:0 for the device of every tensor; only `SimTensor.to` means another one
+            # C++ names the device of the tensor itself; only `SimTensor.to` means another one
             number, self.moves_to = source.index if self.moves_to is None else self.moves_to, None
             result = self.run(op, args, {**kwargs, "device": None})
             return result if number == source.index else self.wrap(result.held, [], number)
         of_cpu = {**kwargs, "device": "cpu", "pin_memory": None, "non_blocking": False}
         if device.type == DEVICE:
-            number = self.accelerator.number_of(device)
+            number = self._place(device)
             result = self.wrap(op(torch.empty_like(source, device="cpu"), **of_cpu), [], number)
             self.accelerator.copies.upload(source, result.held, kwargs.get("non_blocking", False))
             return result

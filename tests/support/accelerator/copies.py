@@ -13,7 +13,7 @@ from torch import Tensor
 STAGED_BYTES = 2**16
 
 
-class StaleCopy(AssertionError):
+class StaleCopy(AssertionError):  # noqa: N818 - it is what happened
     """The host changed memory that the device was still to read; real devices compute with wrong numbers then."""
 
 

@@ -16,7 +16,7 @@ from support.accelerator import autocasting
 from support.accelerator.computing import Computing, Lacking
 from support.accelerator.copies import Copies
 from support.accelerator.memory import Pool
-from support.accelerator.tensors import DEVICE, SimTensor
+from support.accelerator.tensors import DEVICE, Numbered, SimTensor
 
 # these reach a device with the Python key off, or change the shape of what they write to
 _FACTORIES = """
@@ -107,6 +107,7 @@ class Accelerator:
         torch.Generator = _generator_class(self)  # type: ignore[misc]
         torch.Tensor.pin_memory = lambda tensor, device=None: self.copies.pin(tensor)  # type: ignore[method-assign]
         torch.Tensor.is_pinned = lambda tensor, device=None: self.copies.is_pinned(tensor)  # type: ignore[method-assign]
+        Numbered(self).__enter__()
         _spare_import()
 
     def end(self) -> None:

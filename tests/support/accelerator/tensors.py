@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
     from support.accelerator.memory import Block
@@ -72,7 +73,7 @@ class SimTensor(Tensor):
         if device.type != DEVICE:
             return super().to(device=device, copy=copy, **more)
         self.accelerator.compute.moves_to = self.accelerator.number_of(device)
-        return torch.ops.aten._to_copy(self, device=device, **more)
+        return torch.ops.aten._to_copy(self, device=torch.device(DEVICE), **more)
 
     def new_tensor(self, data: Any, **kwargs: Any) -> Tensor:
         return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **kwargs})
@@ -97,3 +98,27 @@ class SimTensor(Tensor):
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"{self.held.__repr__()[:-1]}, device='{self.device}')"
+
+
+class Numbered(TorchFunctionMode):
+    """Tells operations the numbers of devices that Python names: sim:1 for sim:0, and so on.
+
+    sim:0 itself is how C++ names the device of each tensor.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if kwargs and kwargs.get("device") is not None:
+            kwargs = {**kwargs, "device": self._named(kwargs["device"])}
+        if func is Tensor.to and len(args) > 1:
+            args = (args[0], self._named(args[1]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+    def _named(self, device: Any) -> Any:
+        if isinstance(device, str):
+            device = torch.device(device)
+        if isinstance(device, torch.device) and device.type == DEVICE:
+            return torch.device(DEVICE, self.accelerator.number_of(device) + 1)
+        return device
