@@ -115,9 +115,9 @@ class Decoder:
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.starts[number] = self.end - half
-        logits[full] = self._run(half, full)
+        logits[send(torch.tensor(full), self.device)] = self._run(half, full)
         if others := [number for number in range(len(ids)) if number not in full]:
-            logits[others] = self._run(1, others)
+            logits[send(torch.tensor(others), self.device)] = self._run(1, others)
         return logits
 
     def _drop_old_slots(self) -> None:
