@@ -19,9 +19,9 @@ from gpt_cli.amounts import size
 from gpt_cli.callbacks import Counting
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import GptError, UsageError, counted
-from gpt_cli.machine.devices import autocast
+from gpt_cli.machine.devices import autocast, synchronize
 from gpt_cli.measuring.bench import time_in_turns
-from gpt_cli.measuring.variants import sample_once, synchronize, training_step, vocab_size_of
+from gpt_cli.measuring.variants import sample_once, training_step, vocab_size_of
 from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
 from gpt_cli.model.costs import cache_bytes_by_attention, parameters_by_part

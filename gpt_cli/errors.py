@@ -11,8 +11,10 @@ from gpt_cli.language import labelled, language, say
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
-# how torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
+# how accelerators, torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
+_OF_DEVICE = "out of memory"
 _LACKING = (
+    _OF_DEVICE,
     "can't allocate memory",
     "bad_alloc",
     "failed to map segment",
@@ -114,12 +116,23 @@ class DivergedError(GptError):
 
 def is_lack_of_memory(error: BaseException) -> bool:
     """Whether main memory or a GPU's ran out."""
-    # torch, which is not imported here, has a MemoryError of its own for GPUs and none for processors
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, MemoryError) or is_lack_of_device_memory(error):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _LACKING)
+
+
+def is_lack_of_device_memory(error: BaseException) -> bool:
+    """Whether the memory of an accelerator ran out."""
+    # torch, which is not imported here, has an error of its own for some accelerators, and words for all
+    return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and _OF_DEVICE in str(error))
+
+
+def missing_operation(error: BaseException) -> str | None:
+    """The operation that torch lacks on a device, such as aten::sort; None for another error."""
+    found = re.search(r"'(aten::[\w.]+)'", str(error)) if isinstance(error, NotImplementedError) else None
+    return found and found[1]
 
 
 def is_lack_of_files(error: BaseException) -> bool:
@@ -135,7 +148,7 @@ def exit_code_of(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, BrokenPipeError):
         return EXIT_CODE_STDOUT_CLOSED
-    lacks = is_lack_of_memory(error) or is_lack_of_files(error)
+    lacks = is_lack_of_memory(error) or is_lack_of_files(error) or missing_operation(error) is not None
     return EnvironmentFailure.exit_code if lacks or isinstance(error, OSError) else EXIT_CODE_BUG
 
 

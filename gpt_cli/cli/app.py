@@ -28,8 +28,10 @@ from gpt_cli.errors import (
     EnvironmentFailure,
     GptError,
     UsageError,
+    is_lack_of_device_memory,
     is_lack_of_files,
     is_lack_of_memory,
+    missing_operation,
     reason,
     shown,
 )
@@ -249,8 +251,13 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     if isinstance(error, ClickUsageError):
         return usage_error(error, named(words), words)
     if is_lack_of_memory(error):
-        name = named(words)
-        return EnvironmentFailure("memory", f"{name} ran out of memory", hint=MEMORY_HINTS.get(name))
+        name, hint = named(words), MEMORY_HINTS.get(named(words))
+        if is_lack_of_device_memory(error):
+            return EnvironmentFailure("device", f"it has too little memory for {name}", hint=f"{hint}; or --device cpu")
+        return EnvironmentFailure("memory", f"{name} ran out of memory", hint=hint)
+    if operation := missing_operation(error):
+        hint = "--device cpu" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")
+        return EnvironmentFailure("device", f"torch lacks {operation} on it, which {named(words)} needs", hint=hint)
     if is_lack_of_files(error):
         sentence = f"{named(words)} needs more of them than the system lets a process have"
         return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")

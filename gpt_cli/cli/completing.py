@@ -75,7 +75,7 @@ def configs(incomplete: str) -> list[str]:
 
 def devices(incomplete: str) -> list[str]:
     """Devices of this machine, or of others."""
-    return words("auto", "cpu", "cuda")(incomplete)
+    return words("auto", "cpu", "cuda", "mps", "xpu")(incomplete)
 
 
 def checkpoints(incomplete: str) -> list[str]:

@@ -66,5 +66,6 @@ def _require_processes(plan: Plan, place: Place | None, processes: int | None) -
         sentence = "only one process can read stdin, so save the text to a file and name that"
         raise UsageError("--data", sentence)
     if ":" in plan.config.train.device:
-        sentence = f"{plan.config.train.device} is one GPU, but each process takes one of its own; use cuda"
+        kind = plan.config.train.device.partition(":")[0]
+        sentence = f"{plan.config.train.device} is one GPU, but each process takes one of its own; use {kind}"
         raise UsageError("train.device", sentence)

@@ -17,7 +17,7 @@ from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import counted
 from gpt_cli.language import language, say
-from gpt_cli.machine.devices import num_gpus
+from gpt_cli.machine.devices import num_accelerators
 from gpt_cli.training.advising.advice import Advice
 from gpt_cli.training.advising.before import before_training
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
@@ -54,7 +54,7 @@ def announce(prepared: Prepared, console: Console) -> None:
         console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")
     if not console.quiet:
         advise(before_training(prepared), console)
-    if prepared.num_processes == 1 and settings.device.startswith("cuda") and (count := num_gpus()) > 1:
+    if prepared.num_processes == 1 and settings.device != "cpu" and (count := num_accelerators()) > 1:
         together = 1 << count.bit_length() - 1  # the largest power of two
         console.notice(f"this machine has {count} GPUs, of which this uses one; --processes {together} uses {together}")
 

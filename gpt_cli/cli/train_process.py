@@ -17,6 +17,7 @@ from gpt_cli.cli.terminal import Console, Mute, hurried_stdout
 from gpt_cli.cli.train_lines import announce, conclude, conclude_before, show_progress
 from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted, exit_code_of
 from gpt_cli.files import write_durably
+from gpt_cli.machine.devices import accelerator, num_accelerators
 from gpt_cli.machine.sharing import Sharing, sharing
 from gpt_cli.ranks.board import LeftToAnother
 from gpt_cli.ranks.group import Group, LostProcess
@@ -70,17 +71,16 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
 
 def _choose_gpu(plan: Plan, place: Place) -> None:
     """Take this process's own GPU, where GPUs are asked for or found; raises EnvironmentFailure for too few."""
-    if plan.config.train.device == "cpu" or not torch.cuda.is_available():
+    if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
-    count = torch.cuda.device_count()
+    count = num_accelerators()
     if count < place.local_size and (count > 1 or place.launcher == "gpt"):
         sentence = (
             f"{place.local_size} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
         )
         raise EnvironmentFailure("device", sentence, hint=f"--processes {count}, or --device cpu")
     # srun may show each process only its own GPU; whether they are different is found when all meet
-    torch.cuda.set_device(place.local_rank if count > 1 else 0)
-    torch.cuda.init()
+    torch.accelerator.set_device_index(place.local_rank if count > 1 else 0)
 
 
 def train_and_show(

@@ -14,8 +14,8 @@ from gpt_cli.language import language, say
 _NOUNS_BY_KEY = {
     "data.source": ["a source of text", "a list of sources"],
     "data.validation_source": ["a source of text", "a list of sources", "null"],
-    "train.device": ["auto", "cpu", "cuda", "cuda:N"],
-    "device": ["auto", "cpu", "cuda", "cuda:N"],
+    "train.device": ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"],
+    "device": ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"],
     "train.log_to": [*get_args(LoggerName), "a list of them"],
     "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
     "max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours"],

@@ -13,7 +13,7 @@ _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _DURATION = rf"(?:{_AMOUNT}|(?=\d){''.join(f'(?:{_AMOUNT}{unit})?' for unit in _UNITS)})"
 _LONGEST = 36_000_000.0  # seconds, 10,000 hours
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
-DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
+DEVICE_PATTERN = r"^[a-z][a-z0-9_]{0,31}(:\d{1,3})?$"  # whether this machine has it, torch knows
 _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 

@@ -190,7 +190,7 @@ Sources = Annotated[
 Device = Annotated[
     Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,
     Flag("NAME", offers="devices"),
-    Field(description="auto, cpu, cuda or cuda:N. Default: auto."),
+    Field(description="auto, cpu, cuda, cuda:N, mps or xpu. Default: auto."),
 ]
 MAX_SEED = 2**63 - 1
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), Whole]

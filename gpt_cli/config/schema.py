@@ -131,7 +131,8 @@ class TrainConfig(Section):
     device: str = Field(
         default="auto",
         pattern=DEVICE_PATTERN,
-        description="device that trains: auto, cpu, cuda or cuda:N",
+        description="device that trains: auto, cpu, cuda, cuda:N, mps, xpu, "
+        "or what torch calls the accelerator of this machine",
     )
     threads: Few | None = Field(default=None, description="CPU threads; null leaves their number to torch")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
@@ -142,7 +143,12 @@ class TrainConfig(Section):
     compile: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="whether torch compiles the blocks first; "
-        "auto does so on CUDA for runs of at least 1,000 steps or 5 minutes",
+        "auto does so on GPUs with Triton for runs of at least 1,000 steps or 5 minutes",
+    )
+    graph: Literal["auto", "off"] = Field(
+        default="auto",
+        description="whether a GPU records a step and then repeats it by itself, with the same result; "
+        "auto does so where one process trains and a trial gives the same bits",
     )
     parallel: Literal["auto", "replicate", "shard"] = Field(
         default="auto",

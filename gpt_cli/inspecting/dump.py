@@ -11,6 +11,7 @@ import torch
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.heads.attribution import Writes
 from gpt_cli.inspecting.heads.columns import HeadScores
+from gpt_cli.machine.devices import exact
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizer import Tokenizer
@@ -99,8 +100,9 @@ def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chanc
     """The chances of the last tokens of a batch [1, T]."""
     if not num_generated:
         return ()
-    logits = model(batch)[0, -num_generated - 1 : -1].double()
-    own = logits.gather(1, batch[0, -num_generated:, None])
+    logits = model(batch)[0, -num_generated - 1 : -1]
+    logits = logits.to(exact(logits.device)).double()
+    own = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
     probabilities = (own - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
     ranks = 1 + (logits > own).sum(dim=1)
     return tuple(Chance(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))

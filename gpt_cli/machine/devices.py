@@ -6,50 +6,213 @@ import contextlib
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal, Protocol
 
 import torch
 
+from gpt_cli.callbacks import Notify
 from gpt_cli.errors import EnvironmentFailure, counted
 
 # from this width on the products gain more from bfloat16 than its casts cost (NOTES.md)
 BFLOAT16_FROM_D_MODEL = 64
+CPU = torch.device("cpu")
+
+
+def accelerator() -> torch.device | None:
+    """What torch reports as the accelerator of this machine, such as cuda, mps or xpu; None without one."""
+    return torch.accelerator.current_accelerator(check_available=True)
+
+
+def num_accelerators() -> int:
+    """The number of devices of the accelerator that torch finds."""
+    return torch.accelerator.device_count() if accelerator() else 0
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of auto, cpu, cuda or cuda:N; raises EnvironmentFailure if this machine does not have it."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name != "cpu":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        number = int(name.partition(":")[2] or 0)
-        if number >= count:
-            found = counted(count, "CUDA device") if count else "no CUDA device"
-            wrong = f"{name} is not available, because torch {torch.__version__} finds {found}"
-            raise EnvironmentFailure("device", wrong, hint="--device cpu")
+    """The device of auto, cpu, or the name of this machine's accelerator with or without a number, as cuda:1.
+
+    Raises EnvironmentFailure for a device that this machine does not have.
+    """
+    there, count = accelerator(), num_accelerators()
+    if name in ("auto", "cpu"):
+        return there or CPU if name == "auto" else CPU
+    kind, _, number = name.partition(":")
+    if there is None or kind != there.type or int(number or 0) >= count:
+        found = counted(count, f"{there.type} device") if there else "no accelerator"
+        wrong = f"{name} is not available, because torch {torch.__version__} finds {found}"
+        raise EnvironmentFailure("device", wrong, hint=f"--device {there.type if there else 'cpu'}")
     return torch.device(name)
 
 
-def num_gpus() -> int:
-    """The number of GPUs that torch finds."""
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has finished its work; a CPU always has."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
-def choose_dtype(name: str, device: torch.device, d_model: int) -> str:
-    """float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough."""
-    if name != "auto":
-        return name
-    multiplies = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_multiplies_bfloat16()
-    return "bfloat16" if multiplies and d_model >= BFLOAT16_FROM_D_MODEL else "float32"
+def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Numbers of the host on a device; nobody waits for them, which keeps a GPU busy."""
+    # from memory that is not pinned, the copy would wait for the work that the GPU has been given
+    return (numbers.pin_memory() if supports(device, "pinned") else numbers).to(device, non_blocking=True)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of memory that an accelerator has free; None for a CPU, and where torch does not know."""
+    if device.type == "cpu":
+        return None
+    module = torch.get_device_module(device)
+    if device.type == "mps":  # it shares main memory, and metal recommends how much of it to take
+        return module.recommended_max_memory() - module.driver_allocated_memory()
+    # torch 2.10 may know it for the devices of one module alone
+    ask = getattr(torch.accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
+    with contextlib.suppress(RuntimeError):
+        return ask(device)[0] if ask else None
+    return None
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """The most bytes that tensors have taken of an accelerator; None for a CPU, and where torch does not know."""
+    if device.type == "cpu":
+        return None
+    # torch 2.10 has it, but mps keeps no books
+    with contextlib.suppress(RuntimeError):
+        return torch.accelerator.max_memory_allocated(device) or None
+    return None
+
+
+class Graph(Protocol):
+    """Work of a device, which it can do again on the same memory."""
+
+    def replay(self) -> None:
+        """Do it again."""
+
+
+def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
+    """An empty graph, and the context whose work it records; fails in torch's ways where there are no graphs."""
+    if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
+        graph = torch.cuda.CUDAGraph()
+        return graph, torch.cuda.graph(graph)
+    graph = torch.accelerator.Graph()
+    return graph, _beside(graph, device)
+
+
+@contextlib.contextmanager
+def _beside(graph: torch.accelerator.Graph, device: torch.device) -> Iterator[None]:
+    """Record on a stream of its own, because the ordinary one cannot."""
+    with torch.Stream(device), graph:
+        yield
+
+
+def name_of(device: torch.device) -> str:
+    """The name of a processor or a GPU, as its maker calls it where torch knows that."""
+    if device.type == "cpu":
+        return processor()
+    ask = getattr(torch.get_device_module(device), "get_device_name", None)
+    return ask(device) if ask else str(device)
+
+
+@cache
+def supports(device: torch.device, what: Ability) -> bool:
+    """Whether a device can do something, found by trying it on a few numbers."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return _TRIALS[what](device)
+    except (RuntimeError, TypeError, AttributeError):  # torch's ways to refuse, in its versions
+        return False
+
+
+def _try_float64(device: torch.device) -> bool:
+    return torch.ones(2, dtype=torch.float64, device=device).sum().dtype == torch.float64
+
+
+def _try_bfloat16(device: torch.device) -> bool:
+    x = torch.ones(2, 2, device=device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        return (x @ x).dtype == torch.bfloat16
+
+
+def _try_deterministic(device: torch.device) -> bool:
+    before, only_warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    weight, ids = torch.ones(2, 2, device=device, requires_grad=True), torch.zeros(2, dtype=torch.int64, device=device)
+    torch.use_deterministic_algorithms(True)
+    try:
+        (torch.nn.functional.embedding(ids, weight) @ weight).sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warns)
+    return True
+
+
+def _try_pinned(device: torch.device) -> bool:
+    return device.type != "cpu" and torch.empty(1).pin_memory().is_pinned()
+
+
+def _try_graphs(device: torch.device) -> bool:
+    x = torch.zeros(1, device=device)
+    graph, recording = new_graph(device)
+    with recording:
+        x += 1
+    graph.replay()
+    synchronize(device)
+    return x.item() == 1
+
+
+Ability = Literal["float64", "bfloat16", "deterministic", "pinned", "graphs"]
+_TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
+    "float64": _try_float64,
+    "bfloat16": _try_bfloat16,
+    "deterministic": _try_deterministic,
+    "pinned": _try_pinned,
+    "graphs": _try_graphs,
+}
+
+
+def exact(device: torch.device) -> torch.device:
+    """Where numbers of a device are added up in float64: there, or on the CPU where it has none, as mps."""
+    return device if supports(device, "float64") else CPU
+
+
+def tokens_at_once(device: torch.device, on_cpu: int) -> int:
+    """How many tokens a device computes best at once: `on_cpu` is what caches hold, a GPU wants many more."""
+    return on_cpu if device.type == "cpu" else 2**15
+
+
+def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
+    """float32 or bfloat16; auto takes bfloat16 on devices that multiply it, for models that are wide enough.
+
+    `notice` hears of bfloat16 that was asked for and that the device lacks.
+    """
+    if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
+        return "float32"
+    if supports(device, "bfloat16"):
+        return "bfloat16"
+    if name == "bfloat16":
+        notice(f"{device} has no bfloat16 products, so they are computed in float32")
+    return "float32"
+
+
+def _is_fast(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16 products, as far as torch knows; some imitate them."""
+    if device.type == "cpu":
+        return cpu_multiplies_bfloat16()
+    ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
+    return ask(including_emulation=False) if ask else True
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
-    """on or off; auto compiles `long` trainings on CUDA. A CPU gains too little for the time it takes (NOTES.md).
+    """on or off; auto compiles `long` trainings on accelerators for which Triton is installed, such as CUDA.
 
+    A CPU gains too little for the time it takes (NOTES.md).
     Raises EnvironmentFailure for a CPU if this machine has no C++ compiler.
     """
     if name == "auto":
-        return "on" if device.type == "cuda" and long else "off"
+        return "on" if long and device.type != "cpu" and find_spec("triton") else "off"
     compiler = os.environ.get("CXX", "g++")
     if name == "on" and device.type == "cpu" and shutil.which(compiler) is None:
         wrong = f"compiling for a CPU needs a C++ compiler, and {compiler} is not on the path"

@@ -14,10 +14,18 @@ import torch.nn.functional as F
 from gpt_cli.callbacks import Counting, Host
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
-from gpt_cli.machine.devices import choose_device, processor, threads_kept, use_threads
+from gpt_cli.machine.devices import (
+    choose_device,
+    processor,
+    product_dtype,
+    supports,
+    synchronize,
+    threads_kept,
+    use_threads,
+)
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.measuring.request import BenchRequest
-from gpt_cli.measuring.variants import Variant, require_batch, sampling_variants, synchronize, training_variants
+from gpt_cli.measuring.variants import Variant, require_batch, sampling_variants, training_variants
 from gpt_cli.results import Result
 from gpt_cli.tables import Rows
 
@@ -143,8 +151,8 @@ def measure_roof(device: torch.device, rounds: int, count: Callable[[int], objec
         return time_in_turns([lambda: (run(), synchronize(device))], rounds, count)[0]
 
     flops = {}
-    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        a, b = (torch.randn(_SIZE, _SIZE, device=device).to(dtype) for _ in range(2))
+    for name in ("float32", *(["bfloat16"] if supports(device, "bfloat16") else [])):
+        a, b = (torch.randn(_SIZE, _SIZE, device=device).to(product_dtype(name)) for _ in range(2))
         flops[name] = 2 * _SIZE**3 / median(lambda a=a, b=b: F.linear(a, b))
     numbers = torch.zeros(_READ, device=device)
     return Roof(flops, 4 * _READ / median(numbers.sum))

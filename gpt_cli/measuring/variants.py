@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpt_cli.callbacks import ignored
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
-from gpt_cli.machine.devices import choose_dtype
+from gpt_cli.machine.devices import choose_dtype, supports, synchronize
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate
@@ -22,6 +23,7 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.training.evaluation import cross_entropy
+from gpt_cli.training.graphs import record_step
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
@@ -83,12 +85,6 @@ def costs(config: Config, dtype: str) -> Estimate:
     return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until a device has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
     """A training step in plain variants, and as `gpt train` takes it, on random tokens.
 
@@ -124,6 +120,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
     """A step as `gpt train` takes it, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
+    record_step(state, ignored)
 
     def step() -> None:
         take_step(state)
@@ -158,7 +155,9 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
     variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
     for num_samples in (1, NUM_SAMPLES):
         at_once = "" if num_samples == 1 else f", {num_samples} at once"
-        decoders = {"float32": Decoder(model), "bfloat16": Decoder(model, torch.bfloat16)}
+        decoders = {"float32": Decoder(model)}
+        if supports(device, "bfloat16"):
+            decoders["bfloat16"] = Decoder(model, torch.bfloat16)
         if device.type == "cpu":
             decoders["int8"] = Decoder(model, int8=True, num_rows=num_samples)
         for dtype, decoder in decoders.items():
@@ -197,6 +196,8 @@ def _transformers(
         transformers: Any = importlib.import_module("transformers")
         GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
     except ImportError:
+        return None
+    if not supports(device, "bfloat16"):
         return None
     end = vocab_size_of(config) - 1  # as in gpt; where the prompt has it, the library warns of padding without a mask
     shape = GPT2Config(

@@ -177,8 +177,8 @@ class SelfAttention(nn.Module, ABC):
         queries, keys, values = self.project(x, rotation)
         bias = self.distance_bias(x.shape[1], x.shape[1], range(self.num_heads), queries)
         dropout = self.dropout.p if self.training else 0.0
-        # on a CPU `attend` is faster than the flash kernel at these lengths
-        if x.is_cuda and not dropout and bias is None:
+        # on a CPU `attend` is faster than the flash kernel at these lengths; others have kernels that save memory
+        if x.device.type != "cpu" and not dropout and bias is None:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)

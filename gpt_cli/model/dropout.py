@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from gpt_cli.streams import MULTIPLIERS, signed, stream_key
 
 _LANES = 2**16  # each 32-bit word gives two lanes of 16 bits
+_SITES = "weights", "attention", "feed_forward"
 
 
 class Keep(NamedTuple):
@@ -30,13 +32,17 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """The masks of one training step; `first_sequence` is the number of the batch's first sequence."""
+    """The masks of one training step; `first_sequence` is the number of the batch's first sequence.
+
+    Where the device has `keys`, int32 [blocks, 3, 2] as `drop_keys` gives them, these decide instead of seed and step.
+    """
 
     rate: float
     seed: int
     step: int
     first_sequence: int = 0
     block: int = 0
+    keys: Tensor | None = None
 
     def of_block(self, block: int) -> DropMasks:
         """The masks for another block of the model."""
@@ -50,7 +56,10 @@ class DropMasks:
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
         """False where an entry is dropped, each independently with the rate (to 2^-16): bool [B, ...]."""
-        key = stream_key(self.seed, "dropout", self.step, self.block, site)
+        if self.keys is None:
+            key = stream_key(self.seed, "dropout", self.step, self.block, site)
+        else:
+            key = self.keys[self.block, _SITES.index(site)]
         per_sequence = math.prod(shape[1:])
         words = (per_sequence + 1) // 2
         bits = random_words(key, self.first_sequence * words, shape[0] * words, device)
@@ -58,13 +67,23 @@ class DropMasks:
         return (lanes >= round(self.rate * _LANES) - _LANES // 2).view(*shape)
 
 
-def random_words(key: int, start: int, count: int, device: torch.device) -> Tensor:
-    """The words of `gpt_cli.streams.random_words`, computed by torch: the same bits as int32 [count]."""
+def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
+    """The keys of all masks of a step: uint64 [blocks, 3]; torch knows the two halves of each as int32."""
+    keys = [stream_key(seed, "dropout", step, block, site) for block in range(num_blocks) for site in _SITES]
+    return np.array(keys, np.uint64).reshape(num_blocks, len(_SITES))
+
+
+def random_words(key: int | Tensor, start: int, count: int, device: torch.device) -> Tensor:
+    """The words of `gpt_cli.streams.random_words`, computed by torch: the same bits as int32 [count].
+
+    The key may be two halves on the device, the lower one first: int32 [2].
+    """
+    halves = key.unbind() if isinstance(key, Tensor) else (signed(key, 32), signed(key >> 32, 32))
     words = torch.arange(count, dtype=torch.int32, device=device)
     words += signed(start, 32)
     shifted = torch.empty_like(words)
-    for half in (key & 0xFFFFFFFF, key >> 32):
-        words += signed(half, 32)
+    for half in halves:
+        words += half
         for shift, multiplier in zip((16, 15, 16), (*MULTIPLIERS, 1), strict=True):
             # the shift of a signed number copies its sign, which the mask removes
             torch.bitwise_right_shift(words, shift, out=shifted)

@@ -1,4 +1,4 @@
-"""Many processes that train together, joined by torch.distributed: gloo between processors, NCCL between GPUs."""
+"""Many processes that train together, joined by torch.distributed: with gloo between processors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gpt_cli.errors import EnvironmentFailure, GptError, exit_code_of
+from gpt_cli.machine.devices import CPU
 from gpt_cli.ranks.board import LeftToAnother
 from gpt_cli.ranks.ranks import Ranks
 
@@ -27,7 +28,7 @@ class Meeting(Protocol):
 
     def leaders_first(self) -> AbstractContextManager[None]: ...
 
-    def meet(self, record: Mapping[str, str]) -> None: ...
+    def meet(self, record: Mapping[str, str], device: torch.device) -> None: ...
 
 
 class Group(Ranks):
@@ -45,8 +46,8 @@ class Group(Ranks):
     def leaders_first(self) -> AbstractContextManager[None]:
         return self._meeting.leaders_first()
 
-    def meet(self, record: Mapping[str, str]) -> None:
-        self._meeting.meet(record)
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        self._meeting.meet(record, device)
 
     def agree(self, *numbers: int) -> tuple[int, ...]:
         agreed = torch.tensor(numbers, dtype=torch.int64)
@@ -79,9 +80,10 @@ class Group(Ranks):
         return any(~low != high for high, low in zip(largest[: len(bits)], largest[len(bits) :], strict=True))
 
     def merge(self, values: Tensor) -> Tensor:
+        carried = values if _is_joined(values) else values.cpu()
         with self._alive():
-            dist.all_reduce(values)
-        return values
+            dist.all_reduce(carried)
+        return carried.to(values.device)
 
     def sum_parts(self, parts: Sequence[Tensor]) -> Tensor:
         mine = dict(enumerate(parts))
@@ -105,7 +107,7 @@ class Group(Ranks):
         return [known[owner] for owner in range(self.size)]
 
     def join_parts(self, part: Tensor, whole: Tensor) -> None:
-        if whole.is_cuda:
+        if whole.device.type != "cpu" and _is_joined(whole):
             with self._alive():
                 dist.all_gather_into_tensor(whole, part)
             return
@@ -149,9 +151,13 @@ class Group(Ranks):
         return operations + [dist.P2POp(dist.irecv, tensor, peer) for tensor in received if tensor.numel()]
 
     def _transfer(self, operations: list[dist.P2POp]) -> None:
+        carried = [o if _is_joined(o.tensor) else dist.P2POp(o.op, o.tensor.cpu(), o.peer) for o in operations]
         with self._alive():
-            for request in dist.batch_isend_irecv(operations) if operations else []:
+            for request in dist.batch_isend_irecv(carried) if carried else []:
                 request.wait()
+        for own, other in zip(operations, carried, strict=True):
+            if own is not other and own.op is dist.irecv:
+                own.tensor.copy_(other.tensor)
 
     def _text_of_first(self, text: str) -> str:
         """A text of the first rank, on all ranks."""
@@ -172,6 +178,11 @@ class Group(Ranks):
         except RuntimeError as error:
             name = f"process {self.rank} of {self.size}"
             raise LostProcess(name, "it has lost another process of this training") from error
+
+
+def _is_joined(tensor: Tensor) -> bool:
+    """Whether torch can send a tensor from where it is; else it travels through main memory."""
+    return f"{tensor.device.type}:" in dist.get_backend_config()
 
 
 def _described(error: Exception) -> dict[str, Any]:

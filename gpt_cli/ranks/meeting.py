@@ -20,6 +20,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright
 
 import gpt_cli
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, is_lack_of_files, shown, together, visible
+from gpt_cli.machine.devices import CPU
 from gpt_cli.ranks.board import STORE, Board, LeftToAnother, StoreBoard, folder_board
 from gpt_cli.ranks.group import LostProcess
 from gpt_cli.ranks.place import LOOPBACK, Place, process_name
@@ -69,8 +70,8 @@ class Meeting:
         if not self.place.local_rank:
             self._store.set(key, "done")
 
-    def meet(self, record: Mapping[str, str]) -> None:
-        """Wait for all ranks, compare their records, and join them.
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        """Wait for all ranks, compare their records, and join them, with what torch has to join such devices.
 
         A record names what must be equal; its value `config` may be a JSON object, of which each setting is compared.
         Raises UsageError or EnvironmentFailure, on all ranks, for every difference.
@@ -79,7 +80,7 @@ class Meeting:
         mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
         if self.run_directory is not None:
             mine["run directory"] = self._seen_in(self.run_directory)
-        about = {"host": socket.gethostname(), "pid": str(os.getpid()), "gpu": _gpu()}
+        about = {"host": socket.gethostname(), "pid": str(os.getpid()), "gpu": _gpu(device)}
         self._store.set(f"record/{self.place.rank}", json.dumps([mine, about]))
         found = [json.loads(self._await(f"record/{rank}")) for rank in range(self.place.size)]
         records, abouts = zip(*found, strict=True)
@@ -88,7 +89,7 @@ class Meeting:
             raise together(problems)
         try:
             dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if about["gpu"] else "gloo",
+                _backends(device),
                 store=PrefixStore("group", self._store),
                 rank=self.place.rank,
                 world_size=self.place.size,
@@ -234,9 +235,17 @@ def digest_of_code() -> str:
     return digest.hexdigest()
 
 
-def _gpu() -> str:
-    """The present GPU's own number, empty where CUDA was not initialised."""
-    return str(torch.cuda.get_device_properties().uuid) if torch.cuda.is_initialized() else ""
+def _gpu(device: torch.device) -> str:
+    """The present GPU's own number; empty for a processor, and where torch does not know it."""
+    module = None if device.type == "cpu" else torch.get_device_module(device)
+    ask = getattr(module, "get_device_properties", None)
+    return str(getattr(ask(), "uuid", "")) if ask else ""
+
+
+def _backends(device: torch.device) -> str:
+    """How tensors travel: by gloo between processors, by nccl, xccl or what else torch has between other devices."""
+    own = dist.Backend.default_device_backend_map.get(device.type, "gloo")
+    return f"cpu:gloo,{device.type}:{own}" if own != "gloo" and dist.is_backend_available(own) else "gloo"
 
 
 def _flat(record: Mapping[str, str]) -> dict[str, str]:

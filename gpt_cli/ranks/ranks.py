@@ -6,7 +6,10 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+import torch
 from torch import Tensor
+
+from gpt_cli.machine.devices import CPU
 
 
 class Ranks:
@@ -29,8 +32,8 @@ class Ranks:
         """A block that the first rank of each host runs before the others, which then find what it made."""
         return contextlib.nullcontext()
 
-    def meet(self, record: Mapping[str, str]) -> None:
-        """Find every rank alive and with the same record, which names what must be equal; opens what joins them."""
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        """Find every rank alive and with the same record, which names what must be equal; opens what joins devices."""
 
     def agree(self, *numbers: int) -> tuple[int, ...]:
         """The largest of each number over all ranks."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
+from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.cache import Cache, Window, make_cache
@@ -114,9 +115,9 @@ class Decoder:
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.starts[number] = self.end - half
-        logits[full] = self._run(half, full)
+        logits[send(torch.tensor(full), self.device)] = self._run(half, full)
         if others := [number for number in range(len(ids)) if number not in full]:
-            logits[others] = self._run(1, others)
+            logits[send(torch.tensor(others), self.device)] = self._run(1, others)
         return logits
 
     def _drop_old_slots(self) -> None:
@@ -133,9 +134,8 @@ class Decoder:
         """Embeddings [R, T, D] of the last T tokens of some rows, padding before those that have fewer."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
-        ids = torch.tensor(
-            [(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows], device=self.device
-        )
+        ids = torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
+        ids = send(ids, self.device)
         x = self.token_embedding[ids[:, num_before:]]
         return x if self.ngrams is None else self.ngrams(x, ids, num_before)
 
@@ -144,17 +144,20 @@ class Decoder:
         R, D = len(rows), self.config.d_model
         start = self.end - T
         first = max(0, start + 1 - self.config.context_length)  # the first slot that a token may see
-        of_rows = slice(None) if len(self.tokens) == R else torch.tensor(rows, device=self.device)
-        starts = torch.tensor([self.starts[row] for row in rows], device=self.device)[:, None]
-        slots = torch.arange(start, self.end, device=self.device)
+        of_rows = slice(None) if len(self.tokens) == R else send(torch.tensor(rows), self.device)
+        # where tokens are is known here; their angles need float64, which some devices lack
+        starts = torch.tensor([self.starts[row] for row in rows])[:, None]
+        slots = torch.arange(start, self.end)
         positions = (slots - starts).clamp(min=0)  # [R, T]; padding gets position 0
         x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
-            x = x + self.positions[positions].view(R * T, D)
-        rotation = None if self.rotary is None else self.rotary.at(positions)[:, :, None].to(x.dtype)  # [2, R, 1, T, K]
+            x = x + self.positions[send(positions, self.device)].view(R * T, D)
+        rotation = None
+        if self.rotary is not None:
+            rotation = send(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
         hidden = shared = None
         if T > 1 or any(self.starts[row] > first for row in rows):
-            hidden = self._bias(slots, starts, first)
+            hidden = self._bias(send(slots, self.device), send(starts, self.device), first)
             shared = self.layers[0].cache.spread(hidden)
         for layer in self.layers:
             own = layer.cache.distance_bias(T, self.end - first, range(self.config.num_heads), x)

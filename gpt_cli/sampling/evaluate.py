@@ -124,7 +124,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
         if len(ids) < 2:
             place = "--data" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
-        number_type = choose_dtype(request.dtype, where, sizes.d_model)
+        number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
         stride, batch_size = request.stride or sizes.context_length, None
         if where.type == "cpu":  # a GPU refuses by itself
             batch_size = _require_room(loaded, len(ids), stride, number_type, request)

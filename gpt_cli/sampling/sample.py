@@ -123,7 +123,7 @@ class Sampler:
         if model.without:
             remove_heads(self.loaded.model, model.without)
             host.notice(f"heads switched off: {', '.join(head_names(model.without))}")
-        number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model))
+        number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model, host.notice))
         num_rows = num_prompts * request.num_samples
         int8 = request.quantize is not None
         self._decoder = Decoder(self.loaded.model.to(where), number_type, int8=int8, num_rows=num_rows)

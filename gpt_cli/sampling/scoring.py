@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gpt_cli.machine.devices import autocast
+from gpt_cli.machine.devices import autocast, send
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_store import Ids, chunks, windows
@@ -57,7 +57,7 @@ def surprisals(
         length = min(C, num_targets - first * stride)
         whole = 1 + (num_targets - first * stride - length) // stride
         starts = np.arange(first, min(first + batch_size, first + whole)) * stride
-        batch = torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)).to(device)
+        batch = send(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
         with torch.inference_mode(), autocast(device, dtype):
             logits = model(batch[:, :-1])
         logits = logits.double() if logits.dtype == torch.float64 else logits.float()

@@ -40,6 +40,8 @@ from gpt_cli.sweeping.jobs import Hearing, look, train_points
 from gpt_cli.sweeping.request import Point, SweepRequest, ToSweep, require_same
 from gpt_cli.tables import Rows, table
 
+# the variable that shows a process some of the devices alone, by kind
+_HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
 _KINDS: dict[int, type[GptError]] = {
     kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)
 }
@@ -193,12 +195,13 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
     """What each of so many jobs finds in its environment; `shares` says which. Raises EnvironmentFailure."""
     if jobs == 1:
         return [{}]
-    gpus = 0
+    gpus, hides = 0, None
     if any(config.train.device != "cpu" for config in configs):
         with host.importing():
-            import torch
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    found = shares(jobs, configs, cores(), gpus, os.environ)
+            from gpt_cli.machine.devices import accelerator, num_accelerators
+        hides = _HIDES.get(there.type) if (there := accelerator()) else None
+        gpus = num_accelerators() if hides else 1 if there else 0
+    found = shares(jobs, configs, cores(), gpus, os.environ, hides)
     threads = counted(int(found[0]["OMP_NUM_THREADS"]), "thread")  # all have as many
     each = f"{threads} and a GPU" if gpus else threads
     host.notice(f"{jobs} runs at once, each with {each}")
@@ -206,9 +209,17 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
 
 
 def shares(
-    jobs: int, configs: Sequence[Config], num_cores: int, num_gpus: int, environ: Mapping[str, str]
+    jobs: int,
+    configs: Sequence[Config],
+    num_cores: int,
+    num_gpus: int,
+    environ: Mapping[str, str],
+    hides: str | None = "CUDA_VISIBLE_DEVICES",
 ) -> list[dict[str, str]]:
-    """A GPU for each job where there are GPUs, and its share of the cores, unless the user has chosen threads."""
+    """A GPU for each job where there are GPUs, and its share of the cores, unless the user has chosen threads.
+
+    `hides` is the variable that shows a process some GPUs alone; without one, all jobs would take the same.
+    """
     devices = {config.train.device for config in configs}
     on_gpus = num_gpus > 0 and devices != {"cpu"}
     if numbered := sorted(device for device in devices if ":" in device):
@@ -222,11 +233,11 @@ def shares(
         need = "a core" if most == 1 else f"{most} cores"
         sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
         raise EnvironmentFailure("--jobs", sentence, hint=f"--jobs {max(1, num_cores // most)}")
-    visible_gpus = environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if environ.get("CUDA_VISIBLE_DEVICES") else None
+    visible_gpus = environ[hides].split(",") if hides and environ.get(hides) else None
     found = []
     for number in range(jobs):
         share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(num_cores // jobs))}
-        if on_gpus:
-            share["CUDA_VISIBLE_DEVICES"] = visible_gpus[number] if visible_gpus else str(number)
+        if on_gpus and hides:
+            share[hides] = visible_gpus[number] if visible_gpus else str(number)
         found.append(share)
     return found

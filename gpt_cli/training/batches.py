@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.config import Config
+from gpt_cli.machine.devices import send
 from gpt_cli.streams import permutation, permuted, stream_key
 from gpt_cli.text.token_store import Ids, TokensOnDisk
 
@@ -52,24 +53,32 @@ class Batches:
 
         Raises DataError or EnvironmentFailure when the disk does not give what it should.
         """
-        if isinstance(self.ids, TokensOnDisk):
-            windows = self._read(self.ids, step, chosen)
-        else:
-            windows = self._cut(self.ids, self.starts(step)[chosen])
-        return windows[:, :-1], windows[:, 1:]
+        return self.windows(self.send(self.numbers(step, chosen)))
 
-    def _cut(self, ids: Tensor, starts: np.ndarray) -> Tensor:
-        # only the starts travel to the device, and nobody waits for them, which keeps a GPU busy
-        first = torch.from_numpy(starts).to(ids.device, non_blocking=True)
-        return ids[first[:, None] + torch.arange(self.context_length + 1, device=ids.device)].long()
+    def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """What the device needs of the chosen sequences of a step: where they start, int64 [B].
 
-    def _read(self, ids: TokensOnDisk, step: int, chosen: slice) -> Tensor:
-        windows = torch.from_numpy(ids.windows(self.starts(step)[chosen], self.context_length + 1).astype(np.int32))
+        Of ids that only the disk has, it needs the windows themselves, int32 [B, T + 1].
+        """
+        starts = self.starts(step)[chosen]
+        if not isinstance(self.ids, TokensOnDisk):
+            return starts
+        windows = self.ids.windows(starts, self.context_length + 1).astype(np.int32)
         # the disk fetches them while this step is computed
-        ids.announce(self.starts(step + 1)[chosen], self.context_length + 1)
-        if self.device.startswith("cuda"):
-            windows = windows.pin_memory()  # else the copy would wait for the GPU
-        return windows.to(self.device, non_blocking=True).long()
+        self.ids.announce(self.starts(step + 1)[chosen], self.context_length + 1)
+        return windows
+
+    def send(self, numbers: np.ndarray) -> Tensor:
+        """The numbers on the device of the batches; nobody waits for them."""
+        device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
+        return send(torch.from_numpy(numbers), device)
+
+    def windows(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
+        if isinstance(self.ids, Tensor):
+            numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
+        windows = numbers.long()
+        return windows[:, :-1], windows[:, 1:]
 
     def starts(self, step: int) -> np.ndarray:
         """The first position of each window of a step: int64 [B]."""

@@ -12,16 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt_cli.machine.devices import autocast
+from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of, standard_error
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows
 from gpt_cli.text.tokenizer import Tokenizer
-
-# of an evaluation for which the batch size of the training does not matter
-_TOKENS_AT_ONCE = {"cpu": 2**12, "cuda": 2**15}
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -52,7 +49,7 @@ class WindowLosses:
 
 def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.device) -> int:
     """How many windows of context_length a device evaluates at once, whatever the training's batch size."""
-    return max(1, min(_TOKENS_AT_ONCE[device.type], LOGITS_AT_ONCE // vocab_size) // context_length)
+    return max(1, min(tokens_at_once(device, 2**12), LOGITS_AT_ONCE // vocab_size) // context_length)
 
 
 def evaluate(
@@ -77,8 +74,8 @@ def evaluate(
     lengths, byte_counts = ends - starts, byte_lengths(tokenizer)
     batches = in_batches(lengths, batch_size)
     # on the device that computes them: to read each would make a GPU wait
-    of_batches = torch.zeros(len(batches), dtype=torch.float64, device=device)
-    of_windows = torch.zeros(len(windows), dtype=torch.float64, device=device)
+    of_batches = torch.zeros(len(batches), dtype=torch.float64, device=exact(device))
+    of_windows = torch.zeros(len(windows), dtype=torch.float64, device=exact(device))
     num_bytes = 0
     was_training = model.training
     model.eval()
@@ -89,7 +86,7 @@ def evaluate(
             counts = ranks.rank < len(together)
             chosen = together[ranks.rank if counts else 0]
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
-            batch = torch.from_numpy(tokens.astype(np.int32)).to(device, non_blocking=True).long()
+            batch = send(torch.from_numpy(tokens.astype(np.int32)), device).long()
             # not inference_mode, whose tensors `fully_shard` would keep for the next step
             with torch.no_grad(), autocast(device, dtype):
                 # the two halves of cross_entropy, to the bit: the slow one once
@@ -98,12 +95,13 @@ def evaluate(
                     of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
                     if by_window:
                         nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
-                        of_windows[torch.from_numpy(chosen).to(device)] = nats.double().sum(dim=1)
+                        of_windows[send(torch.from_numpy(chosen), of_windows.device)] = nats.to(of_windows).sum(dim=1)
                     num_bytes += int(byte_counts[tokens[:, 1:]].sum())
             count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:
         model.train(was_training)
-    merged = ranks.merge(torch.cat((of_batches, of_windows, of_batches.new_tensor([num_bytes])))).cpu().numpy()
+    sums = torch.cat((of_batches, of_windows)).cpu()
+    merged = ranks.merge(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
     if by_window:
         order = np.concatenate(batches)
         by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], lengths[order]

@@ -106,7 +106,8 @@ class Replicated:
 
     def check_sum(self) -> float:
         """A number that is the same for ranks with the same weights."""
-        return torch.stack([parameter.detach().sum() for parameter in self.parameters.values()]).double().sum().item()
+        sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
+        return sums.cpu().double().sum().item()
 
     def model_of(self, other: GPT) -> GPT:
         """A model with the weights of another, which all ranks evaluate together."""

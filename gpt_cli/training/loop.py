@@ -23,6 +23,7 @@ from gpt_cli.training.observing import Pace, observe
 from gpt_cli.training.preparing import prepare
 from gpt_cli.training.reports import Finished, Report, Saved, drawing
 from gpt_cli.training.request import Plan, TrainRequest
+from gpt_cli.training.resources import fitting_device
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, take_step
 from gpt_cli.training.stopping import StopAsked, Watch
@@ -96,7 +97,8 @@ def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
     """
     watch = Watch(host.stop, run.ranks)
     try:
-        signal = yield from _steps(run, watch, host)
+        with fitting_device(run.config, run.ranks.size):
+            signal = yield from _steps(run, watch, host)
     except Diverged as diverged:
         settings = run.config.train
         hint = f"start anew with --overwrite and {lower_rates(run.config)}"

@@ -46,8 +46,8 @@ class Muon:
         self.momentum = {key: torch.zeros_like(stacked) for key, stacked in pieces.items()}
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Change the parameters by their gradients, none of which may be None."""
+    def step(self, learning_rate: float | Tensor) -> None:
+        """Change the parameters by their gradients, none of which may be None; the rate may be float32 [] on a GPU."""
         gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
         cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
         for key, stacked in self._pieces(gradients).items():
@@ -55,7 +55,11 @@ class Muon:
             momentum.lerp_(stacked, 1 - MOMENTUM)
             steps = orthogonalise(stacked.lerp_(momentum, MOMENTUM), self.dtype)
             for (name, number), step in zip(self.batches[key], steps, strict=True):
-                cut[name][number].mul_(1 - learning_rate * self.weight_decay).add_(step, alpha=-learning_rate)
+                decayed = cut[name][number].mul_(1 - learning_rate * self.weight_decay)
+                if isinstance(learning_rate, Tensor):
+                    decayed.addcmul_(step, learning_rate, value=-1)
+                else:
+                    decayed.add_(step, alpha=-learning_rate)
 
     def moments(self) -> dict[str, Tensor]:
         """The momentum of each parameter, by its name."""

@@ -33,8 +33,8 @@ class AdamW:
         self.squares = {name: torch.zeros_like(p, requires_grad=False) for name, p in self.parameters.items()}
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Change the parameters by their gradients, none of which may be None."""
+    def step(self, learning_rate: float | Tensor) -> None:
+        """Change the parameters by their gradients, none of which may be None; the rate may be float32 [] on a GPU."""
         for matrices in (True, False):
             chosen = [(n, p) for n, (_, p) in enumerate(self.parameters.items()) if (p.dim() >= 2) == matrices]
             if not chosen:
@@ -87,11 +87,20 @@ class Optimizer:
             {name: layout.owned[name] for name in self._others if name in layout.owned}, config.weight_decay
         )
 
-    def step(self, share: float) -> None:
-        """Change the parameters by their gradients, at a share of the config's highest learning rates."""
+    def step(self, share: float | Tensor) -> None:
+        """Change the parameters by their gradients, at a share of the config's highest learning rates.
+
+        A share on the device, float32 [], may change when a graph of the step is replayed.
+        """
         self.adamw.step(self.config.learning_rate * share)
         if self.muon is not None:
             self.muon.step(self.config.muon_learning_rate * share)
+
+    def changing(self) -> list[Tensor]:
+        """Every tensor that a step of a single process changes, all float32."""
+        of_adamw = [*self.adamw.num_steps, *self.adamw.averages.values(), *self.adamw.squares.values()]
+        of_muon = [] if self.muon is None else self.muon.momentum.values()
+        return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""

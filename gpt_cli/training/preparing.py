@@ -12,7 +12,7 @@ from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
-from gpt_cli.machine.devices import use_threads
+from gpt_cli.machine.devices import choose_device, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
@@ -21,11 +21,12 @@ from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
+from gpt_cli.training.graphs import record_step
 from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Finished, Prepared
 from gpt_cli.training.request import Plan, require_run
-from gpt_cli.training.resources import must_shard, require_memory, require_space, resolve
+from gpt_cli.training.resources import fitting_device, must_shard, require_memory, require_space, resolve
 from gpt_cli.training.resuming import (
     config_to_resume,
     ended_before,
@@ -77,7 +78,8 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
             "step": str(continued.progress.step if continued else 0),
             "text": text.digest,
             "tokenizer": text.tokenizer.digest,
-        }
+        },
+        choose_device(config.train.device),
     )
     vocab_size = text.tokenizer.vocab_size
     sharded = must_shard(config, vocab_size, free, ranks)
@@ -89,7 +91,7 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         if given is not None:
             begin_with(model, given, text.tokenizer, host.notice)
 
-    with host.working("building the model"):
+    with host.working("building the model"), fitting_device(config, ranks.size):
         if continued is None:
             began_from = None if plan.initial is None else plan.initial.name
             state = TrainingState.at_the_start(
@@ -109,8 +111,9 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         host.notice("compiling, which may take half a minute")
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (continued is None and plan.config.train.compile == "on")
-    with host.working("timing a step"):
+    with host.working("timing a step"), fitting_device(config, ranks.size):
         step_seconds = _time_step(state, host.warn, must_compile=must_compile)
+        step_seconds = record_step(state, host.warn) or step_seconds
     ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
 

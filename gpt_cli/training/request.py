@@ -96,7 +96,9 @@ class TrainRequest(Request):
         default=NONE, description="The run directory. Default: runs/<config name>."
     )
     settings: Settings = ()
-    device: Device = Field(default=None, description="auto, cpu, cuda or cuda:N. Default: that of the config.")
+    device: Device = Field(
+        default=None, description="auto, cpu, cuda, cuda:N, mps or xpu. Default: that of the config."
+    )
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
         default=None, description="auto, float32 or bfloat16. Default: that of the config."
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 
 from gpt_cli.callbacks import Notify
 from gpt_cli.config import Config, TrainConfig
-from gpt_cli.errors import EnvironmentFailure, UsageError, counted
-from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype
+from gpt_cli.errors import EnvironmentFailure, UsageError, counted, is_lack_of_device_memory
+from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, free_memory
 from gpt_cli.model.costs import RankCosts, rank_costs
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.advising.before import narrower
@@ -35,7 +38,7 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     return config.changed(
         train={
             "device": str(device),
-            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model),
+            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
             "compile": choose_compile(config.train.compile, device, long=_is_long(config.train)),
         }
     )
@@ -59,7 +62,7 @@ def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) 
         return False
     if settings.parallel == "auto":
         share = free and free // ranks.local_size
-        room = share if settings.device == "cpu" else torch.cuda.mem_get_info()[0]
+        room = share if settings.device == "cpu" else free_memory(torch.device(settings.device))
         needed = _costs(config, vocab_size, settings.sequences_at_once, ranks)["replicate"].bytes_held
         if not ranks.agree(room is not None and needed > room)[0]:
             return False
@@ -109,6 +112,22 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> No
         f"and {free / 1e6:,.0f} MB are free",
         hint=hint,
     )
+
+
+@contextlib.contextmanager
+def fitting_device(config: Config, num_ranks: int = 1) -> Iterator[None]:
+    """Say in an EnvironmentFailure with which micro-batches a training may fit a device whose memory runs out."""
+    try:
+        yield
+    except Exception as error:
+        if not is_lack_of_device_memory(error):
+            raise
+        settings = config.train
+        at_once, unit = settings.sequences_at_once, settings.batch_size // num_ranks
+        smaller = next((n for n in range(at_once // 2, 0, -1) if unit % n == 0), None)
+        hint = f"--set train.micro_batch_size={smaller}" if smaller else "choose a smaller model"
+        sentence = f"{settings.device} has too little memory for this model and {counted(at_once, 'sequence')} at once"
+        raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or --device cpu") from error
 
 
 def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:

@@ -37,6 +37,7 @@ FREE_KEYS = frozenset(
         "train.device",
         "train.threads",
         "train.compile",
+        "train.graph",
         "train.parallel",
         "train.log_every",
         "train.eval_every",

@@ -42,6 +42,8 @@ class TrainingState:
     progress: Progress
     layout: Replicated
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
+    # takes a step from its number and its share of the learning rate; gives loss and norm [2]
+    whole_step: Callable[[int, float, Callable[[], object]], Tensor] | None = None
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped
 
     @classmethod
@@ -87,8 +89,8 @@ class TrainingState:
         cls, config: Config, ids: Ids, model: GPT, progress: Progress, ranks: Ranks, sharded: bool
     ) -> TrainingState:
         device = torch.device(config.train.device)
-        if device.type == "cuda" and ranks.size > 1:
-            device = torch.device("cuda", torch.cuda.current_device())  # which the command line has chosen
+        if device.type != "cpu" and ranks.size > 1:  # the command line has chosen one for each
+            device = torch.device(device.type, torch.accelerator.current_device_index())
         together = undivided(model, config.train)
         layout = _sharded(model, ranks, together, device) if sharded else Replicated(model.to(device), ranks, together)
         if config.train.compile == "on":

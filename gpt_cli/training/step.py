@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,27 @@ from gpt_cli.reporting.curves import smoothed
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.schedule import rate_share
 from gpt_cli.training.state import Outcome, TrainingState
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the host sends to the device for a step: for each lane, the numbers of its sequences (`Batches.numbers`).
+
+    `keys` are those of dropout where the device must have them, [blocks, 3, 2].
+    """
+
+    step: int
+    lanes: Mapping[int, Tensor]
+    keys: Tensor | None = None
+
+
+def send(state: TrainingState, step: int) -> Sent:
+    """Send what this rank's lanes of a step need, in one transfer."""
+    settings, micro = state.config.train, state.config.train.sequences_at_once
+    lanes = state.layout.lanes(settings.num_lanes)
+    sequences = np.arange(settings.batch_size).reshape(-1, micro)[lanes].ravel()
+    numbers = state.batches.send(state.batches.numbers(step, sequences))
+    return Sent(step, dict(zip(lanes, numbers.split(micro), strict=True)))
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -49,17 +71,17 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     """
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step
+    share = rate_share(step, settings, elapsed)
+    rate = settings.learning_rate * share
     try:
-        losses = compute_gradient(state, step, watch)
-        loss, norm = _loss_and_norm(state, losses)
-        limit = math.inf if settings.gradient_clip is None else settings.gradient_clip
-        torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), limit, norm)
-        share = rate_share(step, settings, elapsed)
-        state.unread.append(Outcome(step + 1, torch.stack((loss, norm)), settings.learning_rate * share))
-        if state.reads_at_once:
-            _read(state)
-        state.optimizer.step(share)
-        state.layout.share_weights()
+        if state.whole_step is not None:
+            state.unread.append(Outcome(step + 1, state.whole_step(step, share, watch), rate))
+        else:
+            state.unread.append(Outcome(step + 1, clipped_gradient(state, send(state, step), watch), rate))
+            if state.reads_at_once:
+                _read(state)
+            state.optimizer.step(share)
+            state.layout.share_weights()
     finally:
         state.optimizer.zero_grad()
     _take_time(state, started)
@@ -105,7 +127,15 @@ def _require_equal_weights(state: TrainingState) -> None:
         raise EnvironmentFailure(f"step {state.progress.step:,}", sentence)
 
 
-def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object] = lambda: None) -> Tensor:
+def clipped_gradient(state: TrainingState, sent: Sent, watch: Callable[[], object] = lambda: None) -> Tensor:
+    """Give the owned parameters the clipped gradient of a step; returns its loss, and the norm before clipping: [2]."""
+    loss, norm = _loss_and_norm(state, compute_gradient(state, sent, watch))
+    limit = state.config.train.gradient_clip
+    torch.nn.utils.clip_grads_with_norm_(state.layout.owned.values(), math.inf if limit is None else limit, norm)
+    return torch.stack((loss, norm))
+
+
+def compute_gradient(state: TrainingState, sent: Sent, watch: Callable[[], object] = lambda: None) -> Tensor:
     """Add the gradient of a step's batch to the owned parameters; returns the loss of each lane, zero on other ranks.
 
     A lane is a micro-batch, and its loss is its share of the batch's mean. Lanes are added in the tree of
@@ -119,7 +149,7 @@ def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object
         if len(lanes) % 2 or len(lanes) == 2:
             for lane in lanes:
                 watch()
-                losses[lane] = _compute_lane(state, step, lane)
+                losses[lane] = _compute_lane(state, sent, lane)
             return
         half = len(lanes) // 2
         add_up(lanes[:half])
@@ -132,11 +162,11 @@ def compute_gradient(state: TrainingState, step: int, watch: Callable[[], object
     return losses
 
 
-def _compute_lane(state: TrainingState, step: int, lane: int) -> Tensor:
+def _compute_lane(state: TrainingState, sent: Sent, lane: int) -> Tensor:
     """Add the gradient of one lane to the parameters; returns its share of the loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    inputs, targets = state.batches(step, slice(lane * micro, (lane + 1) * micro))
-    masks = DropMasks(state.config.model.dropout, settings.seed, step, first_sequence=lane * micro)
+    inputs, targets = state.batches.windows(sent.lanes[lane])
+    masks = DropMasks(state.config.model.dropout, settings.seed, sent.step, first_sequence=lane * micro, keys=sent.keys)
     with autocast(state.device, settings.dtype):
         loss = cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
     loss.backward()
@@ -156,7 +186,7 @@ def time_step(state: TrainingState) -> float:
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()
         try:
-            compute_gradient(state, state.progress.step).sum().item()
+            compute_gradient(state, send(state, state.progress.step)).sum().item()
         finally:
             state.optimizer.zero_grad()
         seconds = time.perf_counter() - started

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from support.helpers import RunCommand, _Standard, run_command
 
 import gpt_cli.cli.app as app
@@ -50,8 +51,8 @@ $ gpt train --config smoke --dtype fp16
 error: --dtype: "fp16" is not one of auto, float32, bfloat16
 exit code 2
 
-$ gpt train --config smoke --device tpu
-error: --device: "tpu" is not one of auto, cpu, cuda, cuda:N
+$ gpt train --config smoke --device CUDA
+error: --device: "CUDA" is not one of auto, cpu, cuda, cuda:N, mps, xpu
 exit code 2
 
 $ gpt train --config smoke --resume --overwrite
@@ -162,7 +163,7 @@ error: --file-dtype: "int8" is neither float32 nor float16
 exit code 2
 
 $ gpt sample --prompt x --device cuda:x
-error: --device: "cuda:x" is not one of auto, cpu, cuda, cuda:N
+error: --device: "cuda:x" is not one of auto, cpu, cuda, cuda:N, mps, xpu
 exit code 2
 
 $ gpt info runs/nothere
@@ -427,6 +428,24 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             5,
             "error: memory: gpt sample ran out of memory\nhint: ask for less with --num-samples",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            5,
+            "error: device: it has too little memory for gpt sample\nhint: ask for less with --num-samples or "
+            "--max-new-tokens, or give fewer prompts; or --device cpu\n",
+        ),
+        (RuntimeError("MPS backend out of memory"), 5, "error: device: it has too little memory for gpt sample\n"),
+        (
+            NotImplementedError("The operator 'aten::sort' is not currently implemented for the MPS device."),
+            5,
+            "error: device: torch lacks aten::sort on it, which gpt sample needs\n"
+            "hint: --device cpu, or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt\n",
+        ),
+        (
+            NotImplementedError("Could not run 'aten::sort' with arguments from the 'XPU' backend."),
+            5,
+            "error: device: torch lacks aten::sort on it, which gpt sample needs\nhint: --device cpu\n",
         ),
         (OSError(28, "No space left on device", "f"), 5, 'error: "f": there is no space left on the filesystem'),
         (

@@ -3,24 +3,65 @@ import torch
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine import devices as module
-from gpt_cli.machine.devices import autocast, choose_compile, choose_device, choose_dtype
+from gpt_cli.machine.devices import (
+    accelerator,
+    autocast,
+    choose_compile,
+    choose_device,
+    choose_dtype,
+    free_memory,
+    num_accelerators,
+    supports,
+)
 
 CPU = torch.device("cpu")
 
 
-def test_a_missing_device_is_an_error_that_says_what_torch_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_auto_takes_the_accelerator_that_is_there() -> None:
     assert choose_device("auto") == choose_device("cuda") == torch.device("cuda")
     assert choose_device("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(
-        EnvironmentFailure, match=r"^device: cuda:2 is not available, because torch .* finds 2 CUDA devices$"
-    ):
-        choose_device("cuda:2")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_device("auto") == CPU
-    with pytest.raises(EnvironmentFailure, match="finds no CUDA device"):
-        choose_device("cuda")
+    assert choose_device("cpu") == CPU
+    assert num_accelerators() == 2
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("name", ["cuda:2", "mps", "auto:1", "gpu"])
+def test_a_missing_device_is_an_error_that_says_what_torch_finds(name: str) -> None:
+    with pytest.raises(EnvironmentFailure) as raised:
+        choose_device(name)
+    assert raised.value.lines() == [
+        f"error: device: {name} is not available, because torch {torch.__version__} finds 2 cuda devices",
+        "hint: --device cuda",
+    ]
+
+
+def test_without_an_accelerator_auto_is_the_cpu() -> None:
+    if accelerator() is None:
+        assert (choose_device("auto"), num_accelerators()) == (CPU, 0)
+        with pytest.raises(EnvironmentFailure, match=r"finds no accelerator$"):
+            choose_device("cuda")
+
+
+def test_a_cpu_has_float64_and_bfloat16_but_neither_pinned_memory_nor_graphs() -> None:
+    abilities = ("float64", "bfloat16", "deterministic", "pinned", "graphs")
+    assert [supports(CPU, what) for what in abilities] == [True, True, True, False, False]
+    assert free_memory(CPU) is None
+
+
+def test_what_a_device_refuses_it_does_not_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    notices: list[str] = []
+    lacking = torch.device("mps")  # nowhere with float64
+    assert not supports(lacking, "float64")
+    monkeypatch.setattr(module, "supports", lambda *_: False)
+    assert choose_dtype("bfloat16", CPU, 32, notices.append) == "float32"
+    assert notices == ["cpu has no bfloat16 products, so they are computed in float32"]
 
 
 def test_auto_takes_bfloat16_if_the_processor_multiplies_it_and_the_model_is_wide(
@@ -42,8 +83,11 @@ def test_products_are_computed_in_the_chosen_type() -> None:
         assert (x @ x).dtype == torch.float32
 
 
-def test_auto_compiles_long_trainings_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_compiles_long_trainings_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    assert choose_compile("auto", cuda, long=True) == "off"
+    monkeypatch.setattr(module, "find_spec", lambda name: name)
     assert [choose_compile("auto", cuda, long=long) for long in (False, True)] == ["off", "on"]
     assert choose_compile("auto", cpu, long=True) == "off"
     monkeypatch.setenv("CXX", "no-such-compiler")

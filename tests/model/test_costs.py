@@ -15,7 +15,7 @@ from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_wa
 from gpt_cli.ranks.group import Group
 from gpt_cli.training.layout import Replicated, owners
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import compute_gradient
+from gpt_cli.training.step import compute_gradient, send
 
 SIZES = ModelConfig(context_length=16, d_model=32, num_heads=4, num_blocks=3)
 
@@ -132,7 +132,7 @@ def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
     config = Config(model=SIZES, train=TrainConfig(batch_size=num_lanes, micro_batch_size=1, device="cpu"))
     config = config.changed(train={"dtype": "float32", "compile": "off"})
     state = TrainingState.at_the_start(config, torch.arange(200).numpy() % 100, 100)
-    compute_gradient(state, 0)
+    compute_gradient(state, send(state, 0))
     assert (max(held), held[-1]) == (gradients_waiting(num_lanes), 0) == (waiting, 0)
     one, many = (
         estimate(SIZES, 100, micro_batch_size=1, dtype="float32", num_lanes=lanes).training_bytes

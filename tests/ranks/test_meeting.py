@@ -84,7 +84,7 @@ def test_a_run_directory_that_is_not_shared_is_noticed(tmp_path: Path, monkeypat
 def test_each_rank_tells_how_many_threads_it_computes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter([2, 1])
     # in this module alone: another thread of the tests asks torch itself
-    threads = SimpleNamespace(get_num_threads=lambda: next(numbers), __version__="2", cuda=module.torch.cuda)
+    threads = SimpleNamespace(get_num_threads=lambda: next(numbers), __version__="2")
     monkeypatch.setattr(module, "torch", threads)
     said = meet(meetings(tmp_path, 2), 2 * [{}])
     assert all("process 1 of 2" in lines[0] and "it computes with" in lines[0] for lines in said)

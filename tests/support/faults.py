@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,26 +121,26 @@ def weights(checkpoint: Path) -> str:
     return hashlib.sha256(b"".join(tensors)).hexdigest()
 
 
-def fingerprint(run: Path) -> str:
-    """A digest of all that a run leaves, except what the clock decides and which checkpoints were kept."""
+def fingerprint(run: Path, without: Collection[str] = ()) -> str:
+    """A digest of all that a run leaves, except what the clock decides, which checkpoints were kept, and figures named."""
     directory = RunDirectory(run)
     digest = hashlib.sha256()
+
+    def figures(content: dict[str, Any]) -> bytes:
+        left_out = {"seconds", "elapsed", "tokens_per_second", "environment", *without}
+        return json.dumps({key: content[key] for key in sorted({*content} - left_out)}).encode()
+
     for path in (directory.step_file(max(directory.steps())), directory.best):
         stored = read_checkpoint(path, everything=True)
         for name, tensor in sorted([*stored.weights.items(), *stored.moments.items()]):
             digest.update(name.encode() + tensor.numpy().tobytes())
-        digest.update(
-            json.dumps(
-                asdict(stored.progress) | {"seconds": 0, "elapsed": 0, "environment": 0}, sort_keys=True
-            ).encode()
-        )
+        digest.update(figures(asdict(stored.progress)))
     for line in directory.metrics.read_text().splitlines():
-        digest.update(json.dumps(json.loads(line) | {"seconds": 0, "tokens_per_second": 0}).encode())
+        digest.update(figures(json.loads(line)))
     digest.update(directory.samples.read_bytes())
     for path in directory.snapshots().values():
         digest.update(path.name.encode() + path.read_bytes())
-    outcome = json.loads(directory.outcome.read_text())
-    digest.update(json.dumps(outcome | {"seconds": 0, "tokens_per_second": 0}).encode())
+    digest.update(figures(json.loads(directory.outcome.read_text())))
     return digest.hexdigest()
 
 

@@ -29,6 +29,7 @@ import torch
 
 import gpt_cli.cli.app  # noqa: F401 - so that no case spends its time on it
 from gpt_cli.__main__ import run as main
+from support.accelerator import Accelerator
 from support.faults import Fault, Operations
 from support.users import become_other
 
@@ -126,6 +127,7 @@ class Servers:
         constants: dict[str, int] | None = None,
         stdout: str = "stdout",
         processes: int = 1,
+        accelerator: bool = False,
     ) -> Ended:
         """Run `gpt` in a forked process in `folder`; sends each signal after its seconds, or when its condition holds.
 
@@ -133,6 +135,7 @@ class Servers:
         be written, in bytes; `constants` replaces some of the program's by their full names, and the cache is then in
         the folder; `stdout` is a file. Where there are to be many processes of one training, they are as
         `gpt train --processes` starts them; the exit code is the largest, and a fault happens in the first.
+        With an `accelerator`, each has simulated devices.
         """
         try:
             server = self.idle.get_nowait()
@@ -148,6 +151,7 @@ class Servers:
             "constants": constants,
             "stdout": stdout,
             "processes": processes,
+            "accelerator": accelerator,
         }
         code, seconds, since = server.run(request, signals)
         self.idle.put(server)
@@ -221,6 +225,8 @@ def _child(request: dict[str, Any], started: int) -> None:
     os.close(started)
     if request["processes"] > 1:
         _become_one_of(request["processes"])
+    if request["accelerator"]:
+        Accelerator(2).begin()
     fault = request["fault"] if os.environ.get("RANK", "0") == "0" else None
     operations = Operations(Fault(**fault) if fault else lambda *_: None)
     operations.install()

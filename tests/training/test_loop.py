@@ -27,7 +27,7 @@ from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
 from gpt_cli.training.run import Run
-from gpt_cli.training.step import compute_gradient, time_step
+from gpt_cli.training.step import compute_gradient, send, time_step
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
     for micro in ("1", "2", "4"):
         run = start(tmp_path / micro, small_config("model.dropout=0.5", f"train.micro_batch_size={micro}"))
         run.state.model.double()
-        compute_gradient(run.state, 0)
+        compute_gradient(run.state, send(run.state, 0))
         gradients.append([p.grad.clone() for p in run.state.model.parameters() if p.grad is not None])
     for other in gradients[1:]:
         for a, b in zip(gradients[0], other, strict=True):
@@ -112,10 +112,14 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
 
 def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
     config = small_config(
-        "model.dropout=0", "train.max_steps=150", "train.learning_rate=1e-2", "train.sample_every=null"
+        "model.dropout=0",
+        "train.max_steps=150",
+        "train.learning_rate=1e-2",
+        "train.sample_every=null",
+        "train.batch_size=2",
     )
     run = start(tmp_path, config)
-    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:18], batch_size=2)
+    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:18])
     losses = [report.loss for report in train(run) if isinstance(report, Stepped) and report.loss is not None]
     assert len(losses) == 150
     assert losses[0] == pytest.approx(math.log(257), abs=0.3)

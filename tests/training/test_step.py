@@ -14,58 +14,16 @@ from torch import Tensor, nn
 
 from gpt_cli.callbacks import Host
 from gpt_cli.errors import DivergedError
-from gpt_cli.text.token_store import validation_windows
-from gpt_cli.training.evaluation import evaluate
-from gpt_cli.training.layout import Replicated
 from gpt_cli.training.loop import train
-from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.reports import Saved, Stepped
-from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import read_outcomes, take_step
-
-
-def on_meta(folder: Path, *settings: str) -> Run:
-    """A training on torch's meta device, which computes only shapes: reading a number from it fails."""
-    run = start(folder, small_config("train.log_every=1000", *settings))
-    run.state.layout = Replicated(run.state.model.to("meta"))
-    run.state.optimizer = Optimizer(run.state.layout, run.config.train)
-    assert isinstance(run.state.batches.ids, Tensor)
-    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids.to("meta"))
-    return run
+from gpt_cli.training.step import take_step
 
 
 @pytest.fixture
 def deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU whose outcomes stay unread, as those of a GPU do."""
     monkeypatch.setattr(TrainingState, "reads_at_once", property(lambda _: False))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["model.dropout=0.1"],
-        ["model.dropout=0.1", "train.micro_batch_size=1", "train.gradient_clip=null"],
-        ["model.positions=rope", "model.ngram_embedding=3", "model.bias=false", "train.optimizer=muon"],
-        ["model.attention=grouped_query", "model.norm=rmsnorm", "model.positions=rope"],
-        ["model.attention=latent", "model.positions=rope", "train.optimizer=muon"],
-    ],
-    ids=["dropout", "micro-batches", "ngrams-muon", "grouped-query", "latent-muon"],
-)
-def test_steps_and_evaluations_do_not_wait_for_the_device(tmp_path: Path, settings: list[str]) -> None:
-    run = on_meta(tmp_path, *settings)
-    for _ in range(3):
-        take_step(run.state)
-    assert [outcome.step for outcome in run.state.unread] == [1, 2, 3]
-    assert (run.progress.step, run.progress.loss) == (3, None)
-    with pytest.raises(RuntimeError, match="meta"):
-        read_outcomes(run.state)
-
-    ids, counted = run.validation_ids, []
-    windows = validation_windows(len(ids), run.config.model.context_length)
-    with pytest.raises(RuntimeError, match="meta"):
-        evaluate(run.state.model, run.tokenizer, ids, windows, batch_size=4, dtype="float32", count=counted.append)
-    assert sum(counted) == len(ids) - 1  # the sum of all batches is what was read
 
 
 def test_outcomes_read_later_leave_the_same_files(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.attribution import head_outputs, written
-from gpt_cli.machine.devices import autocast
+from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.gpt import require_finite
@@ -20,8 +20,6 @@ from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows
 
 WAYS = ("zero", "mean", "layer")
-# a token without one head and the same token without another one count as two
-_TOKENS_AT_ONCE = {"cpu": 2**11, "cuda": 2**15}
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def ablate(
 
     `zero` takes what a head adds to the residual stream away, `mean` puts the mean over these windows in its place, and
     `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go through the layers
-    above in batches of at most _TOKENS_AT_ONCE tokens and LOGITS_AT_ONCE logits, so that memory does not grow with the
+    above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory does not grow with the
     number of heads. `count` receives the number of tokens done since its last call. Raises CheckpointError where losses
     are not finite.
     """
@@ -64,8 +62,9 @@ def ablate(
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T
     lengths, num_variants = ends - starts, 1 if how == "layer" else len(heads)
-    tokens_at_once = min(_TOKENS_AT_ONCE[device.type], LOGITS_AT_ONCE // model.vocab_size)
-    at_once = max(1, tokens_at_once // int(lengths.max()))
+    # a token without one head and the same token without another one count as two
+    num_tokens = min(tokens_at_once(device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
+    at_once = max(1, num_tokens // int(lengths.max()))
     nats = np.zeros((len(layers) * num_variants + 1, len(windows)))  # the last row is the whole model's
     with autocast(device, dtype):
         means = None
@@ -92,7 +91,7 @@ def _batches(
     """Windows of equal length together: their numbers [B], and their ids with the last target [B, T + 1]."""
     for numbers in in_batches(lengths, batch_size):
         tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1)
-        yield numbers, torch.from_numpy(tokens.astype(np.int64)).to(device)
+        yield numbers, send(torch.from_numpy(tokens.astype(np.int64)), device)
 
 
 def _without_heads(
@@ -135,19 +134,20 @@ def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: T
     logits = model.logits(x)
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
     nats = F.cross_entropy(logits.flatten(0, 1), targets.expand(n, B, T).flatten(), reduction="none")
-    return nats.view(n, B, T).sum(-1, dtype=torch.float64)
+    return nats.view(n, B, T).to(exact(x.device)).sum(-1, dtype=torch.float64)
 
 
 def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
     """The mean of what each head of each layer gives over all inputs of the windows [B, T + 1]: [L, H, K]."""
     sizes, like = model.config, model.token_embedding.weight
-    sums = like.new_zeros(sizes.num_blocks, sizes.num_heads, sizes.head_size, dtype=torch.float64)
+    shape = sizes.num_blocks, sizes.num_heads, sizes.head_size
+    sums = torch.zeros(shape, dtype=torch.float64, device=exact(like.device))
     num_tokens = 0
     for tokens in batches:
         x, rotation = model.embed(tokens[:, :-1])
         for layer, block in enumerate(model.blocks):
             outputs = head_outputs(block, x, rotation)
-            sums[layer] += outputs.sum((0, 2), dtype=torch.float64)
+            sums[layer] += outputs.to(sums.device).sum((0, 2), dtype=torch.float64)
             x = block.after_attention(x, block.attention.projection_layer(join_heads(outputs)))
         num_tokens += tokens[:, 1:].numel()
-    return (sums / num_tokens).to(like.dtype)
+    return (sums / num_tokens).to(like)

@@ -74,7 +74,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
     rows, found = head_rows(scores), dict[str, Any]()
     if how := request.ablate:
-        dtype = choose_dtype(request.dtype or "auto", device, sizes.d_model)
+        dtype = choose_dtype(request.dtype or "auto", device, sizes.d_model, host.notice)
         with host.counting("removing heads", sum(end - start for start, end in text.targets), "tokens") as count:
             without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
         found["loss"], changes = without.loss, change_rows(without.changes, without.errors)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
+from gpt_cli.machine.devices import exact, send
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.streams import permutation, stream_key
@@ -41,7 +42,7 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     )  # [6, B, H, T - 1]
     every = float(ids.shape[0] * (T - 1))
     counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
-    return found.sum((1, 3), dtype=torch.float64).cpu(), counts
+    return found.to(exact(found.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
 
 
 @torch.no_grad()
@@ -91,7 +92,7 @@ def score_windows(
     def batches() -> Iterator[Tensor]:
         for chosen in in_batches(lengths, at_once):
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
-            yield torch.from_numpy(tokens.astype(np.int64)).to(device)
+            yield send(torch.from_numpy(tokens.astype(np.int64)), device)
             count(int(lengths[chosen].sum()))
 
     return score_heads(model, batches(), end_of_text=end_of_text, layers=layers, heads=heads)
@@ -134,7 +135,8 @@ def induction_of(weights: Tensor) -> Tensor:
     Tokens n..2n-1 are tokens 0..n-1 again. Olsson et al. 2022, "prefix matching".
     """
     n = weights.shape[-1] // 2
-    return weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3).mean((0, 2), dtype=torch.float64)
+    found = weights[:, :, n:, 1 : n + 1].diagonal(0, 2, 3)
+    return found.to(exact(found.device)).mean((0, 2), dtype=torch.float64)
 
 
 @torch.no_grad()
@@ -154,7 +156,7 @@ def induction_scores(
         return np.full((len(layers), len(heads)), np.nan)
     sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
     device, at_once = model.token_embedding.weight.device, sequences_at_once(model.config.num_heads, ids.shape[1])
-    for batch in ids.to(device).split(at_once):
+    for batch in send(ids, device).split(at_once):
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sums[row] += len(batch) * induction_of(stages.weights).cpu()
     return (sums / num_repeats).numpy()

@@ -94,7 +94,7 @@ def test_neither_batches_nor_a_choice_of_heads_change_what_a_head_is_worth(
 ) -> None:
     model = sharp_model(31, "model.num_heads=4", "model.num_blocks=3")
     every = ablate(model, IDS, WINDOWS, how=how)
-    monkeypatch.setitem(ablation._TOKENS_AT_ONCE, "cpu", tokens_at_once)
+    monkeypatch.setattr(ablation, "tokens_at_once", lambda *_: tokens_at_once)
     some = ablate(model, IDS, WINDOWS, how=how, layers=[0, 2], heads=[1, 2, 3])
     np.testing.assert_allclose(some.changes, every.changes[[0, 2], 1:], rtol=0, atol=1e-10)
     np.testing.assert_allclose(some.errors, every.errors[[0, 2], 1:], rtol=0, atol=1e-10)
@@ -102,7 +102,7 @@ def test_neither_batches_nor_a_choice_of_heads_change_what_a_head_is_worth(
 
 def test_no_batch_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     model, sizes = sharp_model(31, "model.num_heads=4"), []
-    monkeypatch.setitem(ablation._TOKENS_AT_ONCE, "cpu", 48)  # three windows of 16
+    monkeypatch.setattr(ablation, "tokens_at_once", lambda *_: 48)  # three windows of 16
     model.final_norm.register_forward_hook(lambda _, __, x: sizes.append(x.shape[:2].numel()))
     ablate(model, IDS, WINDOWS, how="zero")
     assert max(sizes) == 48

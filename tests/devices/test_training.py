@@ -1,0 +1,224 @@
+"""Training on an accelerator: weights, losses and files have the bits of the CPU, and no step waits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.accelerator import Accelerator, on_cpu
+from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
+from support.forks import Servers
+from support.helpers import CORPUS_TEXT, RunCommand, small_config
+from support.runs import start
+
+from gpt_cli.text.token_store import validation_windows
+from gpt_cli.training.evaluation import evaluate
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import read_outcomes, take_step
+
+IDS = np.frombuffer(CORPUS_TEXT.encode(), np.uint8)
+DROPOUT = "model.dropout=0.2"
+FORMS = {
+    "default": (DROPOUT,),
+    "muon, micro-batches": (DROPOUT, "train.optimizer=muon", "train.micro_batch_size=1"),
+    "latent, rope, n-grams": (
+        DROPOUT,
+        "model.attention=latent",
+        "model.positions=rope",
+        "model.query_latent_size=4",
+        "model.ngram_embedding=3",
+        "train.optimizer=muon",
+    ),
+    "grouped-query, rmsnorm, relu2": (
+        "model.attention=grouped_query",
+        "model.positions=rope",
+        "model.norm=rmsnorm",
+        "model.activation=relu2",
+        "model.bias=false",
+    ),
+    "sinusoidal, post, tied": (
+        DROPOUT,
+        "model.positions=sinusoidal",
+        "model.norm_position=post",
+        "model.tie_embeddings=true",
+        "train.gradient_clip=null",
+    ),
+    "no positions, one head": (
+        "model.positions=none",
+        "model.scale=none",
+        "model.num_heads=1",
+        "train.micro_batch_size=2",
+    ),
+}
+
+
+def _trained(device: str, *settings: str) -> TrainingState:
+    """A state after three steps."""
+    config = small_config("train.dtype=float32", *settings)
+    state = TrainingState.at_the_start(config.changed(train={"device": device}), IDS, 257)
+    for _ in range(3):
+        take_step(state)
+    return state
+
+
+def _numbers(state: TrainingState) -> dict[str, torch.Tensor]:
+    tensors = {**state.model.state_dict(), **state.optimizer.moments()}
+    return {name: on_cpu(tensor.detach()) for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("form", some_of(list(FORMS), least=3))
+def test_steps_have_the_bits_of_the_cpu_and_do_not_wait(accelerator: Accelerator, form: str) -> None:
+    expected, state = _trained("cpu", *FORMS[form]), _trained("sim:1", *FORMS[form])
+    assert [outcome.step for outcome in state.unread] == [1, 2, 3]
+    read_outcomes(state)
+    ours, theirs = _numbers(state), _numbers(expected)
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+    assert state.progress.loss == expected.progress.loss
+    # of what is done after the ids and the model arrived, reading the outcomes alone waits
+    waits = [sync for sync in accelerator.syncs if "training/step.py" in sync or "model/" in sync]
+    assert len(waits) == 1
+    # what travels in a step is where its sequences start
+    sent = [event.num_bytes for event in accelerator.copies.to_device if "machine/devices.py" in event.where]
+    assert sum(sent) == 3 * 4 * 8, sent  # steps, sequences, bytes of an int64
+
+
+RUNS = {
+    "watched": ("inspect.prompt=4 squared", "inspect.every=4"),
+    "muon": ("train.optimizer=muon", "model.attention=latent", "model.positions=rope", "train.micro_batch_size=1"),
+}
+# without dropout, devices have a kernel for attention that rounds otherwise than ours
+OF_A_DEVICE = ("device", "best_loss", "validation_loss", "validation_loss_error", "bits_per_byte")
+ON_DISK = {"gpt_cli.text.corpus.CACHE_FROM": 1, "gpt_cli.text.encoding.IN_MEMORY": 0}
+SIM = ("--device", "sim")
+
+
+@pytest.fixture(scope="module")
+def expected(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs that the CPU trained without being disturbed, by their settings."""
+    found = {}
+    for name, settings in RUNS.items():
+        folder = new_folder(tmp_path_factory.mktemp("cpu") / "folder", *settings)
+        ended = servers.gpt(folder, *START)
+        assert ended.code == 0, ended.err
+        found[name] = folder / "run"
+    return found
+
+
+def assert_as_expected(run: Path, expected: Path) -> None:
+    """The bits of everything but the evaluations, and these as far as kernels round alike."""
+    assert fingerprint(run, OF_A_DEVICE) == fingerprint(expected, OF_A_DEVICE)
+    of_both = (
+        [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()] for each in (run, expected)
+    )
+    for ours, theirs in zip(*of_both, strict=True):
+        assert ours.get("validation_loss", 0) == pytest.approx(theirs.get("validation_loss", 0), rel=1e-6)
+    assert strays(run) == []
+
+
+@pytest.mark.parametrize(("name", "constants"), [("watched", None), ("muon", ON_DISK)], ids=["in memory", "on disk"])
+def test_a_run_leaves_what_it_leaves_on_the_cpu(
+    servers: Servers, tmp_path: Path, expected: dict[str, Path], name: str, constants: dict[str, int] | None
+) -> None:
+    """Weights, moments, metrics, evaluations, samples and snapshots, with tokens in memory or on disk."""
+    folder = new_folder(tmp_path / "folder", *RUNS[name])
+    ended = servers.gpt(folder, *START, *SIM, accelerator=True, constants=constants)
+    assert ended.code == 0, ended.err
+    assert json.loads((folder / "run" / "outcome.json").read_text())["device"] == "sim"
+    assert_as_expected(folder / "run", expected[name])
+
+
+@pytest.mark.parametrize("devices", some_of([("sim", "sim"), ("cpu", "sim:1"), ("sim", "cpu")], least=3), ids="-".join)
+@pytest.mark.parametrize("name", some_of(list(RUNS), least=1))
+def test_a_killed_run_continues_on_the_same_device_or_another(
+    servers: Servers, tmp_path: Path, expected: dict[str, Path], name: str, devices: tuple[str, str]
+) -> None:
+    before, after = devices
+    template = new_folder(tmp_path / "template", *RUNS[name])
+
+    def killed_at(number: int) -> None:
+        folder = tmp_path / str(number)
+        shutil.copytree(template, folder)
+        fault = Fault(number, "kill")
+        assert servers.gpt(folder, *START, "--device", before, fault=fault, accelerator=True).code == 137
+        ended = servers.gpt(folder, *RESUME, "--device", after, accelerator=True)
+        assert ended.code == 0, ended.err
+        assert_as_expected(folder / "run", expected[name])
+
+    in_parallel(killed_at, some_of(range(50, 230, 5), least=1))
+
+
+def test_two_processes_train_on_a_device_each(servers: Servers, tmp_path: Path, expected: dict[str, Path]) -> None:
+    folder = new_folder(tmp_path / "folder", *RUNS["muon"])
+    ended = servers.gpt(folder, *START, *SIM, accelerator=True, processes=2)
+    assert ended.code == 0, ended.err
+    assert_as_expected(folder / "run", expected["muon"])
+
+
+def test_the_host_waits_once_for_each_line_of_the_log(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
+    """Between the first step and the last nothing else waits, where nothing else is due."""
+    new_folder(
+        here / "folder", "train.log_every=3", *(f"train.{each}_every=100" for each in ("eval", "sample", "save"))
+    )
+    outcome = run("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
+    assert outcome.code == 0, outcome.err
+    reads = [number for number, sync in enumerate(accelerator.syncs) if "tolist at gpt_cli/training/step.py" in sync]
+    assert len((here / "run" / "metrics.jsonl").read_text().splitlines()) == len(reads) == 4
+    assert len(set(accelerator.syncs[reads[0] : reads[-1] + 1])) == 1
+
+
+def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Accelerator, tmp_path: Path) -> None:
+    losses = []
+    for device in ("cpu", "sim"):
+        run = start(tmp_path / device, small_config().changed(train={"device": device}))
+        windows = validation_windows(len(run.validation_ids), run.config.model.context_length)
+        accelerator.copies.syncs.clear()
+        how = {"batch_size": 4, "dtype": "float32"}
+        score = evaluate(run.state.model, run.tokenizer, run.validation_ids, windows, **how)
+        losses.append(score.loss)
+    assert len(accelerator.syncs) == 1
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
+    new_folder(here / "folder")
+    accelerator.resize(130_000)  # weights and moments take 141 kB
+    command = ("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
+    outcome = run(*command)
+    assert outcome.code == 5
+    assert "error: sim has too little memory for this model and 2 sequences at once\nhint: " in outcome.err
+    assert 94_000 < torch.accelerator.max_memory_allocated() <= 130_000
+    accelerator.resize(2**30)
+    accelerator.lacks("aten::linalg_vector_norm")
+    outcome = run(*command, "--overwrite")
+    assert outcome.code == 5
+    assert "error: device: torch lacks aten::linalg_vector_norm on it, which gpt train needs\nhint: " in outcome.err
+
+
+def test_a_device_that_lacks_much_trains_the_same(
+    accelerator: Accelerator, expected: dict[str, Path], here: Path, run: RunCommand
+) -> None:
+    accelerator.lacks(torch.float64, torch.bfloat16, "deterministic")
+    new_folder(here / "folder", *RUNS["watched"], "train.dtype=auto")
+    outcome = run("train", "--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", "run", *SIM)
+    assert outcome.code == 0, outcome.err
+    assert_as_expected(Path("run"), expected["watched"])
+
+
+def test_bfloat16_keeps_to_the_curve_of_the_cpu(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
+    """Its sums are in float32, which those of the CPU are not everywhere, so that the bits differ."""
+    new_folder(here / "folder", "train.dtype=bfloat16", "train.optimizer=muon", "train.learning_rate=0.01")
+    losses = []
+    for device, dtype in (("cpu", "float32"), ("cpu", "bfloat16"), ("sim", "bfloat16")):
+        arguments = ("--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--set", f"train.dtype={dtype}")
+        outcome = run("train", *arguments, "--out", device + dtype, "--device", device)
+        assert outcome.code == 0, outcome.err
+        lines = (here / (device + dtype) / "metrics.jsonl").read_text().splitlines()
+        losses.append(np.array([line["loss"] for line in map(json.loads, lines) if "loss" in line]))
+    exact, of_cpu, of_sim = losses
+    assert exact[0] - exact[-1] > 0.3  # it learns
+    assert np.abs(of_sim - exact).max() < 0.01
+    assert not np.array_equal(of_sim, of_cpu)

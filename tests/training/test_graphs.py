@@ -1,0 +1,176 @@
+"""Steps that a device repeats by itself, on a simulated device that records them."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.accelerator import Accelerator, on_cpu
+from support.helpers import RunCommand, small_config
+from support.simulated_graph import give_graphs
+from torch import Tensor, nn
+
+from gpt_cli.config import Config
+from gpt_cli.machine.devices import supports
+from gpt_cli.ranks.ranks import Ranks
+from gpt_cli.text.token_writer import TokenWriter
+from gpt_cli.training.graphs import record_step
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import Diverged, read_outcomes, take_step
+
+# rates of which float32 knows every share, so that a device takes the same steps as a CPU, to the bit
+RATES = ("train.learning_rate=0.0078125", "train.muon_learning_rate=0.0625", "train.warmup_steps=2")
+LANES = ("model.dropout=0.3", "train.batch_size=8", "train.micro_batch_size=2", "train.max_steps=6")
+
+
+def config(device: str, *settings: str) -> Config:
+    return small_config(*RATES, *LANES, "train.compile=off", *settings).changed(train={"device": device})
+
+
+def state_on(device: str, *settings: str) -> TrainingState:
+    ids = np.random.default_rng(0).integers(257, size=2000)
+    return TrainingState.at_the_start(config(device, *settings), ids, 257)
+
+
+def bits(state: TrainingState) -> list[Tensor]:
+    """What six more steps leave."""
+    for _ in range(6):
+        take_step(state)
+    return [on_cpu(tensor).detach() for tensor in state.optimizer.changing()]
+
+
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_repeated_step_has_the_bits_of_the_cpu(accelerator: Accelerator, optimizer: str) -> None:
+    """Dropout, four micro-batches, and a rate that rises and falls; the host never waits, and copies once a step."""
+    graphs = give_graphs(accelerator)
+    setting = f"train.optimizer={optimizer}"
+    expected = bits(state_on("cpu", setting))
+    repeated, computed = state_on("sim", setting), state_on("sim", setting, "train.graph=off")
+    assert record_step(repeated, pytest.fail)
+    assert record_step(computed, pytest.fail) is None
+    for state in (repeated, computed):
+        waits, copies = len(accelerator.syncs), len(accelerator.copies.to_device)
+        assert same(bits(state), expected)
+        assert len(accelerator.syncs) == waits
+        assert len(accelerator.copies.to_device) == copies + 6
+    assert [graph.num_replays for graph in graphs] == [1, 2 + 6]  # of one number, and of the step, twice to try it
+
+
+def test_tokens_of_the_disk_reach_a_repeated_step(accelerator: Accelerator, tmp_path: Path) -> None:
+    graphs = give_graphs(accelerator)
+    writer = TokenWriter(tmp_path, np.uint16)
+    writer.add(np.random.default_rng(0).integers(257, size=2000).astype(np.uint16))
+    on_disk, expected = writer.finish({}), bits(state_on("cpu"))
+    state = TrainingState.at_the_start(config("sim"), on_disk, 257)
+    assert record_step(state, pytest.fail)
+    assert same(bits(state), expected)
+    assert graphs[-1].num_replays == 8
+
+
+def test_a_repeated_step_that_diverges_is_noticed_as_any_other(accelerator: Accelerator) -> None:
+    give_graphs(accelerator)
+    state = state_on("sim")
+    assert record_step(state, pytest.fail)
+    take_step(state)
+    with torch.no_grad():
+        state.model.final_norm.weight[0] = torch.inf
+    take_step(state)
+    take_step(state)
+    with pytest.raises(Diverged) as found:
+        read_outcomes(state)
+    assert found.value.step == 2
+
+
+class Two(Ranks):
+    """One of two processes."""
+
+    size = 2
+
+
+def spoiled(state: TrainingState, spoil: Callable[[Tensor], Tensor]) -> TrainingState:
+    """A training whose logits something changes."""
+
+    def hook(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
+        return spoil(logits)
+
+    state.model.register_forward_hook(hook)
+    return state
+
+
+def counting(logits: Tensor, calls: Iterator[int] = itertools.count()) -> Tensor:  # noqa: B008 - it goes on counting
+    return logits * (1 + next(calls))
+
+
+WAITS = "operation not permitted when stream is capturing"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda logits: logits * (1 if logits.sum().item() else 2), f'"{WAITS}"'),
+        (lambda logits: logits + torch.ones(257).to("sim"), f'"{WAITS}"'),
+        (counting, "because it gives other numbers"),
+    ],
+    ids=["reads a number", "copies one", "counts on the host"],
+)
+def test_a_step_that_cannot_be_repeated_is_computed_each_time(
+    accelerator: Accelerator, spoil: Callable[[Tensor], Tensor], why: str
+) -> None:
+    give_graphs(accelerator)
+    state, warnings = spoiled(state_on("sim"), spoil), list[str]()
+    before = [on_cpu(tensor) for tensor in state.optimizer.changing()]
+    assert record_step(state, warnings.append) is None
+    assert warnings == [f"sim:0 cannot repeat a recorded step, {why}; computing each step anew, with the same result"]
+    assert same([on_cpu(tensor) for tensor in state.optimizer.changing()], before)
+    take_step(state)
+    read_outcomes(state)
+    assert state.progress.step == 1
+
+
+def test_devices_without_graphs_and_many_processes_take_ordinary_steps(accelerator: Accelerator) -> None:
+    for state in (state_on("sim"), state_on("cpu")):
+        assert record_step(state, pytest.fail) is None
+        assert state.whole_step is None
+    give_graphs(accelerator)
+    supports.cache_clear()
+    state = state_on("sim")
+    state.layout.ranks = Two()
+    assert record_step(state, pytest.fail) is None
+    assert state.whole_step is None
+
+
+def test_a_whole_training_ends_the_same_with_repeated_steps(
+    accelerator: Accelerator, here: Path, run: RunCommand
+) -> None:
+    """Evaluations, samples, snapshots and a start from a checkpoint see the weights that the graph has changed."""
+    graphs = give_graphs(accelerator)
+    words = [f"{what}_every=4" for what in ("train.eval", "train.sample", "train.save")]
+    words += ["inspect.every=4", "inspect.prompt=The value", "model.dropout=0.2", "data.validation_tokens=1000"]
+    flags = [flag for word in words for flag in ("--set", word)]
+    for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
+        out = run("train", "--config", "smoke", "--device", "sim", "--max-steps", "12", "--out", name, *flags, *more)
+        assert out.code == 0, out.err
+    assert graphs[-1].num_replays == 2 + 12
+    files = sorted(path.relative_to("on") for path in Path("on").rglob("*.safetensors"))
+    assert len(files) > 3
+    stopped = Path(shutil.copytree("on", "stopped"))
+    for path in stopped.glob("checkpoints/*12.safetensors"):
+        path.unlink()
+    out = run("train", "--out", "stopped", "--resume", "--device", "sim")
+    assert out.code == 0, out.err
+    assert graphs[-1].num_replays == 2 + 4
+    for name in ("off", "stopped"):
+        for file in files:
+            ours, others = (load_file(Path(folder) / file) for folder in ("on", name))
+            assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours), (name, file)
+        assert (Path(name) / "samples.txt").read_text() == Path("on/samples.txt").read_text()
