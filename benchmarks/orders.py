@@ -1,4 +1,4 @@
-"""How far other orders of sums part on one CPU, in what `gpt bench --check-device` computes: its bounds rest on this."""
+"""How far other orders of sums on one CPU part: what the bounds of `gpt bench --check-device` rest on."""
 
 from __future__ import annotations
 

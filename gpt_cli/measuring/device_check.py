@@ -16,7 +16,7 @@ import torch
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
-from gpt_cli.errors import EnvironmentFailure, GptError, counted
+from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
 from gpt_cli.machine.devices import (
     Ability,
     choose_compile,
@@ -112,22 +112,26 @@ class DeviceCheck(Result):
         return "\n".join(cut(line, _COLUMNS) for line in lines)
 
     def failure(self) -> GptError | None:
-        """Other numbers than the CPU's, or none at all: the machine does not give what it should."""
-        found = self.verdicts()
-        if found["differs"]:
-            wrong = f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}"
-        elif not found["equal"] + found["within"]:
-            wrong = f"{self.device} gives no numbers that could be compared with the CPU's"
-        else:
-            return None
-        return EnvironmentFailure("--check-device", wrong, hint="paste the lines of this check into an issue")
+        """Other numbers than the CPU's, and what the device cannot do: the machine does not give what it should."""
+        found, hint = self.verdicts(), "paste the lines of this check into an issue"
+        wrong = {
+            f"{self.device} gives other numbers than the CPU in {counted(found['differs'], 'check')}": found["differs"],
+            f"{self.device} fails in {counted(found['refused'], 'check')}": found["refused"],
+        }
+        errors = [EnvironmentFailure("--check-device", sentence, hint=hint) for sentence, num in wrong.items() if num]
+        return together(errors) if errors else None
 
 
 def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
     """Do all `checks` of a device; raises EnvironmentFailure for one that is not there."""
     use_threads(request.threads)
     reuse_memory()
-    device, groups = choose_device(request.check_device or "auto"), list[Group]()
+    groups = list[Group]()
+    try:
+        device = choose_device(request.check_device or "auto")
+    except EnvironmentFailure as error:  # whose hint names another flag
+        hint = error.hint and error.hint.replace("--device", "--check-device")
+        raise EnvironmentFailure("--check-device", error.sentence, hint=hint) from None
     with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
         found = checks(Side("cpu", Path(folder)), Side(str(device), Path(folder)))
         with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in found), "checks") as count:
@@ -142,7 +146,7 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
         gpt=__version__,
         torch=torch.__version__,
         python=platform.python_version(),
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        system=f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
         device=str(device),
         name=name_of(device),
         memory=available_memory() if device.type == "cpu" else free_memory(device),

@@ -68,7 +68,7 @@ def smaller(command: str) -> str:
             words += ["--set", "model.num_heads=4", "--set", "model.num_blocks=4"]
         if "--out" not in words and config:
             words += ["--out", f"runs/{config}"]
-    if words[1] == "bench":
+    if words[1] == "bench" and "--check-device" not in words:
         words += ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
     return f"{before}{pipe}{shlex.join(words)}"
 

@@ -1,0 +1,218 @@
+"""Every command that takes --device gives on a simulated accelerator what it gives on the CPU."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.accelerator import Accelerator, missing
+from support.helpers import RunCommand
+
+import gpt_cli
+from gpt_cli.checkpoints.discovery import load
+from gpt_cli.sampling import products
+from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.scoring import surprisals
+from gpt_cli.training.evaluation import WindowLosses, evaluate
+
+TEXT = "def read(path):\n    return open(path).read()\n" * 12
+# in whole passes of the model an accelerator computes attention in a kernel of its own, whose sums have another order
+OF_KERNELS, OF_BFLOAT16 = 1e-5, 1e-2
+# of the smoke run, whose window has 32 tokens -> by how much figures may differ
+SHARE = {
+    "sample --prompt The --greedy --max-new-tokens 40": 0.0,
+    "eval --data text.txt --per-token": OF_KERNELS,
+    "heads --data text.txt --ablate zero --dtype float32": OF_KERNELS,
+    "attn-dump --prompt def --generate 6": OF_KERNELS,
+}
+REST = {
+    "sample --prompt The --prompt If --num-samples 3 --top-k 20 --seed 5 --max-new-tokens 40": 0.0,
+    "sample --prompt The --dtype bfloat16 --seed 5 --max-new-tokens 40": 0.0,
+    "sample --prompt The --seed 5 --max-new-tokens 40 --without 0.1": 0.0,
+    "eval --data text.txt --stride 8": OF_KERNELS,
+    "eval --data text.txt --dtype bfloat16": OF_BFLOAT16,
+    "eval --data text.txt --memorised --num-samples 2 --max-new-tokens 8": OF_KERNELS,
+    "heads --data text.txt": 0.0,
+    "heads --prompt def_read --query 2": 0.0,
+    "heads --data text.txt --ablate mean --dtype float32": OF_KERNELS,
+    "heads --data text.txt --ablate layer --dtype float32": OF_KERNELS,
+    "heads --data text.txt --ablate zero --dtype bfloat16": OF_BFLOAT16,
+}
+long = pytest.mark.long
+
+
+@pytest.fixture
+def text(smoke_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A text to measure, in a folder of its own that has the smoke run too."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "runs").symlink_to(smoke_run.parent.resolve())
+    monkeypatch.chdir(tmp_path)
+    # a CPU multiplies in the form that is fastest there, with sums in other orders
+    monkeypatch.setattr(products, "choose_form", lambda *_, **__: "linear")
+    return tmp_path / "text.txt"
+
+
+def figures(run: RunCommand, *arguments: str) -> dict[str, Any]:
+    outcome = run(*arguments, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out.splitlines()[-1])
+
+
+def require_equal(one: Any, other: Any, tolerance: float, where: str = "") -> None:
+    """Compare what two devices report: numbers that are no whole ones may differ by so much, of 1 or of themselves."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            require_equal(one[key], other[key], tolerance, f"{where}.{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), where
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            require_equal(*pair, tolerance, f"{where}.{number}")
+    elif isinstance(one, float) and tolerance:
+        assert math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance), f"{where}: {one} and {other}"
+    else:
+        assert one == other, where
+
+
+@pytest.mark.parametrize(
+    ("command", "tolerance"), [*SHARE.items(), *(pytest.param(*case, marks=long) for case in REST.items())]
+)
+@pytest.mark.usefixtures("text")
+def test_a_command_finds_on_an_accelerator_what_it_finds_on_the_cpu(
+    command: str, tolerance: float, run: RunCommand, accelerator: Accelerator
+) -> None:
+    on_cpu = figures(run, *command.split(), "--device", "cpu")
+    assert not accelerator.copies.to_device
+    on_device = figures(run, *command.split(), "--device", "sim")
+    assert accelerator.copies.to_device
+    require_equal(on_cpu, on_device, tolerance)
+
+
+@pytest.mark.usefixtures("text")
+def test_every_stage_of_attention_is_the_same_to_the_bit(run: RunCommand, accelerator: Accelerator) -> None:
+    stages = [
+        word for stage in ("weights", "scores", "queries", "keys", "values", "heads") for word in ("--stage", stage)
+    ]
+    for device in ("cpu", "sim"):
+        outcome = run("attn-dump", "--prompt", "def read", *stages, "--out", f"{device}.npz", "--device", device)
+        assert outcome.code == 0, outcome.err
+    with np.load("cpu.npz") as one, np.load("sim.npz") as other:
+        assert one.files == other.files
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name], name)
+
+
+@long
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_bench_measures_an_accelerator(here: Path) -> None:
+    # in a process of its own, where nothing has taken a gradient before torch knows the device
+    code = """
+import sys, torch
+from gpt_cli.__main__ import run
+from gpt_cli.measuring import bench
+from support.accelerator import Accelerator, missing
+
+bench._SIZE = bench._READ = 64
+accelerator = Accelerator()
+accelerator.lacks(torch.bfloat16)
+accelerator.begin()
+sys.exit(run(sys.argv[1:]))
+"""
+    words = ["bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim", "--json"]
+    paths = os.pathsep.join([str(Path(gpt_cli.__file__).parents[1]), str(Path(__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env={**os.environ, "PYTHONPATH": paths}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["device"] == "sim"
+    assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == {"float32"}
+
+
+@long
+@pytest.mark.usefixtures("text")
+def test_a_loaded_model_may_change_its_device_between_calls(accelerator: Accelerator) -> None:
+    model = gpt_cli.load("runs/smoke")
+    texts = [model.sample("The", device=name, seed=1, max_new_tokens=8).samples[0].text for name in ("cpu", "sim:1")]
+    assert texts[0] == texts[1]
+    assert model.explain("The end").explanation.facts["layer"] == 0  # which computes on the CPU
+
+
+@pytest.mark.parametrize(
+    "lacking", [(torch.float64,), (torch.float64, torch.bfloat16)], ids=["float64", "bfloat16 too"]
+)
+@pytest.mark.usefixtures("text")
+def test_a_device_without_wide_or_narrow_numbers_gives_the_same_figures(
+    lacking: tuple[torch.dtype, ...], run: RunCommand, accelerator: Accelerator
+) -> None:
+    accelerator.lacks(*lacking)
+    commands = (
+        "sample --prompt The --seed 5 --max-new-tokens 40",
+        "eval --data text.txt",
+        "heads --data text.txt --ablate mean --dtype float32",
+        "attn-dump --prompt def --generate 6",
+    )
+    for command in commands:
+        found = [figures(run, *command.split(), "--device", device) for device in ("cpu", "sim")]
+        require_equal(*found, OF_KERNELS)
+    if torch.bfloat16 in lacking:
+        outcome = run(*commands[0].split(), "--dtype", "bfloat16", "--device", "sim")
+        assert "sim has no bfloat16 products, so they are computed in float32\n" in outcome.err
+        assert outcome.out == run(*commands[0].split(), "--device", "cpu").out
+
+
+@pytest.mark.usefixtures("text")
+def test_what_a_device_cannot_do_is_an_error_with_a_way_out(run: RunCommand, accelerator: Accelerator) -> None:
+    accelerator.lacks("aten::embedding")
+    outcome = run("eval", "--data", "text.txt", "--device", "sim")
+    assert (outcome.code, outcome.err.splitlines()[-2:]) == (
+        5,
+        ["error: device: torch lacks aten::embedding on it, which gpt eval needs", "hint: --device cpu"],
+    )
+    outcome = run("eval", "--data", "text.txt", "--device", "sim:2")
+    assert outcome.code == 5
+    assert outcome.err.endswith("finds 2 sim devices\nhint: --device sim\n")
+    accelerator.resize(50_000)
+    outcome = run("sample", "--prompt", "The")  # auto takes the accelerator
+    assert (outcome.code, outcome.err.splitlines()[-2]) == (
+        5,
+        "error: device: it has too little memory for gpt sample",
+    )
+    accelerator.resize(900_000)
+    outcome = run("train", "--config", "smoke", "--out", "new", "--device", "sim", "--set", "tokenizer.kind=byte")
+    assert outcome.code == 5
+    assert outcome.err.splitlines()[-2:] == [
+        "error: sim has too little memory for this model and 8 sequences at once",
+        "hint: --set train.micro_batch_size=4; or --device cpu",
+    ]
+
+
+def test_the_host_waits_once_for_a_token_and_once_for_an_evaluation(smoke_run: Path, accelerator: Accelerator) -> None:
+    loaded = load(smoke_run)
+    model, ids = loaded.model.to("sim"), np.arange(321) % 500
+    windows = [(start, start + 32) for start in range(0, 320, 32)]
+
+    def waits(work: Any) -> int:
+        before = len(accelerator.syncs)
+        assert list(work)
+        return len(accelerator.syncs) - before
+
+    decoder, parameters = Decoder(model), SamplingParameters()
+    # past the window, and with rows of different length
+    assert waits(generate(decoder, [[1, 2, 3], [4]], parameters, max_new_tokens=40, num_samples=2)) == 40
+    assert waits(surprisals(model, ids, stride=32, batch_size=2)) == 5
+    losses = WindowLosses()
+    score = lambda: evaluate(  # noqa: E731
+        model, loaded.tokenizer, ids, windows, batch_size=2, dtype="float32", by_window=losses
+    )
+    assert waits(score() for _ in range(3)) == 3

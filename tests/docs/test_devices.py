@@ -1,0 +1,26 @@
+"""The page on devices shows what the check of a device prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.documents import DOCS, blocks
+
+from gpt_cli.measuring.device_check import Checked, Group
+from gpt_cli.measuring.device_checks import checks
+from gpt_cli.measuring.side import Side
+
+
+@pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])
+def test_the_output_has_every_check_with_its_bound_and_fits_an_issue(page: str) -> None:
+    nobody = Side("cpu", Path())
+    expected = []
+    for title, bound, pairs in checks(nobody, nobody):
+        rows = [Checked(name, "equal", None, None) for name in pairs]
+        expected += [line.removesuffix("equal").rstrip() for line in Group(title, bound, rows).lines()]
+    shown = next(block for block in blocks(DOCS / page, "console") if "--check-device" in block).splitlines()
+    assert max(map(len, shown)) <= 80
+    found = [line[:60].rstrip() if line.startswith("  ") else line for line in shown if not line.startswith("    ")]
+    assert [line for line in found[5:-3] if line] == expected
+    assert shown[-1].startswith(f"cpu: {sum(line.startswith('  ') for line in expected)} checks: ")
