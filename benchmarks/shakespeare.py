@@ -32,9 +32,9 @@ CONTEXT_LENGTH, BATCH_SIZE = 64, 12
 class PlainBlock(nn.Module):
     """[B, T, D] -> [B, T, D]"""
 
-    def __init__(self, d_model: int, num_heads: int):
+    def __init__(self, d_model: int, num_heads: int, dropout: float = 0.0):
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads, self.dropout = num_heads, dropout
         self.norm_1, self.norm_2 = (nn.LayerNorm(d_model, bias=False) for _ in range(2))
         self.queries_keys_values = nn.Linear(d_model, 3 * d_model, bias=False)
         self.projection_layer = nn.Linear(d_model, d_model, bias=False)
@@ -44,29 +44,51 @@ class PlainBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         B, T, D = x.shape
         parts = self.queries_keys_values(self.norm_1(x)).view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(*parts, is_causal=True)
-        x = x + self.projection_layer(attended.transpose(1, 2).reshape(B, T, D))
-        return x + self.contract(F.gelu(self.expand(self.norm_2(x))))
+        dropout = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(*parts, dropout_p=dropout, is_causal=True)
+        attended = self.projection_layer(attended.transpose(1, 2).reshape(B, T, D))
+        x = x + F.dropout(attended, dropout, self.training)
+        return x + F.dropout(self.contract(F.gelu(self.expand(self.norm_2(x)))), dropout, self.training)
 
 
 class PlainGPT(nn.Module):
     """ids [B, T] -> logits [B, T, V]"""
 
-    def __init__(self, vocab_size: int, d_model: int = 128, num_heads: int = 4, num_blocks: int = 4):
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int = 128,
+        num_heads: int = 4,
+        num_blocks: int = 4,
+        context_length: int = CONTEXT_LENGTH,
+        dropout: float = 0.0,
+    ):
         super().__init__()
+        self.dropout = dropout
         self.tokens = nn.Embedding(vocab_size, d_model)
-        self.positions = nn.Embedding(CONTEXT_LENGTH, d_model)
-        self.blocks = nn.ModuleList(PlainBlock(d_model, num_heads) for _ in range(num_blocks))
+        self.positions = nn.Embedding(context_length, d_model)
+        self.blocks = nn.ModuleList(PlainBlock(d_model, num_heads, dropout) for _ in range(num_blocks))
         self.norm = nn.LayerNorm(d_model, bias=False)
         for parameter in self.parameters():
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        x = F.dropout(x, self.dropout, self.training)
         for block in self.blocks:
             x = block(x)
         return F.linear(self.norm(x), self.tokens.weight)
+
+
+def plain_optimizer(model: nn.Module) -> torch.optim.AdamW:
+    """AdamW that decays matrices only."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
 
 
 class PlainTrainer:
@@ -76,12 +98,7 @@ class PlainTrainer:
         symbols = sorted(set(text))
         self.ids = torch.tensor([symbols.index(symbol) for symbol in text[:200_000]])
         self.model = PlainGPT(len(symbols))
-        parameters = list(self.model.parameters())
-        groups = [
-            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
+        self.optimizer = plain_optimizer(self.model)
 
     def step(self) -> float:
         """Take a step and return its loss."""

@@ -186,6 +186,12 @@ def heads(request: HeadsRequest, found: Any, host: Host):
 
 @function(BenchRequest)
 def bench(request: BenchRequest, found: Any, host: Host):
+    if request.check_device:
+        with host.importing():
+            from gpt_cli.measuring.device_check import check_device
+
+        rarer: Any = check_device(request, host)
+        return rarer
     with sharing(host.notice):
         with host.importing():
             from gpt_cli.measuring.bench import bench

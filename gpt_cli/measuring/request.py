@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import find_checkpoint, near_run, newest_run
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import Config
-from gpt_cli.config.fields import Few, Whole
+from gpt_cli.config.fields import Few, Misfit, Whole
 from gpt_cli.config.reading import near_config, read_config, shipped_configs
 from gpt_cli.config.request import ConfigFile, Device, Flag, NamedPath, Request, Settings, Threads, WhichCheckpoint
 from gpt_cli.errors import UsageError, shown
@@ -70,6 +71,15 @@ class BenchRequest(Request):
     )
     device: Device = None
     threads: Threads = None
+    check_device: Device = Field(
+        default=None,
+        description="Instead of timing: compute the same on the CPU and on this device, and print what is equal and "
+        "what is not, to be pasted into an issue.",
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """What only timings have."""
+        yield from self.apart("check_device", "config", "settings", "rounds", "tokens", "device")
 
     def find(self, host: Host) -> Config:
         """The config; raises UsageError for a wrong one."""

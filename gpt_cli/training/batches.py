@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.config import Config
-from gpt_cli.machine.devices import supports
+from gpt_cli.machine.devices import send
 from gpt_cli.streams import permutation, permuted, stream_key
 from gpt_cli.text.token_store import Ids, TokensOnDisk
 
@@ -69,12 +69,9 @@ class Batches:
         return windows
 
     def send(self, numbers: np.ndarray) -> Tensor:
-        """The numbers on the device of the batches; nobody waits for them, which keeps a GPU busy."""
+        """The numbers on the device of the batches; nobody waits for them."""
         device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
-        sent = torch.from_numpy(numbers)
-        if supports(device, "pinned"):
-            sent = sent.pin_memory()  # else the copy would wait for the work that the GPU has been given
-        return sent.to(device, non_blocking=True)
+        return send(torch.from_numpy(numbers), device)
 
     def windows(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.helpers import RunCommand
 
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
+from gpt_cli.measuring.device_checks import NATS
+from gpt_cli.measuring.side import Figures
 from gpt_cli.measuring.variants import needed_bytes
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
@@ -74,3 +78,47 @@ def test_estimates_grow_with_what_is_measured() -> None:
     for more in ("model.num_blocks=4", "model.d_model=64", "tokenizer.vocab_size=4096", "train.batch_size=128"):
         assert max(needed_bytes(asked(more), 10)) > max(needed_bytes(asked(), 10))
     assert needed_bytes(asked(), 50)[1] > needed_bytes(asked(), 10)[1]
+
+
+class TestOfADevice:
+    """`gpt bench --check-device`, with a check that passes and one that does not."""
+
+    @pytest.fixture(autouse=True)
+    def _two_checks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def figures(number: float) -> Callable[[], Figures]:
+            return lambda: {"loss": np.array([number])}
+
+        pairs = {"a copy": (figures(1), figures(1)), "a fault": (figures(1), figures(1.5))}
+        monkeypatch.setattr("gpt_cli.measuring.device_check.checks", lambda cpu, other: [("losses", NATS, pairs)])
+
+    def test_a_difference_is_shown_and_ends_with_the_code_of_the_machine(self, here: Path, run: RunCommand) -> None:
+        outcome = run("bench", "--check-device", "cpu", "--quiet")
+        assert outcome.code == 5
+        lines = [line.split() for line in outcome.out.splitlines()]
+        assert lines[5] == ["losses:", "at", "most", "1e-05", "nats"]
+        assert lines[7:9] == [["a", "copy", "0", "equal"], ["a", "fault", "0.5", "differs"]]
+        assert outcome.out.splitlines()[-1] == "cpu: 2 checks: 1 equal, 1 differs"
+        error, hint = outcome.err.splitlines()
+        assert error == "error: --check-device: cpu gives other numbers than the CPU in 1 check"
+        assert hint.startswith("hint: paste")
+        assert list(here.iterdir()) == []
+
+    def test_its_json_has_every_check_and_a_bar_counts_them(
+        self, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("gpt_cli.cli.progress.LINE_SECONDS", 0.0)
+        outcome = run("bench", "--check-device", "cpu", "--json")
+        assert outcome.code == 5
+        (group,) = json.loads(outcome.out)["groups"]
+        assert [(row["name"], row["verdict"]) for row in group["checks"]] == [
+            ("a copy", "equal"),
+            ("a fault", "differs"),
+        ]
+        assert "checking cpu: 2 of 2 checks" in outcome.err
+
+    def test_it_is_told_apart_from_timing_and_names_its_own_flag(self, run: RunCommand) -> None:
+        assert run("bench", "--check-device", "cpu", "--rounds", "3").code == 2
+        outcome = run("bench", "--check-device", "xpu")
+        assert outcome.code == 5
+        assert outcome.err.startswith("error: --check-device: xpu is not available")
+        assert outcome.err.endswith("hint: --check-device cpu\n")

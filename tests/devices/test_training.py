@@ -151,6 +151,13 @@ def test_a_killed_run_continues_on_the_same_device_or_another(
     in_parallel(killed_at, some_of(range(50, 230, 5), least=1))
 
 
+def test_two_processes_train_on_a_device_each(servers: Servers, tmp_path: Path, expected: dict[str, Path]) -> None:
+    folder = new_folder(tmp_path / "folder", *RUNS["muon"])
+    ended = servers.gpt(folder, *START, *SIM, accelerator=True, processes=2)
+    assert ended.code == 0, ended.err
+    assert_as_expected(folder / "run", expected["muon"])
+
+
 def test_the_host_waits_once_for_each_line_of_the_log(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     """Between the first step and the last nothing else waits, where nothing else is due."""
     new_folder(

@@ -43,8 +43,8 @@ class SimulatedGraph:
         self.accelerator.listeners.remove(self._record)
         for name, way in self._ways.items():
             setattr(self.accelerator.copies, name, way)
-        for _, _, _, out in self._work:
-            for tensor in tree_leaves(out):
+        for work in self._work:
+            for tensor in tree_leaves(work[3]):
                 if isinstance(tensor, Tensor) and tensor.is_floating_point():
                     tensor.detach().fill_(torch.nan)
         for tensor, content in self._before:

@@ -112,10 +112,14 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
 
 def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
     config = small_config(
-        "model.dropout=0", "train.max_steps=150", "train.learning_rate=1e-2", "train.sample_every=null"
+        "model.dropout=0",
+        "train.max_steps=150",
+        "train.learning_rate=1e-2",
+        "train.sample_every=null",
+        "train.batch_size=2",
     )
     run = start(tmp_path, config)
-    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:18], batch_size=2)
+    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:18])
     losses = [report.loss for report in train(run) if isinstance(report, Stepped) and report.loss is not None]
     assert len(losses) == 150
     assert losses[0] == pytest.approx(math.log(257), abs=0.3)
