@@ -196,11 +196,7 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the tests that cannot be shortened at full scale only, and with --quick those that take a moment.
-
-    Those of simulated devices come first: a process whose torch has computed a gradient takes no new device.
-    """
-    items.sort(key=lambda item: FIXTURE not in getattr(item, "fixturenames", ()))
+    """Run the tests that cannot be shortened at full scale only, and with --quick those that take a moment."""
     if config.getoption("--quick"):
         slow = [item for item in items if _is_slow(item)]
         config.hook.pytest_deselected(items=slow)
