@@ -1,6 +1,10 @@
 # `make` lists the targets. Everything happens in .venv, which is made when it is missing.
 PYTHON ?= python3
 GPT := .venv/bin/gpt
+# of bench-cuda
+DEVICE ?= cuda
+DATA ?= tinyshakespeare
+OUT ?= bench-cuda.json
 # a process for each core; more than four would take more memory than a laptop has
 # files stay whole, so that each of their shared fixtures is made once
 PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -89,6 +93,9 @@ bench: .venv/installed  ## time training (also beside a busy program and by two 
 	.venv/bin/python -m benchmarks.corpus
 	.venv/bin/python -m benchmarks.refusals
 
+bench-cuda: .venv/installed  ## measure everything on a GPU in less than eight minutes: DEVICE, DATA (the file of tinyshakespeare), OUT (the figures)
+	.venv/bin/python -m benchmarks.cuda --device $(DEVICE) --data $(DATA) --out $(OUT)
+
 data: .venv/installed  ## fetch the corpora of the catalogue into data/
 	$(GPT) data fetch all --out data
 
@@ -104,5 +111,5 @@ settings: .venv/installed  ## write the tables of docs/settings.md and of its Ch
 		sed -i '/^<!-- `make settings`/q' $${page#*:} && echo >> $${page#*:} && \
 		GPT_LANGUAGE=$${page%%:*} $(GPT) config settings >> $${page#*:} || exit 1; done
 
-.PHONY: help demo test test-quick test-long notebooks check smoke bench data settings format zh
+.PHONY: help demo test test-quick test-long notebooks check smoke bench bench-cuda data settings format zh
 .DEFAULT_GOAL := help

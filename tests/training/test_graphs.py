@@ -16,6 +16,7 @@ from support.helpers import RunCommand, small_config
 from support.simulated_graph import give_graphs
 from torch import Tensor, nn
 
+from benchmarks.cuda_parts import PARTS, Scale
 from gpt_cli.config import Config
 from gpt_cli.machine.devices import supports
 from gpt_cli.ranks.ranks import Ranks
@@ -174,3 +175,16 @@ def test_a_whole_training_ends_the_same_with_repeated_steps(
             ours, others = (load_file(Path(folder) / file) for folder in ("on", name))
             assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours), (name, file)
         assert (Path(name) / "samples.txt").read_text() == Path("on/samples.txt").read_text()
+
+
+def test_the_benchmark_of_gpus_times_graphs(accelerator: Accelerator) -> None:
+    graphs = give_graphs(accelerator)
+
+    def figures(part: str) -> dict[str, float | str]:
+        return {figure.what: figure.value for figure in PARTS[part].measure(Scale(torch.device("sim"), "", small=True))}
+
+    found = figures("training")
+    assert float(found["4 sequences, float32, eager, graph"]) > 0
+    assert graphs[-1].num_replays == 2 + 4 * 2
+    peak = figures("memory")
+    assert 0.5 < float(peak["4 sequences, measured"]) / float(peak["4 sequences, estimate"]) < 2

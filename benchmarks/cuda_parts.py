@@ -1,0 +1,292 @@
+"""What `python -m benchmarks.cuda` measures, part by part; each yields its figures as soon as it has them."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from benchmarks.shakespeare import PlainGPT, plain_optimizer
+from gpt_cli.config import Config
+from gpt_cli.config.reading import read_config
+from gpt_cli.machine.devices import autocast, choose_dtype, num_accelerators, peak_memory, synchronize
+from gpt_cli.measuring import bench
+from gpt_cli.measuring.variants import costs, endless_state, sampling_variants
+from gpt_cli.text.reading import read_corpus
+from gpt_cli.training.graphs import record_step
+from gpt_cli.training.step import read_outcomes, take_step, time_step
+
+TARGET = 1.4697  # nats per character of tinyshakespeare: the best that nanoGPT's README reports
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured: a number and its unit, or words."""
+
+    what: str
+    value: float | str
+    unit: str = ""
+
+    def shown(self) -> str:
+        """The number with four digits that count."""
+        if isinstance(self.value, str):
+            return self.value
+        number = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.4g}"
+        return f"{number} {self.unit}".strip()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where a part measures, on what text, and whether in the size of a test."""
+
+    device: torch.device
+    data: str
+    small: bool
+
+    def config(self, name: str, *settings: str, **train: Any) -> Config:
+        """A shipped config on this device in its number format; that of a test at small scale."""
+        config = read_config("smoke" if self.small else name, list(settings))
+        dtype = choose_dtype("auto", self.device, config.model.d_model)
+        return config.changed(train={"device": str(self.device), "dtype": dtype, "compile": "off", **train})
+
+    def gpt(self, *words: object) -> dict[str, Any]:
+        """What a command of gpt answers with --json; raises RuntimeError with its error."""
+        command = [sys.executable, "-m", "gpt_cli", *map(str, words), "--quiet", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(" ".join(done.stderr.split("\n")[-3:]).strip())
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def roof(scale: Scale) -> Iterator[Figure]:
+    """Products of large matrices, and reading."""
+    found = _roof(scale)
+    for dtype, flops in found.flops.items():
+        yield Figure(f"products in {dtype}", flops / 1e12, "TFLOP/s")
+    yield Figure("reading", found.bytes_read / 1e9, "GB/s")
+
+
+def _roof(scale: Scale) -> bench.Roof:
+    if scale.small:
+        bench._SIZE, bench._READ = 128, 2**16
+    return bench.measure_roof(scale.device, 1 if scale.small else 5)
+
+
+def training(scale: Scale) -> Iterator[Figure]:
+    """The default model: operation by operation, with compiled blocks, and as a graph of either."""
+    flops = _roof(scale).flops
+    for batch_size in (4,) if scale.small else (16, 128):
+        for compiled in ("off",) if scale.small else ("off", "on"):
+            config = scale.config("small", batch_size=batch_size, compile=compiled)
+            dtype, state, warnings = config.train.dtype, endless_state(config), list[str]()
+            time_step(state)  # compiles
+            kind = f"{batch_size} sequences, {dtype}, {'compiled' if compiled == 'on' else 'eager'}"
+            for graph in (False, True):
+                if graph and record_step(state, warnings.append) is None:
+                    yield Figure(f"{kind}, graph", warnings[0] if warnings else f"{scale.device} has no graphs")
+                    continue
+                rate = config.tokens_per_step / _seconds(
+                    scale, lambda state=state: take_step(state), 2 if scale.small else 30
+                )
+                read_outcomes(state)
+                share = rate * costs(config, dtype).training_flops_per_token / flops[dtype]
+                yield Figure(f"{kind}{', graph' if graph else ''}", rate, "tokens/s")
+                yield Figure("  of the roof of its products", 100 * share, "%")
+
+
+def _seconds(scale: Scale, run: Callable[[], object], times: int) -> float:
+    """The seconds of one of many runs that nobody waits for in between, the median of three rounds after one."""
+    found = []
+    for _ in range(4):
+        synchronize(scale.device)
+        started = time.perf_counter()
+        for _ in range(times):
+            run()
+        synchronize(scale.device)
+        found.append((time.perf_counter() - started) / times)
+    return statistics.median(found[1:])
+
+
+def memory(scale: Scale) -> Iterator[Figure]:
+    """The most that tensors took in two steps, beside the estimate of `gpt info`."""
+    for batch_size in (4,) if scale.small else (16, 128):
+        config = scale.config("small", batch_size=batch_size)
+        expected = costs(config, config.train.dtype).training_bytes
+        yield Figure(f"{batch_size} sequences, estimate", expected / 1e6, "MB")
+        if peak_memory(scale.device) is not None:
+            torch.accelerator.reset_peak_memory_stats(scale.device)
+        state = endless_state(config)
+        take_step(state)
+        take_step(state)
+        read_outcomes(state)
+        peak = peak_memory(scale.device)
+        measured = "torch reports no peak" if peak is None else peak / 1e6
+        yield Figure(f"{batch_size} sequences, measured", measured, "MB")
+
+
+def decoding(scale: Scale) -> Iterator[Figure]:
+    """The default model with random weights, after a prompt of 8 tokens."""
+    variants = sampling_variants(scale.config("small"), scale.device, 4 if scale.small else 100)
+    ours = [each for each in variants if each.name.startswith("gpt sample") and each.dtype != "int8"]
+    rounds = 1 if scale.small else 3
+    seconds = bench.time_in_turns([each.run for each in ours], rounds, lambda _: None)
+    for each, median in zip(ours, seconds, strict=True):
+        yield Figure(f"{each.name}, {each.dtype}", each.num_tokens / median, "tokens/s")
+
+
+def shakespeare(scale: Scale) -> Iterator[Figure]:
+    """`gpt train --config shakespeare` as a whole process, from its start to its closing evaluation."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--set", "tokenizer.kind=char"] if scale.small else []
+        config = "smoke" if scale.small else "shakespeare"
+        started = time.perf_counter()
+        found = scale.gpt(
+            *("train", "--config", config, "--data", scale.data, "--out", f"{folder}/run", "--device", scale.device),
+            *words,
+        )
+        yield Figure("whole process", time.perf_counter() - started, "s")
+    yield Figure("training steps", found["seconds"], "s")
+    yield Figure("validation loss", found["validation_loss"], "nats/character")
+    yield Figure(f"below {TARGET}", "yes" if found["validation_loss"] <= TARGET else "no")
+
+
+def runs(scale: Scale) -> Iterator[Figure]:
+    """Weights of short runs by the same seed, bit for bit."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def weights(name: str, *more: object) -> dict[str, Tensor]:
+            out, steps = Path(folder, name), 4 if scale.small else 60
+            config, lanes = ("smoke", 4) if scale.small else ("tiny", 8)
+            words = ["--set", f"train.micro_batch_size={lanes}", "--set", "train.compile=off", "--max-steps", steps]
+            words += ["--threads", 1] if scale.device.type == "cpu" else []  # as each of two processes has
+            scale.gpt("train", "--config", config, "--out", out, "--device", scale.device, *words, *more)
+            return load_file(max(out.glob("checkpoints/step-*")))
+
+        first = weights("first")
+        others: dict[str, tuple[object, ...]] = {"the same again": (), "without a graph": ("--set", "train.graph=off")}
+        if scale.device.type == "cpu" or num_accelerators() > 1:
+            others["by two processes"] = ("--processes", 2)
+        else:
+            yield Figure("by two processes", "there is one device")
+        for name, more in others.items():
+            found = weights(name, *more)
+            apart = max(float((first[key].double() - found[key].double()).abs().max()) for key in first)
+            yield Figure(name, "equal bits" if not apart else f"apart by {apart:.2g}")
+
+
+def check(scale: Scale) -> Iterator[Figure]:
+    """`gpt bench --check-device`: gradients, trainings, samples, attention and more beside the CPU's."""
+    words = ("bench", "--check-device", scale.device, "--quiet")
+    done = subprocess.run([sys.executable, "-m", "gpt_cli", *map(str, words)], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        name, _, verdict = line.strip().rpartition("  ")
+        if verdict.strip() in ("differs", "refused"):
+            yield Figure(" ".join(name.split()), verdict.strip())
+    if not done.stdout:
+        raise RuntimeError(done.stderr.strip())
+    yield Figure("all checks", done.stdout.splitlines()[-1].partition("checks: ")[2])
+
+
+def nanogpt(scale: Scale) -> Iterator[Figure]:
+    """A plain trainer with nanoGPT's settings for Shakespeare: until it reaches the same loss, or 5,000 steps."""
+    trainer = NanoTrainer(scale)
+    started, best, step = time.perf_counter(), math.inf, 0
+    steps, every = (4, 2) if scale.small else (NanoTrainer.STEPS, 250)
+    while step < steps and best > TARGET:
+        for _ in range(every):
+            trainer.step(step)
+            step += 1
+        best = min(best, trainer.validation_loss())
+        print(f"step {step}: {best:.4f}", file=sys.stderr)
+    yield Figure(f"best loss, {'compiled' if trainer.compiled else 'eager'}", best, "nats/character")
+    yield Figure("after steps", step)
+    yield Figure("time, compiling and evaluations included", time.perf_counter() - started, "s")
+
+
+class NanoTrainer:
+    """6 blocks of 6 heads, 384 wide, context 256, batches of 64, dropout 0.2; 1e-3 falls to 1e-4 as half a cosine."""
+
+    STEPS, WARMUP, BATCH_SIZE, CONTEXT_LENGTH = 5000, 100, 64, 256
+
+    def __init__(self, scale: Scale):
+        torch.manual_seed(1337)
+        self.device, small = scale.device, scale.small
+        text = "\n".join(read_corpus(scale.data).documents)
+        places = {symbol: place for place, symbol in enumerate(sorted(set(text)))}
+        ids = torch.tensor([places[symbol] for symbol in text], device=self.device)
+        self.ids, self.validation_ids = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]
+        self.context_length = 16 if small else self.CONTEXT_LENGTH
+        sizes = (24, 2, 2) if small else (384, 6, 6)
+        model = PlainGPT(len(places), *sizes, context_length=self.context_length, dropout=0.2)
+        for name, weight in model.named_parameters():
+            if name.endswith(("projection_layer.weight", "contract.weight")):
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * sizes[2]))
+        self.model = model.to(self.device)
+        self.dtype = choose_dtype("auto", self.device, sizes[0])
+        self.optimizer = plain_optimizer(self.model)
+        self.optimizer.param_groups[0]["fused"] = self.optimizer.param_groups[1]["fused"] = self.device.type != "cpu"
+        self.compiled = self.device.type == "cuda"
+        self.forward: Callable[[Tensor], Tensor] = torch.compile(self.model) if self.compiled else self.model
+
+    def step(self, number: int) -> None:
+        """Take a step on windows at random places."""
+        T = self.context_length
+        starts = torch.randint(len(self.ids) - T, (self.BATCH_SIZE,), device=self.device)
+        windows = self.ids[starts[:, None] + torch.arange(T + 1, device=self.device)]
+        falling = (1 + math.cos(math.pi * (number - self.WARMUP) / (self.STEPS - self.WARMUP))) / 2
+        rate = 1e-3 * (number + 1) / (self.WARMUP + 1) if number < self.WARMUP else 1e-4 + falling * 9e-4
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        with autocast(self.device, self.dtype):
+            loss = F.cross_entropy(self.forward(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def validation_loss(self) -> float:
+        """The loss on the whole validation text, in windows that begin without context."""
+        self.model.eval()
+        windows = self.validation_ids.unfold(0, self.context_length + 1, self.context_length)
+        with autocast(self.device, self.dtype):
+            losses = [
+                F.cross_entropy(self.model(part[:, :-1]).flatten(0, 1).float(), part[:, 1:].flatten(), reduction="sum")
+                for part in windows.split(self.BATCH_SIZE)
+            ]
+        self.model.train()
+        return float(torch.stack(losses).sum()) / (len(windows) * self.context_length)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: what it measures, the most seconds that it may take, and how."""
+
+    what: str
+    seconds: float
+    measure: Callable[[Scale], Iterator[Figure]]
+
+
+PARTS = {
+    "roof": Part("what the device can do at most", 40, roof),
+    "memory": Part("most memory in training the default model", 40, memory),
+    "shakespeare": Part(f"gpt learns Shakespeare by characters to {TARGET}", 60, shakespeare),
+    "training": Part("training the default model", 120, training),
+    "decoding": Part("sampling from the default model", 60, decoding),
+    "runs": Part("the same training in several ways", 80, runs),
+    "check": Part("the device beside the CPU", 90, check),
+    "nanogpt": Part(f"a plain trainer with nanoGPT's settings, to {TARGET}", 200, nanogpt),
+}
