@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 import torch
 from support.accelerator import Accelerator
-from support.accelerator.forked import FIXTURE, call_in_a_fork
+from support.accelerator.forked import FIXTURE, Source
 from support.faults import SCALE
 from support.forks import Servers
 from support.helpers import RunCommand, run_command
@@ -35,6 +35,7 @@ _SLOW = frozenset({"browser", "run_script", "opened", "servers", "theirs", "shel
 # folders whose tests kill, serve, render or start many processes; elsewhere a file has the mark slow
 _SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "ranks", "benchmarks"})
 _COUNTS = pytest.StashKey[dict[str, int]]()
+_SOURCE = pytest.StashKey[Source]()
 
 torch.set_num_threads(2)
 # a slow machine is no failure
@@ -129,7 +130,7 @@ def accelerator() -> Accelerator:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if FIXTURE not in pyfuncitem.fixturenames:
         return None
-    call_in_a_fork(pyfuncitem)
+    pyfuncitem.config.stash[_SOURCE].call(pyfuncitem)
     return True
 
 
@@ -161,10 +162,11 @@ def without_torch() -> Iterator[WithoutTorch]:
     server.close()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare Python's collector what was imported and collected: it would look through all of it again and again."""
     gc.collect()
     gc.freeze()
+    session.config.stash[_SOURCE] = Source(session.items)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
