@@ -16,8 +16,8 @@ from typing import Any
 import hypothesis
 import pytest
 import torch
-from support.accelerator import Accelerator
-from support.accelerator.forked import FIXTURE, Source
+from support.accelerator import Accelerator, missing
+from support.accelerator.twin import DEVICES, FIXTURE, Twin
 from support.faults import SCALE
 from support.forks import Servers
 from support.helpers import RunCommand, run_command
@@ -35,7 +35,7 @@ _SLOW = frozenset({"browser", "run_script", "opened", "servers", "theirs", "shel
 # folders whose tests kill, serve, render or start many processes; elsewhere a file has the mark slow
 _SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "ranks", "benchmarks"})
 _COUNTS = pytest.StashKey[dict[str, int]]()
-_SOURCE = pytest.StashKey[Source]()
+_TWIN = pytest.StashKey[Twin]()
 
 torch.set_num_threads(2)
 # a slow machine is no failure
@@ -121,16 +121,29 @@ def copied(smoke_run: Path, here: Path, trained: Path) -> Path:
 
 
 @pytest.fixture
-def accelerator() -> Accelerator:
-    """Two simulated devices, sim:0 and sim:1, which torch knows within the test; it runs in a process of its own."""
-    return Accelerator(2)
+def accelerator(request: pytest.FixtureRequest) -> Iterator[Accelerator]:
+    """Two simulated devices, sim:0 and sim:1, which torch knows within the test; it runs in another process."""
+    if why := missing():
+        pytest.skip(why)
+    with request.config.stash[DEVICES].lent() as lent:
+        yield lent
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    if FIXTURE not in pyfuncitem.fixturenames:
+def pytest_runtestloop(session: pytest.Session) -> None:
+    items = getattr(session, "items", [])
+    if not missing() and any(FIXTURE in getattr(item, "fixturenames", ()) for item in items):
+        session.config.stash[_TWIN] = Twin(session, _COUNTS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if FIXTURE not in getattr(item, "fixturenames", ()) or _TWIN not in item.config.stash:
         return None
-    pyfuncitem.config.stash[_SOURCE].call(pyfuncitem)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    item.config.stash[_TWIN].run(item)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    item.session._setupstate.teardown_exact(nextitem)
     return True
 
 
@@ -162,11 +175,10 @@ def without_torch() -> Iterator[WithoutTorch]:
     server.close()
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     """Spare Python's collector what was imported and collected: it would look through all of it again and again."""
     gc.collect()
     gc.freeze()
-    session.config.stash[_SOURCE] = Source(session.items)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

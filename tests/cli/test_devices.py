@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.accelerator import Accelerator, missing
+from support.accelerator import Accelerator
 from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints.discovery import load
+from gpt_cli.measuring import bench
 from gpt_cli.sampling import products
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
@@ -57,6 +55,8 @@ def text(smoke_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     (tmp_path / "text.txt").write_text(TEXT)
     (tmp_path / "runs").symlink_to(smoke_run.parent.resolve())
     monkeypatch.chdir(tmp_path)
+    # a CPU multiplies in the form that is fastest there, with sums in other orders
+    monkeypatch.setattr(products, "choose_form", lambda *_, **__: "linear")
     return tmp_path / "text.txt"
 
 
@@ -87,10 +87,8 @@ def require_equal(one: Any, other: Any, tolerance: float, where: str = "") -> No
 )
 @pytest.mark.usefixtures("text")
 def test_a_command_finds_on_an_accelerator_what_it_finds_on_the_cpu(
-    command: str, tolerance: float, run: RunCommand, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+    command: str, tolerance: float, run: RunCommand, accelerator: Accelerator
 ) -> None:
-    # a CPU multiplies in the form that is fastest there, with sums in other orders
-    monkeypatch.setattr(products, "choose_form", lambda *_, **__: "linear")
     on_cpu = figures(run, *command.split(), "--device", "cpu")
     assert not accelerator.copies.to_device
     on_device = figures(run, *command.split(), "--device", "sim")
@@ -113,28 +111,14 @@ def test_every_stage_of_attention_is_the_same_to_the_bit(run: RunCommand, accele
 
 
 @long
-@pytest.mark.skipif(bool(missing()), reason=missing())
-def test_bench_measures_an_accelerator(here: Path) -> None:
-    # in a process of its own, where nothing has taken a gradient before torch knows the device
-    code = """
-import sys, torch
-from gpt_cli.__main__ import run
-from gpt_cli.measuring import bench
-from support.accelerator import Accelerator, missing
-
-bench._SIZE = bench._READ = 64
-accelerator = Accelerator()
-accelerator.lacks(torch.bfloat16)
-accelerator.begin()
-sys.exit(run(sys.argv[1:]))
-"""
-    words = ["bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim", "--json"]
-    paths = os.pathsep.join([str(Path(gpt_cli.__file__).parents[1]), str(Path(__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], env={**os.environ, "PYTHONPATH": paths}, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+@pytest.mark.usefixtures("text")
+def test_bench_measures_an_accelerator(
+    run: RunCommand, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_SIZE", 64)
+    monkeypatch.setattr(bench, "_READ", 64)
+    accelerator.lacks(torch.bfloat16)
+    found = figures(run, "bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim")
     assert found["device"] == "sim"
     assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == {"float32"}
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from support.accelerator.tensors import DEVICE, SimTensor
 
-_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 _PRODUCTS = """
 addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot prelu
 scaled_dot_product_attention

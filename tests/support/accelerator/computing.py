@@ -144,9 +144,9 @@ class Computing:
         device = source.device if device is None else torch.device(device)
         if isinstance(source, SimTensor) and device.type == DEVICE:
             # C++ names the device of the tensor itself; only `SimTensor.to` means another one
-            number, self.moves_to = source.index if self.moves_to is None else self.moves_to, None
+            number, self.moves_to = source.number if self.moves_to is None else self.moves_to, None
             result = self.run(op, args, {**kwargs, "device": None})
-            return result if number == source.index else self.wrap(result.held, [], number)
+            return result if number == source.number else self.wrap(result.held, [], number)
         of_cpu = {**kwargs, "device": "cpu", "pin_memory": None, "non_blocking": False}
         if device.type == DEVICE:
             number = self._place(device)
@@ -185,9 +185,9 @@ class _Met:
         """What the computation within is given for it; raises RuntimeError for a tensor of another device."""
         if isinstance(x, SimTensor):
             if self.index is None:
-                self.index = x.index
-            if x.index != self.index or self._of_cpu:
-                self._refuse(op, f"sim:{x.index}", "cpu" if self._of_cpu else f"sim:{self.index}")
+                self.index = x.number
+            if x.number != self.index or self._of_cpu:
+                self._refuse(op, f"sim:{x.number}", "cpu" if self._of_cpu else f"sim:{self.index}")
             self.tensors.append(x)
             return x.held
         if isinstance(x, Tensor):

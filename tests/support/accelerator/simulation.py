@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.utils.backend_registration as registration
 from torch import Tensor
 from torch.nn.utils import clip_grad
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
+from gpt_cli.machine.devices import supports
 from support.accelerator import autocasting
 from support.accelerator.computing import Computing, Lacking
 from support.accelerator.copies import Copies
@@ -37,15 +40,37 @@ class Accelerator:
     """Devices sim:0, sim:1 ...; `begin` makes torch know them, for the rest of the process."""
 
     def __init__(self, num_devices: int = 1) -> None:
-        self.pools = [Pool() for _ in range(num_devices)]
+        self.num_devices = num_devices
+        self.available = True
+        self._generators: dict[int, torch.Generator] = {}
+        self._libraries: list[torch.library.Library] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Make the devices new: nothing was allocated, copied or counted, and they lack nothing."""
+        self.pools = [Pool() for _ in range(self.num_devices)]
         self.copies = Copies()
         self.lacking = Lacking()
         # called after each operation on the device with what was computed within: op, args, kwargs, outputs
         self.listeners: list[Listener] = []
         self.compute = Computing(self)
         self.current = 0  # the number of the device that `sim` means
-        self._generators: dict[int, torch.Generator] = {}
-        self._libraries: list[torch.library.Library] = []
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Accelerator]:
+        """New devices for a test, which may change what torch says of them; raises StaleCopy at its end."""
+        self.reset()
+        supports.cache_clear()
+        replaced, stream = dict(vars(torch.accelerator)), torch.Stream
+        self.available = True
+        try:
+            yield self
+            self.copies.arrive()
+        finally:
+            self.available = False
+            vars(torch.accelerator).update(replaced)
+            torch.Stream = stream  # type: ignore[misc]
+            torch._C._set_deterministic_algorithms(False)
 
     @property
     def syncs(self) -> list[str]:
@@ -110,10 +135,6 @@ class Accelerator:
         Numbered(self).__enter__()
         _spare_import()
 
-    def end(self) -> None:
-        """Let the copies under way arrive, where a test ends; raises StaleCopy."""
-        self.copies.arrive()
-
     def _kernel(self, op: Any) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.compute(op, args, kwargs)
 
@@ -141,7 +162,7 @@ class _Guard(registration._DummyDeviceGuard):
 
 def _module(accelerator: Accelerator) -> types.ModuleType:
     """The module torch.sim; functions of torch.accelerator with these names become the same ones."""
-    pools, number = accelerator.pools, accelerator.number_of
+    number = accelerator.number_of
 
     class device_index:  # noqa: N801 - as torch calls it
         def __init__(self, device: Any) -> None:
@@ -162,23 +183,24 @@ def _module(accelerator: Accelerator) -> types.ModuleType:
         accelerator.copies.synchronize("synchronize")
 
     def get_memory_info(device: Any = None, /) -> tuple[int, int]:
-        pool = pools[number(device)]
+        pool = accelerator.pools[number(device)]
         return pool.size - pool.allocated, pool.size
 
     def memory_allocated(device: Any = None, /) -> int:
-        return pools[number(device)].allocated
+        return accelerator.pools[number(device)].allocated
 
     def max_memory_allocated(device: Any = None, /) -> int:
-        return pools[number(device)].peak
+        return accelerator.pools[number(device)].peak
 
     def reset_peak_memory_stats(device: Any = None, /) -> None:
-        pools[number(device)].peak = pools[number(device)].allocated
+        pool = accelerator.pools[number(device)]
+        pool.peak = pool.allocated
 
     module = types.ModuleType(f"torch.{DEVICE}")
     functions: dict[str, Any] = {
-        "is_available": lambda: True,
+        "is_available": lambda: accelerator.available,
         "is_initialized": lambda: True,
-        "device_count": lambda: len(pools),
+        "device_count": lambda: accelerator.num_devices,
         "current_device": lambda: accelerator.current,
         "current_device_index": lambda: accelerator.current,
         "set_device": set_device_index,
@@ -204,7 +226,7 @@ def _module(accelerator: Accelerator) -> types.ModuleType:
 
 
 def _grouped_by_number(
-    tensors: Any, with_indices: bool = False, group: Any = clip_grad._group_tensors_by_device_and_dtype
+    tensors: Any, with_indices: bool = False, group: Any = _group_tensors_by_device_and_dtype
 ) -> Any:
     """Groups of tensors by their devices, where C++ would take all devices of a simulated kind for the first one."""
     groups = group(tensors, with_indices)
@@ -226,7 +248,7 @@ def _generator_class(accelerator: Accelerator) -> type:
             return self
 
         @property
-        def device(self) -> torch.device:
+        def device(self) -> torch.device:  # type: ignore[override]
             return torch.device(DEVICE, self.number)
 
         def manual_seed(self, seed: int) -> Any:

@@ -23,24 +23,24 @@ class SimTensor(Tensor):
 
     accelerator: ClassVar[Accelerator]
     held: Tensor
-    index: int
+    number: int
     block: Block | None
     address: int
 
     @staticmethod
-    def __new__(cls, inner: Tensor, index: int, block: Block | None, address: int) -> SimTensor:
+    def __new__(cls, held: Tensor, number: int, block: Block | None, address: int) -> SimTensor:
         self = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
-            inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
             device=torch.device(DEVICE, 0),
         )
-        self.held, self.index, self.block, self.address = inner, index, block, address
+        self.held, self.number, self.block, self.address = held, number, block, address
         return self
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
     def __torch_dispatch__(cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -48,10 +48,10 @@ class SimTensor(Tensor):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return torch.device(DEVICE, self.index)
+        return torch.device(DEVICE, self.number)
 
     def get_device(self) -> int:
-        return self.index
+        return self.number
 
     @property
     def data(self) -> Tensor:  # type: ignore[override]
@@ -60,22 +60,23 @@ class SimTensor(Tensor):
     @data.setter
     def data(self, value: SimTensor) -> None:
         Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        self.held, self.index, self.block, self.address = value.held, value.index, value.block, value.address
+        self.held, self.number, self.block, self.address = value.held, value.number, value.block, value.address
 
     def to(self, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
         """As of every tensor; a device of another number is another device."""
         if args and isinstance(args[0], Tensor):
             args = (args[0].device, args[0].dtype, *args[1:])
-        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        parse_to = torch._C._nn._parse_to  # type: ignore[attr-defined]
+        device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
         more = {"dtype": dtype or self.dtype, "non_blocking": non_blocking, "memory_format": memory_format}
-        if device is None or (device.type == DEVICE and self.accelerator.number_of(device) == self.index):
+        if device is None or (device.type == DEVICE and self.accelerator.number_of(device) == self.number):
             return super().to(copy=copy, **more)
         if device.type != DEVICE:
             return super().to(device=device, copy=copy, **more)
         self.accelerator.compute.moves_to = self.accelerator.number_of(device)
         return torch.ops.aten._to_copy(self, device=torch.device(DEVICE), **more)
 
-    def new_tensor(self, data: Any, **kwargs: Any) -> Tensor:
+    def new_tensor(self, data: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
         return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **kwargs})
 
     def tolist(self) -> Any:
