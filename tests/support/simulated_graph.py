@@ -75,7 +75,7 @@ def _refuse(*_: object) -> None:
 
 
 def give_graphs(accelerator: Accelerator) -> list[SimulatedGraph]:
-    """Let the simulated devices have graphs, in the fork of a test; returns those that are made from now on."""
+    """Let the simulated devices have graphs, until the test ends; returns those that are made from now on."""
     made: list[SimulatedGraph] = []
 
     def make() -> SimulatedGraph:

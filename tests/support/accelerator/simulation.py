@@ -68,7 +68,8 @@ class Accelerator:
             self.copies.arrive()
         finally:
             self.available = False
-            vars(torch.accelerator).update(replaced)
+            for name, function in replaced.items():
+                setattr(torch.accelerator, name, function)
             torch.Stream = stream  # type: ignore[misc]
             torch._C._set_deterministic_algorithms(False)
 
