@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.accelerator import Accelerator, missing
+from support.accelerator import Accelerator
 from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints.load import load
+from gpt_cli.measuring import bench
 from gpt_cli.sampling import products
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
@@ -113,28 +111,14 @@ def test_every_stage_of_attention_is_the_same_to_the_bit(run: RunCommand, accele
 
 
 @long
-@pytest.mark.skipif(bool(missing()), reason=missing())
-def test_bench_measures_an_accelerator(here: Path) -> None:
-    # in a process of its own, where nothing has taken a gradient before torch knows the device
-    code = """
-import sys, torch
-from gpt_cli.__main__ import run
-from gpt_cli.measuring import bench
-from support.accelerator import Accelerator, missing
-
-bench._SIZE = bench._READ = 64
-accelerator = Accelerator()
-accelerator.lacks(torch.bfloat16)
-accelerator.begin()
-sys.exit(run(sys.argv[1:]))
-"""
-    words = ["bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim", "--json"]
-    paths = os.pathsep.join([str(Path(gpt_cli.__file__).parents[1]), str(Path(__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], env={**os.environ, "PYTHONPATH": paths}, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+@pytest.mark.usefixtures("text")
+def test_bench_measures_an_accelerator(
+    run: RunCommand, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_SIZE", 64)
+    monkeypatch.setattr(bench, "_READ", 64)
+    accelerator.lacks(torch.bfloat16)
+    found = figures(run, "bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim")
     assert found["device"] == "sim"
     assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == {"float32"}
 
@@ -164,7 +148,7 @@ def test_a_device_without_wide_or_narrow_numbers_gives_the_same_figures(
     )
     for command in commands:
         found = [figures(run, *command.split(), "--device", device) for device in ("cpu", "sim")]
-        require_equal(*found, OF_KERNELS)
+        require_equal(found[0], found[1], OF_KERNELS)
     if torch.bfloat16 in lacking:
         outcome = run(*commands[0].split(), "--dtype", "bfloat16", "--device", "sim")
         assert "sim has no bfloat16 products, so they are computed in float32\n" in outcome.err
