@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.exchange import sharp_checkpoint
 from support.faults import some_of
+from support.tokenizers import learned
 
 from gpt_cli.callbacks import uncounted
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
@@ -27,7 +28,6 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
-from gpt_cli.text.vocabulary import train_byte_pairs
 
 TEXT = "the quick brown fox jumps over the lazy dog, and it's a fine day: 1234 5678 你好世界. "
 V = 300
@@ -130,7 +130,7 @@ def test_shards_halves_other_names_and_masks_give_the_same_run(transformers: Any
         assert all(torch.equal(found[name], tensor.to(dtype).float()) for name, tensor in expected.items())
 
 
-TOKENIZERS = [ByteTokenizer(), CharTokenizer(sorted(set(TEXT))), train_byte_pairs([TEXT] * 20, 290)]
+TOKENIZERS = [ByteTokenizer(), CharTokenizer(sorted(set(TEXT))), learned([TEXT] * 20, 290)]
 GROUPED = "attention=grouped_query num_key_value_heads=2"
 EXPORTED = [
     "",

@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
+from support.tokenizers import learned
 
 from gpt_cli.config.describing import known_keys
 from gpt_cli.config.reading import build_config
@@ -26,7 +27,6 @@ from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.formats import Reading
 from gpt_cli.text.reading import read_corpus
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
-from gpt_cli.text.vocabulary import train_byte_pairs
 
 # parts of any text
 ODD = st.sampled_from(
@@ -238,7 +238,7 @@ def test_command_lines(here: Path) -> None:
         holds()
 
 
-TOKENIZERS = [ByteTokenizer(), CharTokenizer(" abcxyz今天"), train_byte_pairs(["the value of the value"], 300)]
+TOKENIZERS = [ByteTokenizer(), CharTokenizer(" abcxyz今天"), learned(["the value of the value"], 300)]
 
 
 @inputs(3_000)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import random
+import warnings
 from functools import cache
 
 from tiktoken_ext.openai_public import r50k_pat_str
 
 from gpt_cli.exchange.ranks_from_merges import GPT2_PATTERN
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
-from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import train_byte_pairs
 
 # what splits, joins or hides characters, and what looks like something else
@@ -47,9 +50,24 @@ def texts(count: int) -> list[str]:
     return HOSTILE + ["".join(draws.choices(PARTS, k=draws.randint(1, 30))) for _ in range(count)]
 
 
-LEARNED = train_byte_pairs(
-    [*HOSTILE, "The value of the function is the value of its argument. 今天天气很好。" * 20], 500
-)
+def learned(texts: list[str], vocab_size: int) -> BytePairTokenizer:
+    """Byte pairs learned in a fork: a module may ask while it is imported, and this process begins no threads."""
+    read, write = os.pipe()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of forks beside threads
+        pid = os.fork()
+    if pid == 0:
+        with open(write, "wb") as file:
+            pickle.dump(train_byte_pairs(texts, vocab_size).to_dict(), file)
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as file:
+        tokenizer = tokenizer_from_dict(pickle.load(file))
+    os.waitpid(pid, 0)
+    assert isinstance(tokenizer, BytePairTokenizer)
+    return tokenizer
+
+
+LEARNED = learned([*HOSTILE, "The value of the function is the value of its argument. 今天天气很好。" * 20], 500)
 TOKENIZERS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
     "gpt2": BytePairTokenizer("tiktoken", r50k_pat_str, LEARNED.token_bytes),

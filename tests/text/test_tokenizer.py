@@ -11,6 +11,7 @@ import pytest
 import tiktoken_ext.openai_public as published
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tokenizers import learned
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
@@ -31,7 +32,7 @@ from gpt_cli.text.tokenizer import (
 from gpt_cli.text.vocabulary import make_tokenizer, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
-BPE = train_byte_pairs(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)
+BPE = learned(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)
 
 
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer(sorted(set(MIXED)))], ids=lambda t: t.kind)

@@ -26,6 +26,10 @@ class Twin:
     """
 
     def __init__(self, session: pytest.Session, counts: Any) -> None:
+        # its threads would lack in the fork, which then waits for them for ever
+        assert "rustbpe" not in sys.modules, (
+            "a test module learns byte pairs as it is imported: support.tokenizers.learned"
+        )
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] - which both use, and this one removes
         asked, ask = os.pipe()
         answers, answer = os.pipe()
