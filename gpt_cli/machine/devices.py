@@ -211,7 +211,8 @@ def _is_fast(device: torch.device) -> bool:
     if device.type == "cpu":
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
-    return ask(including_emulation=False) if ask else True
+    # mps does not say: M1 and M2 imitate it, and on an M4 it took longer than float32 (karpathy/nanochat #685)
+    return ask(including_emulation=False) if ask else device.type != "mps"
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:

@@ -98,6 +98,12 @@ def test_auto_takes_bfloat16_if_the_processor_multiplies_it_and_the_model_is_wid
     assert choose_dtype("bfloat16", CPU, 32) == "bfloat16"
 
 
+def test_auto_computes_in_float32_on_mps_where_bfloat16_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "supports", lambda *_: True)
+    mps = torch.device("mps")
+    assert (choose_dtype("auto", mps, 512), choose_dtype("bfloat16", mps, 512)) == ("float32", "bfloat16")
+
+
 def test_products_are_computed_in_the_chosen_type() -> None:
     x = torch.ones(2, 2)
     with autocast(CPU, "bfloat16"):
