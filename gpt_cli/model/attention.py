@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from gpt_cli.model.dropout import Dropout, drop_out
 from gpt_cli.model.positions import rotate
 
-# kinds of devices whose own kernel for attention is not used, which saves memory elsewhere: that of a CPU is slower than
-# `attend` at these lengths, and on mps queries see later tokens in bfloat16 (pytorch #195910)
+# kinds of devices whose kernel for attention is not used; others save memory by theirs. That of a CPU is slower than
+# `attend` at these lengths, and that of mps lets queries see later tokens in bfloat16 (pytorch #195910)
 WITHOUT_KERNEL = ("cpu", "mps")
 
 
