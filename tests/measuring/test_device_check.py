@@ -101,7 +101,7 @@ def test_a_device_without_bfloat16_skips_it(accelerator: Accelerator, only: Only
     only("the same in bfloat16")
     found = found_on("sim")
     rows = [row for group in found.groups for row in group.checks]
-    assert len(rows) == 5
+    assert len(rows) == 6
     assert {(row.verdict, row.message) for row in rows} == {("skipped", "sim has no bfloat16 products")}
     assert not found.supports["bfloat16"]
 
