@@ -91,6 +91,8 @@ def training(scale: Scale) -> Iterator[Figure]:
     for batch_size in (4,) if scale.small else (16, 128):
         for compiled in ("off",) if scale.small else ("off", "on"):
             config = scale.config("small", batch_size=batch_size, compile=compiled)
+            if compiled == "on":  # or the second size would be compiled for any size
+                torch.compiler.reset()
             dtype, state, warnings = config.train.dtype, endless_state(config), list[str]()
             time_step(state)  # compiles
             kind = f"{batch_size} sequences, {dtype}, {'compiled' if compiled == 'on' else 'eager'}"
@@ -135,6 +137,7 @@ def memory(scale: Scale) -> Iterator[Figure]:
         peak = peak_memory(scale.device)
         measured = "torch reports no peak" if peak is None else peak / 1e6
         yield Figure(f"{batch_size} sequences, measured", measured, "MB")
+        del state  # or it would count for the next one too
 
 
 def decoding(scale: Scale) -> Iterator[Figure]:
@@ -284,7 +287,7 @@ PARTS = {
     "roof": Part("what the device can do at most", 40, roof),
     "memory": Part("most memory in training the default model", 40, memory),
     "shakespeare": Part(f"gpt learns Shakespeare by characters to {TARGET}", 60, shakespeare),
-    "training": Part("training the default model", 120, training),
+    "training": Part("training the default model", 150, training),
     "decoding": Part("sampling from the default model", 60, decoding),
     "runs": Part("the same training in several ways", 80, runs),
     "check": Part("the device beside the CPU", 90, check),

@@ -55,9 +55,11 @@ def synchronize(device: torch.device) -> None:
 
 
 def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Numbers of the host on a device; nobody waits for them, which keeps a GPU busy."""
-    # from memory that is not pinned, the copy would wait for the work that the GPU has been given
-    return (numbers.pin_memory() if supports(device, "pinned") else numbers).to(device, non_blocking=True)
+    """Numbers of the host on a device; where it reads pinned memory, nobody waits for them, which keeps a GPU busy."""
+    if supports(device, "pinned"):
+        return numbers.pin_memory().to(device, non_blocking=True)
+    # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
+    return numbers.to(device)
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -91,20 +93,25 @@ class Graph(Protocol):
         """Do it again."""
 
 
+@contextlib.contextmanager
+def beside(device: torch.device) -> Iterator[None]:
+    """Work on a stream of its own, because a device records no ordinary one; nothing is under way before and after."""
+    synchronize(device)
+    # a recording that fails leaves its own stream in place, and on cuda:1 it would take one of cuda:0
+    with torch.Stream(device):
+        try:
+            yield
+        finally:
+            synchronize(device)
+
+
 def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
-    """An empty graph, and the context whose work it records; fails in torch's ways where there are no graphs."""
+    """An empty graph, and the context whose work it records, `beside` others; fails in torch's ways without graphs."""
     if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
         graph = torch.cuda.CUDAGraph()
-        return graph, torch.cuda.graph(graph)
+        return graph, torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
     graph = torch.accelerator.Graph()
-    return graph, _beside(graph, device)
-
-
-@contextlib.contextmanager
-def _beside(graph: torch.accelerator.Graph, device: torch.device) -> Iterator[None]:
-    """Record on a stream of its own, because the ordinary one cannot."""
-    with torch.Stream(device), graph:
-        yield
+    return graph, graph
 
 
 def name_of(device: torch.device) -> str:
@@ -150,14 +157,16 @@ def _try_deterministic(device: torch.device) -> bool:
 
 
 def _try_pinned(device: torch.device) -> bool:
-    return device.type != "cpu" and torch.empty(1).pin_memory().is_pinned()
+    # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may take it for that of the device
+    return device.type not in ("cpu", "mps") and torch.empty(1).pin_memory().is_pinned()
 
 
 def _try_graphs(device: torch.device) -> bool:
     x = torch.zeros(1, device=device)
-    graph, recording = new_graph(device)
-    with recording:
-        x += 1
+    with beside(device):
+        graph, recording = new_graph(device)
+        with recording:
+            x += 1
     graph.replay()
     synchronize(device)
     return x.item() == 1
@@ -202,7 +211,8 @@ def _is_fast(device: torch.device) -> bool:
     if device.type == "cpu":
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
-    return ask(including_emulation=False) if ask else True
+    # mps does not say: M1 and M2 imitate it, and on an M4 it took longer than float32 (karpathy/nanochat #685)
+    return ask(including_emulation=False) if ask else device.type != "mps"
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:

@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from gpt_cli.model.dropout import Dropout, drop_out
 from gpt_cli.model.positions import rotate
 
+# kinds of devices whose kernel for attention is not used; others save memory by theirs. That of a CPU is slower than
+# `attend` at these lengths, and that of mps lets queries see later tokens in bfloat16 (pytorch #195910)
+WITHOUT_KERNEL = ("cpu", "mps")
+
 
 def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
     """True at the keys after a query, where it may not look: bool [T, T]."""
@@ -177,8 +181,7 @@ class SelfAttention(nn.Module, ABC):
         queries, keys, values = self.project(x, rotation)
         bias = self.distance_bias(x.shape[1], x.shape[1], range(self.num_heads), queries)
         dropout = self.dropout.p if self.training else 0.0
-        # on a CPU `attend` is faster than the flash kernel at these lengths; others have kernels that save memory
-        if x.device.type != "cpu" and not dropout and bias is None:
+        if x.device.type not in WITHOUT_KERNEL and not dropout and bias is None:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)

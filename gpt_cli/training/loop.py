@@ -97,7 +97,8 @@ def train(run: Run, host: Host = NOBODY) -> Iterator[Report]:
     """
     watch = Watch(host.stop, run.ranks)
     try:
-        with fitting_device(run.config, run.ranks.size):
+        recorded = run.state.whole_step is not None and run.config.train.graph != "off"
+        with fitting_device(run.config, run.ranks.size, recorded=recorded):
             signal = yield from _steps(run, watch, host)
     except Diverged as diverged:
         settings = run.config.train

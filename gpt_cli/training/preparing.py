@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from dataclasses import replace
 
 from gpt_cli.callbacks import Host, Notify, ignored
@@ -216,7 +217,10 @@ def _encode(
 def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:
     """The seconds of a step; where torch cannot compile, that of plain blocks, unless compiling was asked for."""
     try:
-        return time_step(state)
+        with warnings.catch_warnings():
+            # torch's compiler would have float32 computed with fewer bits
+            warnings.filterwarnings("ignore", "TensorFloat32")
+            return time_step(state)
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise

@@ -115,8 +115,11 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> No
 
 
 @contextlib.contextmanager
-def fitting_device(config: Config, num_ranks: int = 1) -> Iterator[None]:
-    """Say in an EnvironmentFailure with which micro-batches a training may fit a device whose memory runs out."""
+def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
+    """Say in an EnvironmentFailure with which micro-batches a training may fit a device whose memory runs out.
+
+    `recorded` says that a graph takes the steps, whose memory nothing else may use.
+    """
     try:
         yield
     except Exception as error:
@@ -126,6 +129,7 @@ def fitting_device(config: Config, num_ranks: int = 1) -> Iterator[None]:
         at_once, unit = settings.sequences_at_once, settings.batch_size // num_ranks
         smaller = next((n for n in range(at_once // 2, 0, -1) if unit % n == 0), None)
         hint = f"--set train.micro_batch_size={smaller}" if smaller else "choose a smaller model"
+        hint = f"--set train.graph=off, or {hint}" if recorded else hint
         sentence = f"{settings.device} has too little memory for this model and {counted(at_once, 'sequence')} at once"
         raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or --device cpu") from error
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from itertools import takewhile
 from pathlib import Path
 
@@ -162,6 +163,18 @@ def test_where_auto_cannot_compile_the_run_trains_without(
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
     assert json.loads(outcome.out)["loss"] == plain["loss"]
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
+
+
+def test_float32_stays_float32_without_advice_from_the_compiler(
+    corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiling(_: object) -> float:
+        warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", stacklevel=1)
+        return 0.1
+
+    monkeypatch.setattr("gpt_cli.training.preparing.time_step", compiling)
+    with warnings.catch_warnings(action="error"):
+        assert run("train", *FAST).code == 0
 
 
 def test_plain_lines_report_every_twentieth_of_the_steps_and_those_with_an_evaluation(

@@ -10,7 +10,7 @@ from support.accelerator import Accelerator, on_cpu
 from support.helpers import small_config
 from torch import Tensor
 
-from gpt_cli.model import GPT
+from gpt_cli.model import GPT, attention
 from gpt_cli.sampling.decoder import Decoder
 
 VARIANTS = {
@@ -52,6 +52,17 @@ def test_every_stage_of_attention_has_the_bits_of_the_cpu(accelerator: Accelerat
         assert all(torch.equal(on_cpu(one), other) for one, other in zip(stages, expected, strict=False))
         torch.testing.assert_close(on_cpu(logits), expected[-1])  # devices have a kernel for attention of their own
         model.to("cpu")
+
+
+def test_a_device_whose_kernel_is_not_used_has_the_bits_of_the_cpu(
+    accelerator: Accelerator, model: GPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As mps, whose kernel lets queries see later tokens."""
+    ids = torch.arange(16).view(2, 8)
+    expected = model(ids)
+    assert "mps" in attention.WITHOUT_KERNEL
+    monkeypatch.setattr(attention, "WITHOUT_KERNEL", ("cpu", "sim"))
+    assert torch.equal(on_cpu(model.to("sim")(ids.to("sim"))), expected)
 
 
 def _stages(model: GPT, ids: Tensor) -> list[Tensor]:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from support.accelerator import Accelerator, on_cpu
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine import devices as module
@@ -10,7 +11,9 @@ from gpt_cli.machine.devices import (
     choose_device,
     choose_dtype,
     free_memory,
+    new_graph,
     num_accelerators,
+    send,
     supports,
 )
 
@@ -64,6 +67,26 @@ def test_what_a_device_refuses_it_does_not_support(monkeypatch: pytest.MonkeyPat
     assert notices == ["cpu has no bfloat16 products, so they are computed in float32"]
 
 
+def test_memory_that_is_not_pinned_may_change_once_it_was_sent(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mps reads such memory later, whoever has it then."""
+    monkeypatch.setattr(module, "supports", lambda *_: False)
+    numbers = torch.ones(4)
+    sent = send(numbers, torch.device("sim"))
+    numbers.zero_()
+    accelerator.copies.arrive()
+    assert on_cpu(sent).tolist() == [1, 1, 1, 1]
+
+
+def test_cuda_records_on_the_stream_and_the_device_that_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own choice is a stream of the current device, on which nothing of another one is recorded."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: "graph")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: (graph, stream))
+    assert new_graph(torch.device("cuda:1")) == ("graph", ("graph", "stream of cuda:1"))
+
+
 def test_auto_takes_bfloat16_if_the_processor_multiplies_it_and_the_model_is_wide(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -73,6 +96,12 @@ def test_auto_takes_bfloat16_if_the_processor_multiplies_it_and_the_model_is_wid
     monkeypatch.setattr(module, "cpu_multiplies_bfloat16", lambda: False)
     assert choose_dtype("auto", CPU, 512) == "float32"
     assert choose_dtype("bfloat16", CPU, 32) == "bfloat16"
+
+
+def test_auto_computes_in_float32_on_mps_where_bfloat16_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "supports", lambda *_: True)
+    mps = torch.device("mps")
+    assert (choose_dtype("auto", mps, 512), choose_dtype("bfloat16", mps, 512)) == ("float32", "bfloat16")
 
 
 def test_products_are_computed_in_the_chosen_type() -> None:

@@ -56,7 +56,7 @@ def test_the_simulated_device_passes(accelerator: Accelerator) -> None:
         assert {row.verdict for row in group.checks} == {"equal"}, found.as_text()
     lines = found.as_text().splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == f"sim: 31 checks: {found.verdicts()['equal']} equal, {found.verdicts()['within']} within"
+    assert lines[-1] == f"sim: 32 checks: {found.verdicts()['equal']} equal, {found.verdicts()['within']} within"
     assert found.supports["float64"]
     assert json.loads("".join(found.as_json()))["groups"][0]["bound"]["most"] == 256
 
@@ -101,7 +101,7 @@ def test_a_device_without_bfloat16_skips_it(accelerator: Accelerator, only: Only
     only("the same in bfloat16")
     found = found_on("sim")
     rows = [row for group in found.groups for row in group.checks]
-    assert len(rows) == 5
+    assert len(rows) == 6
     assert {(row.verdict, row.message) for row in rows} == {("skipped", "sim has no bfloat16 products")}
     assert not found.supports["bfloat16"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from typing import Any
 
@@ -30,6 +29,8 @@ class SimulatedGraph:
         self._work: list[tuple[Any, list[Any], dict[str, Any], Any]] = []
 
     def __enter__(self) -> None:
+        if not _Beside.depth:
+            raise RuntimeError("graphs must be captured on a stream that is not the default one")
         copies = self.accelerator.copies
         self._ways = {name: getattr(copies, name) for name in _OF_THE_HOST}
         for name in _OF_THE_HOST:
@@ -39,7 +40,7 @@ class SimulatedGraph:
         self._before = [(tensor, tensor.clone()) for tensor in held]
         self.accelerator.listeners.append(self._record)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.accelerator.listeners.remove(self._record)
         for name, way in self._ways.items():
             setattr(self.accelerator.copies, name, way)
@@ -50,6 +51,8 @@ class SimulatedGraph:
         for tensor, content in self._before:
             tensor.detach().copy_(content)
         del self._before, self._known
+        if kind is not None:  # as CUDA ends a capture that it has refused something
+            raise RuntimeError("operation failed due to a previous error during capture")
 
     def _record(self, op: Any, args: list[Any], kwargs: dict[str, Any], out: Any) -> None:
         for tensor in tree_leaves((args, kwargs)):
@@ -70,6 +73,20 @@ class SimulatedGraph:
                         old.copy_(new)
 
 
+class _Beside:
+    """A stream of its own, while it is entered."""
+
+    depth = 0
+
+    def __init__(self, _: torch.device) -> None: ...
+
+    def __enter__(self) -> None:
+        _Beside.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        _Beside.depth -= 1
+
+
 def _refuse(*_: object) -> None:
     raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -84,5 +101,5 @@ def give_graphs(accelerator: Accelerator) -> list[SimulatedGraph]:
 
     SimulatedGraph.accelerator = accelerator
     torch.accelerator.Graph = make  # type: ignore[misc, assignment]
-    torch.Stream = lambda _: contextlib.nullcontext()  # type: ignore[misc, assignment]
+    torch.Stream = _Beside  # type: ignore[misc, assignment]
     return made

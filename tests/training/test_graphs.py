@@ -138,6 +138,43 @@ def test_a_step_that_cannot_be_repeated_is_computed_each_time(
     assert state.progress.step == 1
 
 
+def adding_in_any_order(logits: Tensor, calls: Iterator[int] = itertools.count()) -> Tensor:  # noqa: B008 - it goes on
+    return logits * (1 + 1e-6 * next(calls))
+
+
+@pytest.mark.parametrize("rate_is_recorded", [False, True])
+def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_computed(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, rate_is_recorded: bool
+) -> None:
+    """As flash kernels give them; a rate of another step is still noticed."""
+    give_graphs(accelerator)
+    state, warnings = spoiled(state_on("sim", "model.dropout=0"), adding_in_any_order), list[str]()
+    if rate_is_recorded:
+        step = state.optimizer.step
+        monkeypatch.setattr(state.optimizer, "step", lambda share: step(share if calls.pop() else 1.0))
+        calls = [False, True, True, True]  # three steps, then what is recorded; from the end
+    record_step(state, warnings.append)
+    assert [line.split(", ")[1].split(";")[0] for line in warnings] == (
+        ["because it gives other numbers"] if rate_is_recorded else []
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 1.01], ids=["a copy of the weights", "a step"])
+def test_without_memory_to_try_it_the_training_takes_ordinary_steps(accelerator: Accelerator, share: float) -> None:
+    """The device has so much more than the training holds: that share of the weights and moments."""
+    give_graphs(accelerator)
+    state, warnings = state_on("sim"), list[str]()
+    changing = state.optimizer.changing()
+    before = [on_cpu(tensor) for tensor in changing]
+    assert supports(state.device, "graphs")
+    accelerator.resize(accelerator.pools[0].allocated + int(share * sum(tensor.nbytes for tensor in changing)))
+    assert record_step(state, warnings.append) is None
+    assert "sim out of memory" in warnings[0]
+    assert same([on_cpu(tensor) for tensor in changing], before)
+    accelerator.resize(2**30)
+    assert same(bits(state), bits(state_on("sim", "train.graph=off")))
+
+
 def test_devices_without_graphs_and_many_processes_take_ordinary_steps(accelerator: Accelerator) -> None:
     for state in (state_on("sim"), state_on("cpu")):
         assert record_step(state, pytest.fail) is None
