@@ -135,20 +135,6 @@ def _try_bfloat16(device: torch.device) -> bool:
         return (x @ x).dtype == torch.bfloat16
 
 
-def _try_deterministic(device: torch.device) -> bool:
-    before, only_warns = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    weight, ids = torch.ones(2, 2, device=device, requires_grad=True), torch.zeros(2, dtype=torch.int64, device=device)
-    torch.use_deterministic_algorithms(True)
-    try:
-        (torch.nn.functional.embedding(ids, weight) @ weight).sum().backward()
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=only_warns)
-    return True
-
-
 def _try_pinned(device: torch.device) -> bool:
     return device.type != "cpu" and torch.empty(1).pin_memory().is_pinned()
 
@@ -163,11 +149,10 @@ def _try_graphs(device: torch.device) -> bool:
     return x.item() == 1
 
 
-Ability = Literal["float64", "bfloat16", "deterministic", "pinned", "graphs"]
+Ability = Literal["float64", "bfloat16", "pinned", "graphs"]
 _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
     "float64": _try_float64,
     "bfloat16": _try_bfloat16,
-    "deterministic": _try_deterministic,
     "pinned": _try_pinned,
     "graphs": _try_graphs,
 }
