@@ -55,9 +55,10 @@ def synchronize(device: torch.device) -> None:
 
 
 def send(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Numbers of the host on a device; nobody waits for them, which keeps a GPU busy."""
-    # from memory that is not pinned, the copy would wait for the work that the GPU has been given
-    return (numbers.pin_memory() if supports(device, "pinned") else numbers).to(device, non_blocking=True)
+    """Numbers of the host on a device; where it has pinned memory, nobody waits for them, which keeps a GPU busy."""
+    pinned = supports(device, "pinned")
+    # mps would read memory that is not pinned after it was released (pytorch/pytorch#189690)
+    return (numbers.pin_memory() if pinned else numbers).to(device, non_blocking=pinned)
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -136,7 +137,11 @@ def _try_bfloat16(device: torch.device) -> bool:
 
 
 def _try_pinned(device: torch.device) -> bool:
-    return device.type != "cpu" and torch.empty(1).pin_memory().is_pinned()
+    """Whether numbers arrive from pinned memory that is released at once, as `send` does it."""
+    if device.type == "cpu" or not torch.empty(1).pin_memory().is_pinned():
+        return False
+    sent = [torch.tensor([number]).pin_memory().to(device, non_blocking=True) for number in range(16)]
+    return torch.cat(sent).tolist() == list(range(16))
 
 
 def _try_graphs(device: torch.device) -> bool:

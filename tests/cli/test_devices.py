@@ -16,7 +16,6 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints.load import load
-from gpt_cli.machine.devices import supports
 from gpt_cli.measuring import bench
 from gpt_cli.sampling import products
 from gpt_cli.sampling.decoder import Decoder
@@ -123,7 +122,6 @@ def test_bench_measures_an_accelerator(
     for device, dtypes in (("sim:1", {"float32", "bfloat16"}), ("sim", {"float32"})):
         if "bfloat16" not in dtypes:
             accelerator.lacks(torch.bfloat16)
-            supports.cache_clear()
         found = figures(run, "bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", device)
         assert found["device"] == device
         assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == dtypes

@@ -199,7 +199,7 @@ def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator,
 
 
 def test_a_device_that_lacks_much_trains_the_same(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
-    accelerator.lacks(torch.float64, torch.bfloat16, "deterministic")
+    accelerator.lacks(torch.float64, torch.bfloat16, "deterministic", "pinned")
     new_folder(here / "folder", *RUNS["watched"], "train.dtype=auto")
     for device in ("cpu", "sim"):
         arguments = ("--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", device)
