@@ -102,6 +102,7 @@ class DeviceCheck(Result):
             f"{self.device}: {self.name}{memory}",
             f"{self.device}: has {can or 'nothing of'}; lacks {cannot or 'nothing'}",
             f"beside the CPU: {self.processor}, {counted(self.threads, 'thread')}",
+            "each check: the largest difference, in the unit of the bound above it",
         ]
         for group in self.groups:
             lines += ["", *group.lines()]

@@ -39,12 +39,12 @@ class Bound:
         return apart if self.bits is None or not apart else apart / largest * 2**self.bits
 
 
-GRADIENT = Bound(256, "roundings", "other orders of sums on a CPU: up to 24", bits=24)
-GRADIENT_16 = Bound(64, "roundings", "other orders of sums on a CPU: up to 5", bits=9)
-NATS = Bound(1e-5, "nats", "other orders of sums on a CPU: up to 5e-7, the rounding of a loss")
-NATS_16 = Bound(2e-3, "nats", "other orders of sums on a CPU: up to 2e-4")
-WEIGHTS = Bound(8_000, "roundings", "other orders of sums on a CPU: up to 700", bits=24)
-NUMBERS = Bound(64, "roundings", "other orders of sums on a CPU: up to 7", bits=24)
+GRADIENT = Bound(256, "roundings", "other orders of sums differ by up to 24 on a CPU", bits=24)
+GRADIENT_16 = Bound(64, "roundings", "other orders of sums differ by up to 5 on a CPU", bits=9)
+NATS = Bound(1e-5, "nats", "other orders of sums differ by up to 5e-7 on a CPU, the rounding of a loss")
+NATS_16 = Bound(2e-3, "nats", "other orders of sums differ by up to 2e-4 on a CPU")
+WEIGHTS = Bound(8_000, "roundings", "other orders of sums differ by up to 700 on a CPU", bits=24)
+NUMBERS = Bound(64, "roundings", "other orders of sums differ by up to 7 on a CPU", bits=24)
 BITS = Bound(0, "", "they are only copied")
 MEMORY = Bound(0.5, "of the estimate", "an estimate, not a measurement", bits=0)
 

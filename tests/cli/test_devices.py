@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.accelerator import Accelerator
 from support.helpers import RunCommand
 
@@ -30,6 +31,7 @@ OF_KERNELS, OF_BFLOAT16 = 1e-5, 1e-2
 SHARE = {
     "sample --prompt The --greedy --max-new-tokens 40": 0.0,
     "eval --data text.txt --per-token": OF_KERNELS,
+    "eval --data text.txt --run runs/smoke --run runs/smoke --checkpoint last": OF_KERNELS,
     "heads --data text.txt --ablate zero --dtype float32": OF_KERNELS,
     "attn-dump --prompt def --generate 6": OF_KERNELS,
 }
@@ -91,7 +93,7 @@ def test_a_command_finds_on_an_accelerator_what_it_finds_on_the_cpu(
 ) -> None:
     on_cpu = figures(run, *command.split(), "--device", "cpu")
     assert not accelerator.copies.to_device
-    on_device = figures(run, *command.split(), "--device", "sim")
+    on_device = figures(run, *command.split(), "--device", "sim:1")
     assert accelerator.copies.to_device
     require_equal(on_cpu, on_device, tolerance)
 
@@ -117,10 +119,33 @@ def test_bench_measures_an_accelerator(
 ) -> None:
     monkeypatch.setattr(bench, "_SIZE", 64)
     monkeypatch.setattr(bench, "_READ", 64)
-    accelerator.lacks(torch.bfloat16)
-    found = figures(run, "bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", "sim")
-    assert found["device"] == "sim"
-    assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == {"float32"}
+    for device, dtypes in (("sim:1", {"float32", "bfloat16"}), ("sim", {"float32"})):
+        if "bfloat16" not in dtypes:
+            accelerator.lacks(torch.bfloat16)
+        found = figures(run, "bench", "--config", "smoke", "--rounds", "1", "--tokens", "2", "--device", device)
+        assert found["device"] == device
+        assert {timing["dtype"] for timing in [*found["training"], *found["sampling"]]} == dtypes
+
+
+@pytest.mark.usefixtures("text")
+def test_a_model_trained_there_is_exported_imported_and_trained_on_there(
+    run: RunCommand, accelerator: Accelerator
+) -> None:
+    ends = []
+    for device in ("cpu", "sim:1"):
+        steps = ("--data", "text.txt", "--max-steps", "2", "--dtype", "float32", "--device", device)
+        for command in (
+            ("train", "--config", "smoke", "--watch", "def read", *steps, "--out", f"{device}/first"),
+            ("export", "--run", f"{device}/first", "--format", "hf", "--out", f"{device}/exported"),
+            ("import", f"{device}/exported", "--out", f"{device}/imported"),
+            ("train", "--init-from", f"{device}/imported", *steps, "--out", f"{device}/second"),
+        ):
+            outcome = run(*command)
+            assert outcome.code == 0, outcome.err
+        ends.append(load_file(f"{device}/second/checkpoints/step-00000002.safetensors"))
+    assert all(torch.equal(weight, ends[1][name]) for name, weight in ends[0].items())
+    history = [figures(run, "heads", "--run", f"{device}/first", "--over-training") for device in ("cpu", "sim:1")]
+    require_equal({**history[0], "run": ""}, {**history[1], "run": ""}, 0.0)
 
 
 @long

@@ -49,7 +49,11 @@ def test_tensors_of_two_devices_do_not_meet(accelerator: Accelerator) -> None:
         for compute in (lambda w: ours + w, lambda w: torch.stack([w, ours]), lambda w: ours[w.long()]):
             with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
                 compute(wrong)
-    assert on_cpu(ours * torch.tensor(2.0) + others.to("sim:0")).tolist() == [3, 3, 3]  # a number of the CPU may join
+    assert on_cpu(ours * torch.tensor(2.0) + others.to(device="sim:0")).tolist() == [
+        3,
+        3,
+        3,
+    ]  # a number of the CPU may join
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         torch.ones(3, device="sim:2")
 

@@ -22,5 +22,5 @@ def test_the_output_has_every_check_with_its_bound_and_fits_an_issue(page: str) 
     shown = next(block for block in blocks(DOCS / page, "console") if "--check-device" in block).splitlines()
     assert max(map(len, shown)) <= 80
     found = [line[:60].rstrip() if line.startswith("  ") else line for line in shown if not line.startswith("    ")]
-    assert [line for line in found[5:-3] if line] == expected
+    assert [line for line in found[6:-3] if line] == expected
     assert shown[-1].startswith(f"cpu: {sum(line.startswith('  ') for line in expected)} checks: ")

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from support.accelerator import Accelerator
+from support.faults import SCALE
 
 from gpt_cli.callbacks import NOBODY
-from gpt_cli.measuring import device_check
+from gpt_cli.measuring import device_check, side
 from gpt_cli.measuring.device_check import Checked, DeviceCheck, Group, Verdict, check_device
 from gpt_cli.measuring.device_checks import BITS, GRADIENT, NATS, Bound, Pair, checks
 from gpt_cli.measuring.request import BenchRequest
@@ -48,7 +49,11 @@ def verdicts(found: DeviceCheck) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_the_simulated_device_passes(accelerator: Accelerator) -> None:
+def test_the_simulated_device_passes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    if SCALE < 1:  # trainings of four steps in place of twelve
+        fewer = "train.eval_every=2", "train.save_every=2", "data.validation_fraction=0.01", "model.context_length=32"
+        monkeypatch.setattr(side, "SIZES", (*side.SIZES, *fewer))
+        monkeypatch.setattr(side, "STEPS", 4)
     found = found_on("sim")
     assert found.failure() is None
     assert set(verdicts(found).values()) <= {"equal", "within"}, found.as_text()

@@ -37,6 +37,7 @@ class Copies:
         self.to_device: list[Event] = []
         self.to_host: list[Event] = []
         self.pinned: set[int] = set()  # addresses
+        self.can_pin = True
         # copies under way: host memory, and what the device read of it or is to write to it
         self._reads: list[tuple[Tensor, Tensor, Tensor, str]] = []
         self._writes: list[tuple[Tensor, Tensor]] = []
@@ -63,6 +64,8 @@ class Copies:
         self.to_device.append(Event("copy to the device", where(), size))
         if not non_blocking:
             self.synchronize("copy to the device")
+        elif not self.can_pin:  # mps reads it after it was released (pytorch/pytorch#189690)
+            raise StaleCopy(f"nobody keeps this memory until the device has read it: copied at {where()}")
         elif size > STAGED_BYTES and not self.is_pinned(host):
             self.synchronize("copy to the device from memory that is not pinned")
         else:
@@ -81,6 +84,8 @@ class Copies:
 
     def pin(self, host: Tensor) -> Tensor:
         """A copy in memory that the device reads while the host goes on."""
+        if not self.can_pin:
+            raise RuntimeError("the simulated accelerator has no pinned memory")
         if self.is_pinned(host):
             return host
         pinned = host.detach().clone()

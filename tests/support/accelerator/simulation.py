@@ -63,6 +63,9 @@ class Accelerator:
         supports.cache_clear()
         replaced, stream = dict(vars(torch.accelerator)), torch.Stream
         self.available = True
+        for name in (DEVICE, *(f"{DEVICE}:{number}" for number in range(self.num_devices))):
+            supports(torch.device(name), "pinned")  # tried with copies, which no test should count
+        self.reset()
         try:
             yield self
             self.copies.arrive()
@@ -83,12 +86,15 @@ class Accelerator:
         self.pools[number].size = num_bytes
 
     def lacks(self, *what: torch.dtype | str) -> None:
-        """Take number formats, operations such as aten::cumsum, or `deterministic` algorithms away."""
+        """Take number formats, operations such as aten::cumsum, `deterministic` algorithms, or `pinned` memory away."""
+        supports.cache_clear()
         for each in what:
             if isinstance(each, torch.dtype):
                 self.lacking.dtypes.add(each)
             elif each == "deterministic":
                 self.lacking.deterministic = True
+            elif each == "pinned":
+                self.copies.can_pin = False
             else:
                 assert each.startswith("aten::"), each
                 self.lacking.operations.add(each)

@@ -66,6 +66,8 @@ class SimTensor(Tensor):
         """As of every tensor; a device of another number is another device."""
         if args and isinstance(args[0], Tensor):
             args = (args[0].device, args[0].dtype, *args[1:])
+        if "device" in kwargs:  # which `Numbered` would rename
+            args = (kwargs.pop("device"), *args)
         parse_to = torch._C._nn._parse_to  # type: ignore[attr-defined]
         device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
         more = {"dtype": dtype or self.dtype, "non_blocking": non_blocking, "memory_format": memory_format}
