@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gpt_cli.reporting.runs import Removed, Runs
     from gpt_cli.sampling.evaluate import Evaluation
     from gpt_cli.sampling.sample import Samples
-    from gpt_cli.sweeping.sweep import Planned, Swept
+    from gpt_cli.sweeping.sweep import Swept
     from gpt_cli.training import reports as of_training
     from gpt_cli.training.reports import Training
 
@@ -282,7 +282,8 @@ def report(request: ReportRequest, found: Any, host: Host) -> Report:
 
 
 @function(SweepRequest)
-def sweep(request: SweepRequest, found: Any, host: Host) -> Planned | Swept:
+def sweep(request: SweepRequest, found: Any, host: Host) -> Swept:
     from gpt_cli.sweeping.sweep import sweep
 
-    return sweep(request, found, host)
+    either: Any = sweep(request, found, host)  # with dry_run it is Planned
+    return either

@@ -55,6 +55,7 @@ gpt_cli.report("x", axis="epochs")  # refused
 gpt_cli.remove_runs(Path("runs/x"), yes=True)
 gpt_cli.remove_runs()  # refused
 gpt_cli.sweep(Path("x.yaml"), out="x", max_time="5m")
+gpt_cli.sweep("x.yaml").means
 gpt_cli.sweep("x.yaml", job=2)  # refused
 gpt_cli.export_model("x.html", run="runs/x", format="html")
 gpt_cli.export_model("x", format="htm")  # refused
