@@ -103,7 +103,8 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
             vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
             about, what = inspect.getdoc(work), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
             paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
-            meanings = [_meaning(name, field, request) for name, field in fields if name not in chosen]
+            others = [(name, request.model_fields[name]) for name in request.of_python]
+            meanings = [_meaning(name, field, request) for name, field in fields + others if name not in chosen]
             call.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
             call.__name__ = call.__qualname__ = work.__name__
             return call  # pyright: ignore[reportReturnType] - it has the attributes since four lines

@@ -116,8 +116,8 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
     assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
     described = " ".join((function.__doc__ or "").split())
-    for name, field, _ in flags_of(function.request):
-        assert field.description, f"{name} needs a description, which is its help"
+    for name in inspect.signature(function).parameters:
+        assert function.request.model_fields[name].description, f"{name} needs a description, which is its help"
         assert f" {name}: " in described
 
 

@@ -36,6 +36,8 @@ _PHRASES = {
     r"Repeatable\.": "One, or a list.",
     r"\bgpt runs lists the runs": "gpt_cli.runs() lists the runs",
     "`gpt data list`": "gpt_cli.data.list()",
+    "`gpt runs`": "gpt_cli.runs()",
+    "as gpt train --data names it": "as data of gpt_cli.train names it",
 }
 _OF_A_COMMAND = re.compile(r"stdout contains|(in the|On a|no) terminal|Ctrl-C (saves|again)|What --out -|^Print a")
 
