@@ -77,10 +77,10 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
     Raises CheckpointError for a missing, damaged or foreign one, UsageError for what is no path.
     """
     if not (path is None or isinstance(path, str) or hasattr(path, "__fspath__")):
-        from gpt_cli.errors import UsageError, shown
+        from gpt_cli.errors import UsageError, visible
 
         hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
-        raise UsageError("path", f"{shown(path)} is not text", hint=hint)
+        raise UsageError("path", f"{visible(repr(path), 200)} is not text", hint=hint)
     from gpt_cli.checkpoints.load import load as load_run
     from gpt_cli.config.keywords import keywords_named
     from gpt_cli.measuring.request import InfoRequest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Container, Generator
@@ -24,10 +25,26 @@ from gpt_cli.sweeping.request import SweepRequest
 from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
-    from gpt_cli.training.reports import Report, Training
+    from gpt_cli.exchange.export_model import Exported
+    from gpt_cli.exchange.import_model import Imported
+    from gpt_cli.explaining.explain import Explained
+    from gpt_cli.inspecting.attention import Attention
+    from gpt_cli.inspecting.heads.report import HeadReport
+    from gpt_cli.inspecting.tokens import Tokens
+    from gpt_cli.measuring.bench import Bench
+    from gpt_cli.measuring.info import Info
+    from gpt_cli.reporting.report import Report
+    from gpt_cli.reporting.runs import Removed, Runs
+    from gpt_cli.sampling.evaluate import Evaluation
+    from gpt_cli.sampling.sample import Samples
+    from gpt_cli.sweeping.sweep import Swept
+    from gpt_cli.training import reports as of_training
+    from gpt_cli.training.reports import Training
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# a training is a generator, and work happens in contexts
+_NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
 class Function(Protocol[P, R]):
@@ -81,11 +98,13 @@ def function(request: Callable[P, Request]) -> Callable[[Callable[[Any, Any, Hos
                     name_keywords(failure, request, named)
                 return result  # pyright: ignore[reportReturnType] - it is of R
 
-            signature = inspect.Signature(_keywords(request, chosen))
+            returned = work.__annotations__["return"]
+            signature = inspect.Signature(_keywords(request, chosen), return_annotation=returned)
             vars(call).update(request=request, answer=answer, on=on, __signature__=signature)
             about, what = inspect.getdoc(work), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
             paragraphs = [textwrap.fill(part, 100) for text in what.split("\f") if (part := described(text, request))]
-            meanings = [_meaning(name, field, request) for name, field in fields if name not in chosen]
+            others = [(name, request.model_fields[name]) for name in request.of_python]
+            meanings = [_meaning(name, field, request) for name, field in fields + others if name not in chosen]
             call.__doc__ = "\n\n".join(filter(None, [*paragraphs, about, "\n".join(meanings)]))
             call.__name__ = call.__qualname__ = work.__name__
             return call  # pyright: ignore[reportReturnType] - it has the attributes since four lines
@@ -101,7 +120,11 @@ def _meaning(name: str, field: Any, request: type[Request]) -> str:
 
 
 def _warned(line: str) -> None:
-    warnings.warn(line, stacklevel=4)
+    """Warn at the line of the caller, however deep in the package this is said."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(line, stacklevel=level)
 
 
 def _keywords(request: type[Request], chosen: Container[str]) -> list[inspect.Parameter]:
@@ -137,7 +160,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
         from gpt_cli.training.loop import train_whole
         from gpt_cli.training.reports import Training
 
-    def reports() -> Generator[Report, None, None]:
+    def reports() -> Generator[of_training.Report, None, None]:
         with keywords_named(TrainRequest, "gpt_cli.train"):
             yield from train_whole(request, plan, host)
 
@@ -145,7 +168,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
 
 
 @function(InfoRequest)
-def info(request: InfoRequest, found: Any, host: Host):
+def info(request: InfoRequest, found: Any, host: Host) -> Info:
     """It raises CheckpointError for a damaged checkpoint, where others warn and take the next: it is there to tell."""
     with host.importing():
         from gpt_cli.measuring.info import info
@@ -153,21 +176,21 @@ def info(request: InfoRequest, found: Any, host: Host):
 
 
 @function(ExplainRequest)
-def explain(request: ExplainRequest, found: Any, host: Host):
+def explain(request: ExplainRequest, found: Any, host: Host) -> Explained:
     with host.importing():
         from gpt_cli.explaining.explain import explain
     return explain(request, found, host)
 
 
 @function(TokensRequest)
-def tokens(request: TokensRequest, found: Any, host: Host):
+def tokens(request: TokensRequest, found: Any, host: Host) -> Tokens:
     from gpt_cli.inspecting.tokens import tokens
 
     return tokens(request, found, host)
 
 
 @function(AttentionRequest)
-def attention(request: AttentionRequest, found: Any, host: Host):
+def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
     if request.over_training:
         from gpt_cli.inspecting.film import film
 
@@ -180,7 +203,7 @@ def attention(request: AttentionRequest, found: Any, host: Host):
 
 
 @function(HeadsRequest)
-def heads(request: HeadsRequest, found: Any, host: Host):
+def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
     if request.over_training:
         from gpt_cli.inspecting.heads.history import head_history
 
@@ -193,7 +216,7 @@ def heads(request: HeadsRequest, found: Any, host: Host):
 
 
 @function(BenchRequest)
-def bench(request: BenchRequest, found: Any, host: Host):
+def bench(request: BenchRequest, found: Any, host: Host) -> Bench:
     if request.check_device:
         with host.importing():
             from gpt_cli.measuring.device_check import check_device
@@ -207,7 +230,7 @@ def bench(request: BenchRequest, found: Any, host: Host):
 
 
 @function(SampleRequest)
-def sample(request: SampleRequest, found: Any, host: Host):
+def sample(request: SampleRequest, found: Any, host: Host) -> Samples:
     with sharing():
         with host.importing():
             from gpt_cli.sampling.sample import sample
@@ -215,7 +238,7 @@ def sample(request: SampleRequest, found: Any, host: Host):
 
 
 @function(EvaluateRequest)
-def evaluate(request: EvaluateRequest, found: Any, host: Host):
+def evaluate(request: EvaluateRequest, found: Any, host: Host) -> Evaluation:
     with sharing():
         with host.importing():
             from gpt_cli.sampling.evaluate import evaluate
@@ -223,7 +246,7 @@ def evaluate(request: EvaluateRequest, found: Any, host: Host):
 
 
 @function(ImportRequest)
-def import_model(request: ImportRequest, found: Any, host: Host):
+def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
     with host.importing():
         from gpt_cli.exchange.import_model import adopt
     out, foreign = found
@@ -231,7 +254,7 @@ def import_model(request: ImportRequest, found: Any, host: Host):
 
 
 @function(ExportRequest)
-def export_model(request: ExportRequest, found: Any, host: Host):
+def export_model(request: ExportRequest, found: Any, host: Host) -> Exported:
     """A file that is there already is replaced, as every file that `out` of a function names."""
     with host.importing():
         from gpt_cli.exchange.export_model import export
@@ -239,28 +262,29 @@ def export_model(request: ExportRequest, found: Any, host: Host):
 
 
 @function(RunsRequest)
-def runs(request: RunsRequest, found: Any, host: Host):
+def runs(request: RunsRequest, found: Any, host: Host) -> Runs:
     from gpt_cli.reporting.runs import list_runs
 
     return list_runs(request, found, host)
 
 
 @function(RemoveRequest)
-def remove_runs(request: RemoveRequest, found: Any, host: Host):
+def remove_runs(request: RemoveRequest, found: Any, host: Host) -> Removed:
     from gpt_cli.reporting.runs import remove_runs
 
     return remove_runs(request, found, host)
 
 
 @function(ReportRequest)
-def report(request: ReportRequest, found: Any, host: Host):
+def report(request: ReportRequest, found: Any, host: Host) -> Report:
     from gpt_cli.reporting.report import report
 
     return report(request, found, host)
 
 
 @function(SweepRequest)
-def sweep(request: SweepRequest, found: Any, host: Host):
+def sweep(request: SweepRequest, found: Any, host: Host) -> Swept:
     from gpt_cli.sweeping.sweep import sweep
 
-    return sweep(request, found, host)
+    either: Any = sweep(request, found, host)  # with dry_run it is Planned
+    return either

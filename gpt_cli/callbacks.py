@@ -76,12 +76,17 @@ NOBODY = Host()
 
 def bar_of_tqdm(**how: Any) -> Any:
     """A bar that suits a terminal or a notebook, also one without widgets."""
+    return tqdm_of_here()(**how)
+
+
+def tqdm_of_here() -> Any:
+    """The class of these bars. Who imports it here first hears nothing of widgets that a notebook lacks."""
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TqdmWarning)  # without widgets it draws a line of text
         from tqdm.auto import tqdm
-    return tqdm(**how)
+    return tqdm
 
 
 def drawn(host: Host, delay: float = 0.0) -> Host:

@@ -18,20 +18,20 @@ def __dir__() -> tuple[str, ...]:
 
 
 @function(CheckRequest)
-def check(request: CheckRequest, found: Any, host: Host):
+def check(request: CheckRequest, found: Any, host: Host) -> looking.Checked:
     return looking.check(request, host)
 
 
 @function(ShowRequest)
-def show(request: ShowRequest, found: Config, host: Host):
+def show(request: ShowRequest, found: Config, host: Host) -> looking.Shown:
     return looking.Shown(found)
 
 
 @function(SettingsRequest)
-def settings(request: SettingsRequest, found: Any, host: Host):
+def settings(request: SettingsRequest, found: Any, host: Host) -> looking.AllSettings:
     return looking.AllSettings(known_keys())
 
 
 @function(SchemaRequest)
-def schema(request: SchemaRequest, found: Any, host: Host):
+def schema(request: SchemaRequest, found: Any, host: Host) -> looking.Schema:
     return looking.Schema(Config.model_json_schema())

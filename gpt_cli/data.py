@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpt_cli.api import function
 from gpt_cli.callbacks import Host
 from gpt_cli.text.request import FetchRequest, ListRequest, PrepareRequest, StatsRequest, VerifyRequest
+
+if TYPE_CHECKING:
+    from gpt_cli.measuring.stats import Stats
+    from gpt_cli.text.catalogue import Corpora, Fetched
+    from gpt_cli.text.prepare import Preparation, Verification
 
 __all__ = ["fetch", "list", "prepare", "stats", "verify"]
 
@@ -16,35 +21,35 @@ def __dir__() -> tuple[str, ...]:
 
 
 @function(ListRequest)
-def list(request: ListRequest, found: Any, host: Host):  # noqa: A001 - as the command is named
+def list(request: ListRequest, found: Any, host: Host) -> Corpora:  # noqa: A001 - as the command is named
     from gpt_cli.text.catalogue import list_corpora
 
     return list_corpora()
 
 
 @function(FetchRequest)
-def fetch(request: FetchRequest, found: Any, host: Host):
+def fetch(request: FetchRequest, found: Any, host: Host) -> Fetched:
     from gpt_cli.text.catalogue import fetch_corpora
 
     return fetch_corpora(found, request.out, host)
 
 
 @function(StatsRequest)
-def stats(request: StatsRequest, found: Any, host: Host):
+def stats(request: StatsRequest, found: Any, host: Host) -> Stats:
     from gpt_cli.measuring.stats import stats
 
     return stats(request, found, host)
 
 
 @function(PrepareRequest)
-def prepare(request: PrepareRequest, found: Any, host: Host):
+def prepare(request: PrepareRequest, found: Any, host: Host) -> Preparation:
     from gpt_cli.text.prepare import prepare
 
     return prepare(found, host)
 
 
 @function(VerifyRequest)
-def verify(request: VerifyRequest, found: Any, host: Host):
+def verify(request: VerifyRequest, found: Any, host: Host) -> Verification:
     from gpt_cli.text.prepare import verify
 
     return verify(found, host)

@@ -55,6 +55,7 @@ gpt_cli.report("x", axis="epochs")  # refused
 gpt_cli.remove_runs(Path("runs/x"), yes=True)
 gpt_cli.remove_runs()  # refused
 gpt_cli.sweep(Path("x.yaml"), out="x", max_time="5m")
+gpt_cli.sweep("x.yaml").means
 gpt_cli.sweep("x.yaml", job=2)  # refused
 gpt_cli.export_model("x.html", run="runs/x", format="html")
 gpt_cli.export_model("x", format="htm")  # refused
@@ -115,8 +116,8 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     assert [*fields, *function.request.of_python] == list(inspect.signature(function).parameters)
     assert REQUESTS.get(name, ("",))[0].rstrip(".") in (inspect.getdoc(function.request) or "")
     described = " ".join((function.__doc__ or "").split())
-    for name, field, _ in flags_of(function.request):
-        assert field.description, f"{name} needs a description, which is its help"
+    for name in inspect.signature(function).parameters:
+        assert function.request.model_fields[name].description, f"{name} needs a description, which is its help"
         assert f" {name}: " in described
 
 
@@ -136,15 +137,23 @@ def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
     with pytest.raises(UsageError) as raised:
         info("smoke", ranks=0, checkpoint=[])
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
-        'checkpoint: "[]" is not text',
-        'ranks: "0" is not a whole number from 1 to 1,024',
+        "checkpoint: [] is not text",
+        "ranks: 0 is not a whole number from 1 to 1,024",
     ]
     with pytest.raises(UsageError, match='settings: "" is empty; leave it out'):
         info("smoke", settings=["model.dropout=0", ""])
-    with pytest.raises(UsageError, match='settings: "3" is not text'):
+    assert repr(raised.value) == "UsageError('checkpoint', '[] is not text')"
+    with pytest.raises(UsageError, match="settings: 3 is not text"):
         info("smoke", settings=[3])
-    with pytest.raises(UsageError, match="rank: there is no such argument"):
+    with pytest.raises(UsageError, match="is not text") as raised:
+        info("smoke", settings={"train.seed": 5})
+    assert raised.value.hint == 'settings=["train.seed=5"]'
+    with pytest.raises(UsageError, match="rank: there is no such argument") as raised:
         info("smoke", rank=2)
+    assert raised.value.hint == "did you mean ranks?"
+    with pytest.raises(UsageError, match="of: there is no such argument") as raised:
+        info("smoke", of=2)
+    assert raised.value.hint == "the arguments are path, checkpoint, ranks, settings, progress"
     with pytest.raises(TypeError, match="all arguments but path need their names"):
         info("smoke", "best")
     with pytest.raises(CheckpointError, match="there is no such run or checkpoint"):
@@ -187,6 +196,20 @@ def test_settings_are_repeatable(run: RunCommand) -> None:
     printed = json.loads(run("info", "smoke", *words).out)
     assert printed == gpt_cli.info("smoke", settings=words[1:4:2]).as_dict()
     assert printed != json.loads(run("info", "smoke", *words[2:]).out)
+
+
+def test_a_type_checker_reads_what_each_function_of_an_installed_copy_returns() -> None:
+    assert Path(gpt_cli.__file__).with_name("py.typed").exists(), "without it mypy reads no types of a package"
+    for name in [*REQUESTS, *(f"{group} {name}".rstrip() for group in GROUPS for name in GROUPS[group])]:
+        assert inspect.signature(function_of(name)).return_annotation is not inspect.Signature.empty, name
+
+
+def test_a_warning_names_the_line_of_the_caller(copied: Path) -> None:
+    best = copied / "checkpoints" / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="the file is truncated") as warned:
+        gpt_cli.sample("The", run=copied, max_new_tokens=1)
+    assert warned[0].filename == __file__
 
 
 def test_completion_lists_the_functions_alone() -> None:
@@ -236,9 +259,9 @@ def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
     load: Any = gpt_cli.load
     with pytest.raises(UsageError, match="is a model in memory, which a list cannot contain"):
         evaluate(run=[model])
-    with pytest.raises(UsageError, match='run: "3" is not text'):
+    with pytest.raises(UsageError, match="run: 3 is not text"):
         evaluate(run=[3])
-    with pytest.raises(UsageError, match='path: "3" is not text') as raised:
+    with pytest.raises(UsageError, match="path: 3 is not text") as raised:
         load(3)
     assert raised.value.hint == 'gpt_cli.load("runs/tiny") loads the run of that name'
 

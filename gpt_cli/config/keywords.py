@@ -34,6 +34,10 @@ _PHRASES = {
     r"--json": "as_dict()",
     r"\bsame command": "same call",
     r"Repeatable\.": "One, or a list.",
+    r"\bgpt runs lists the runs": "gpt_cli.runs() lists the runs",
+    "`gpt data list`": "gpt_cli.data.list()",
+    "`gpt runs`": "gpt_cli.runs()",
+    "as gpt train --data names it": "as data of gpt_cli.train names it",
 }
 _OF_A_COMMAND = re.compile(r"stdout contains|(in the|On a|no) terminal|Ctrl-C (saves|again)|What --out -|^Print a")
 
@@ -97,6 +101,7 @@ def name_keywords(error: GptError, request: type[Request], function: str) -> Non
         sentence = in_keywords(after if opens else each.sentence, request)
         each.sentence = each.where + sentence if opens else sentence
         each.hint = each.hint and in_keywords(each.hint, request)
+        each.args = (each.where, each.sentence)  # which repr shows
     hints = dict.fromkeys(f"hint: {each.hint}" for each in problems if each.hint)
     error.__notes__ = [*map(str, problems[1:]), *hints]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
 from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole
-from gpt_cli.errors import UsageError, full_width, shown, together
+from gpt_cli.errors import UsageError, full_width, shown, together, visible
 
 Asked = TypeVar("Asked", bound="Request")
 Value = TypeVar("Value")
@@ -104,18 +106,25 @@ def _refusals(
     for name in filter(first.__contains__, kind.model_fields):
         details = first[name]
         value = details["input"] if len(details["loc"]) > 1 else given.get(name)  # one of several, or as it was given
+        # Python may give what is no text: 5, which is not "5"
+        said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
         if details["type"] == "missing":
             sentence = "a value is missing"
         elif advice := str(details.get("ctx", {}).get("error", "")):
-            sentence = f"{shown(value)} {advice}"
+            sentence = f"{said} {advice}"
         else:
             schema = schemas[name].get("items", schemas[name])  # of a list, that of each
             allowed = [word for word in allowed_values(name, schema) if word != "null"]
-            sentence = f"{shown(value)} {is_none_of(allowed)}"
-        found.append(UsageError(spelled(name), sentence, hint=full_width(value)))
-    unknown = [name for name in first if name not in kind.model_fields]
-    hint = f"the arguments are {', '.join(kind.model_fields)}"
-    return found + [UsageError(name, "there is no such argument", hint=hint) for name in unknown]
+            sentence = f"{said} {is_none_of(allowed)}"
+        pairs = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else None
+        hint = f"{name}={json.dumps(pairs)}" if pairs and "settings" in name else full_width(value)
+        found.append(UsageError(spelled(name), sentence, hint=hint))
+    known = [*(name for name, _, _ in flags_of(kind)), *kind.of_python]
+    for name in (name for name in first if name not in kind.model_fields):
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"the arguments are {', '.join(known)}"
+        found.append(UsageError(name, "there is no such argument", hint=hint))
+    return found
 
 
 def _read_path(value: Any) -> Any:

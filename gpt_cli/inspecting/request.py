@@ -205,7 +205,7 @@ class HeadsRequest(Request):
     )
     max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
         default=None,
-        description="Read about so many tokens of a text, in windows that are evenly spaced. Default: 16,384.",
+        description="Read about N tokens of a text, in windows that are evenly spaced. Default: 16,384.",
     )
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE

@@ -64,8 +64,7 @@ class SweepRequest(Request):
     )
     jobs: Few = Field(
         default=1,
-        description="Train so many runs at once, each with its share of the cores, or with a GPU of its own. "
-        "Default: 1.",
+        description="Train N runs at once, each with its share of the cores, or with a GPU of its own. Default: 1.",
     )
     dry_run: Switch = Field(
         default=False, description="Check every run and list them, but train none and write nothing."

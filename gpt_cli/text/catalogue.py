@@ -13,7 +13,7 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from gpt_cli.callbacks import Host
+from gpt_cli.callbacks import Host, tqdm_of_here
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, shown
 from gpt_cli.files import cache_directory, make_directory, write_durably
 from gpt_cli.language import say
@@ -177,6 +177,7 @@ class _Bounded(io.BytesIO):
 
 def _download(entry: Entry) -> bytes:
     """The bytes behind an entry's url. Raises EnvironmentFailure, or DataError for too many bytes."""
+    tqdm_of_here()  # pooch imports it too
     import pooch  # and with it requests: half a second that only a download costs
 
     content = _Bounded()

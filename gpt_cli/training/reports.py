@@ -157,6 +157,10 @@ class Training(Generator[Report, None, None]):
     def __init__(self, reports: Generator[Report, None, None]):
         self._reports, self._last = reports, None
 
+    def __repr__(self) -> str:
+        """How far it is; who has only called `train` sees what to do."""
+        return f"<Training: {self._last or 'nothing has run yet; finish() trains to the end'}>"
+
     def send(self, value: None, /) -> Report:
         """The next report, as next() returns it."""
         self._last = self._reports.send(value)

@@ -120,7 +120,7 @@ class TrainRequest(Request):
     )
     processes: Few | None = Field(
         default=None,
-        description="Share each step among so many processes of this machine, such as one for each GPU, to the same "
+        description="Share each step among N processes of this machine, such as one for each GPU, to the same "
         "result. Under torchrun or srun leave it out.",
     )
     resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in --out.")

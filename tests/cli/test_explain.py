@@ -150,7 +150,7 @@ def test_a_study_in_python_is_a_picture_too(here: Path) -> None:
     assert str(found.as_page()).startswith("<!doctype html>")
     assert (found.as_picture() or b"").startswith(b"\x89PNG")
     assert b"<svg" in (here / "mask.svg").read_bytes()
-    with pytest.raises(UsageError, match="layer and study mask cannot be combined"):
+    with pytest.raises(UsageError, match='layer and study="mask" cannot be combined'):
         gpt_cli.explain(study="mask", layer=0)
 
 

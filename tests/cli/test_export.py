@@ -106,8 +106,8 @@ def test_what_only_pages_have_is_refused_by_the_names_of_the_keywords(smoke_run:
     with pytest.raises(UsageError) as raised:
         gpt_cli.export_model("new", run=smoke_run, quantize="int8", title="T")
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
-        "quantize: format hf writes weights as they are; only html and handout have others",
-        "title: format hf writes no page; only html and handout do",
+        'quantize: format="hf" writes weights as they are; only html and handout have others',
+        'title: format="hf" writes no page; only html and handout do',
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.prepared import prepared
 
 from gpt_cli.sampling.scoring import Score
-from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
+from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped, Training
 
 SUMMARY = {
     "run": "runs/a",
@@ -46,3 +46,10 @@ SUMMARY = {
 )
 def test_a_report_prints_as_a_line(report: Report, line: str) -> None:
     assert str(report) == line
+
+
+def test_a_training_that_nobody_has_begun_says_how_to_run_it() -> None:
+    training = Training(report for report in [Finished({**SUMMARY, "validation_loss": None}, 2, None)])
+    assert repr(training) == "<Training: nothing has run yet; finish() trains to the end>"
+    training.finish()
+    assert repr(training) == "<Training: runs/a: 1,200 steps>"

@@ -120,9 +120,9 @@ def test_wrong_keywords_are_refused_at_once_and_together() -> None:
     with pytest.raises(UsageError) as raised:
         train("smoke", max_steps=0, dtype="int8", warn=3)  # pyright: ignore[reportArgumentType]
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
-        'warn: "3" is not a function',
+        "warn: 3 is not a function",
         'dtype: "int8" is not one of auto, float32, bfloat16',
-        'max_steps: "0" is not a whole number from 1 to 2,147,483,647',
+        "max_steps: 0 is not a whole number from 1 to 2,147,483,647",
     ]
     with pytest.raises(UsageError, match="overwrite and resume cannot be combined"):
         train("smoke", resume=True, overwrite=True)
