@@ -77,9 +77,14 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _stopped()
     except MemoryError:  # while our own modules were imported
-        from gpt_cli.language import say
+        sentence = "error: memory: gpt ran out of memory"
+        try:
+            from gpt_cli.language import say
 
-        print(say("error: memory: gpt ran out of memory"), file=sys.stderr)
+            sentence = say(sentence)
+        except MemoryError:  # the Chinese sentence needs more
+            pass
+        print(sentence, file=sys.stderr)
         return EXIT_CODE_NO_MEMORY
 
 

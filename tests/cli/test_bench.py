@@ -95,8 +95,8 @@ class TestOfADevice:
         outcome = run("bench", "--check-device", "cpu", "--quiet")
         assert outcome.code == 5
         lines = [line.split() for line in outcome.out.splitlines()]
-        assert lines[5] == ["losses:", "at", "most", "1e-05", "nats"]
-        assert lines[7:9] == [["a", "copy", "0", "equal"], ["a", "fault", "0.5", "differs"]]
+        assert lines[6] == ["losses:", "at", "most", "1e-05", "nats"]
+        assert lines[8:10] == [["a", "copy", "0", "equal"], ["a", "fault", "0.5", "differs"]]
         assert outcome.out.splitlines()[-1] == "cpu: 2 checks: 1 equal, 1 differs"
         error, hint = outcome.err.splitlines()
         assert error == "error: --check-device: cpu gives other numbers than the CPU in 1 check"
