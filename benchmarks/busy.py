@@ -62,7 +62,7 @@ def compare_beside(
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """The mean time of a work that is done again until MIN_SECONDS have passed."""
+    """The mean time of a task that is done again until MIN_SECONDS have passed."""
     started, number = time.perf_counter(), 0
     while not number or time.perf_counter() - started < MIN_SECONDS:
         run()

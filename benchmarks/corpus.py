@@ -225,7 +225,7 @@ def write_text(path: Path, lines: list[str], megabytes: float) -> None:
 
 
 def write_files(folder: Path, text: Path, number: int) -> None:
-    """A text in so many files of FILE_BYTES each; it begins again where it ends."""
+    """A text in a number of files of FILE_BYTES each; it begins again where it ends."""
     folder.mkdir()
     content = text.read_bytes()
     for name in range(number):
@@ -260,7 +260,7 @@ def speeds(work: str, text: Path, seconds: dict[str, float]) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def only_cores(number: int) -> Iterator[None]:
-    """Let this thread, and those that it starts, run on so many cores."""
+    """Let this thread, and those that it starts, run on a number of cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:number])
     try:

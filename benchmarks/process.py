@@ -107,7 +107,7 @@ def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
 
 
 def _time(work: Callable[[], object], ranks: Ranks) -> tuple[float, float]:
-    """Seconds of a work, and of all cores in this process, once all are ready for it."""
+    """Seconds of a task, and of all cores in this process, once all are ready for it."""
     ranks.agree(0)
     started, used = time.perf_counter(), time.process_time()
     work()

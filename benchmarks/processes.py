@@ -47,7 +47,7 @@ class Together:
 
 
 def threads_each(config: Config, num_processes: int) -> int:
-    """Threads of each of so many processes: those of the config, or a fair part of the cores."""
+    """Threads of each of the processes: those of the config, or a fair part of the cores."""
     return config.train.threads or max(1, cores() // num_processes)
 
 
@@ -90,7 +90,7 @@ class _Team:
                 process.stdin.flush()
 
     def run(self, work: str) -> tuple[float, float]:
-        """Let all do a work: seconds of the slowest, and of all cores."""
+        """Let all do a task: seconds of the slowest, and of all cores."""
         self.tell(work)
         answers = []
         for rank, process in enumerate(self.processes):

@@ -38,7 +38,7 @@ class ProductTiming:
 
 
 def forms_to_time(num_rows: int) -> Iterator[tuple[str, torch.dtype, list[Form]]]:
-    """The forms that this processor has for so many rows, by dtype."""
+    """The forms that this processor has for a number of rows, by dtype."""
     for name, (dtype, forms) in DTYPES.items():
         had: list[Form] = [form for form in forms if possible(form, dtype, torch.device("cpu"))]
         yield name, dtype, [form for form in had if form != "one row" or num_rows == 1]

@@ -18,7 +18,7 @@ SWEEP_RECORD_BYTES = 10_000_000
 
 # texts and prompts
 LINE_CHARACTERS = 2**28  # of a line of JSON, which must fit in memory
-# packed text may expand to so many bytes before data.max_expansion, 200 times its size, counts: prose expands 3 to 5
+# packed text may expand to this many bytes before data.max_expansion, 200 times its size, counts: prose expands 3 to 5
 # times, logs up to 100, nothing but gzip of a repeated line beyond 200
 EXPANSION_FROM = 2**26
 DIRECTORY_LEVELS = 250  # of directories with texts

@@ -48,7 +48,7 @@ class Result:
         return ()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """What a terminal of so many columns shows."""
+        """What a terminal of `width` columns shows."""
         return "\n".join(
             part if isinstance(part, str) else table(part if any(part[0]) else part[1:]) for part in self.parts()
         )

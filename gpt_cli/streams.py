@@ -60,7 +60,7 @@ def permutation(key: int, count: int) -> np.ndarray:
 def permuted(key: int, places: np.ndarray, count: int) -> np.ndarray:
     """The numbers at some places of a permutation of 0..count-1 that is never listed: int64 [N] -> [N].
 
-    A Feistel network permutes the numbers of so many bits (Luby and Rackoff 1988); a result of `count` or more is
+    A Feistel network permutes the numbers of a few bits (Luby and Rackoff 1988); a result of `count` or more is
     permuted again until it is smaller (cycle walking, Black and Rogaway 2002), less than once on average.
     """
     assert 0 < count <= 2**62

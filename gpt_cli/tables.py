@@ -56,12 +56,12 @@ def _is_number(cell: str) -> bool:
 
 
 def cut(line: str, width: int) -> str:
-    """A line that fits into so many columns; an ellipsis stands for what does not."""
+    """A line that fits into `width` columns; an ellipsis stands for what does not."""
     return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
 
 
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
-    """Rows as `table` has them where so many columns hold them; else the last cell of each is below it, indented.
+    """Rows as `table` has them where `width` columns hold them; else the last cell of each is below it, indented.
 
     Then the columns that `spare` names are left out, the first first, until the first cells have room, which lose
     their middle where it is not enough. Those of `dear` follow only where two of these would look the same, or say
@@ -85,7 +85,7 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
 
 
 def _shortened(texts: Sequence[str], width: int) -> list[str]:
-    """Texts that fit into so many columns without their middle: as much of the end as of the beginning, or less.
+    """Texts that fit into `width` columns without their middle: as much of the end as of the beginning, or less.
 
     Less where two would look the same, as when they differ in a number before the middle. Where that tells them apart
     no more, the middle that those of one look lose ends where they begin to differ.
@@ -106,7 +106,7 @@ def _from_difference(text: str, alike: list[str], width: int) -> str:
 
 
 def _without_middle(text: str, width: int, most: int) -> str:
-    """A text that fits into so many columns, its beginning and at most so many columns of its end."""
+    """A text that fits into `width` columns: its beginning, and at most `most` columns of its end."""
     if cell_len(text) <= width:
         return text
     end = text[len(text) - most :]
@@ -116,7 +116,7 @@ def _without_middle(text: str, width: int, most: int) -> str:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """The words of a text on indented lines of so many columns."""
+    """The words of a text on indented lines of `width` columns."""
     line = ""
     for word in text.split():
         if line and cell_len(f"{_INDENT}{line} {word}") > width:

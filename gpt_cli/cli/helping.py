@@ -90,7 +90,7 @@ def _said(text: str, width: int) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most so many columns: they break at spaces and around Chinese characters, not before their commas."""
+    """Lines of at most `width` columns: they break at spaces and around Chinese characters, not before their commas."""
     lines = [""]
     for unit in _UNIT.findall(text):
         if cell_len(lines[-1] + unit.rstrip()) > width and lines[-1]:

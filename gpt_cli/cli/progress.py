@@ -1,4 +1,4 @@
-"""How far a work is: a bar on a terminal, elsewhere a line now and then. Both move also where nothing is counted."""
+"""How far something is: a bar on a terminal, elsewhere a line now and then. Both move also where nothing is counted."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
 
 
 def _require_processes(plan: Plan, place: Place | None, processes: int | None) -> None:
-    """Raise UsageError where so many processes cannot train together what is asked for."""
+    """Raise UsageError where a number of processes cannot train together what is asked for."""
     if processes is not None and place is not None and place.launcher != "gpt":
         sentence = f"{place.launcher} has started {place.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)

@@ -23,7 +23,7 @@ from gpt_cli.training.advising.before import before_training
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Saved, Stepped
 
-# lines about the way of a training whose stderr is no terminal: so many, or more where they would be further apart
+# lines about the way of a training whose stderr is not a terminal: this many, or more where they would be further apart
 NUM_LINES = 20
 LINE_SECONDS = 60.0
 
@@ -133,7 +133,7 @@ class _Way:
         self._line_at = prepared.elapsed  # seconds
 
     def at(self, step: int, elapsed: float) -> int:
-        """How much is done at a step, so many seconds into the run."""
+        """How much is done at a step, a number of seconds into the run."""
         return min(self.length, round(elapsed)) if self.by_clock else step
 
     def seconds_left(self, report: Stepped) -> float:
@@ -150,7 +150,7 @@ class _Way:
             self.best = step, validation_loss
 
     def is_line_due(self, done_before: int, elapsed: float) -> bool:
-        """Whether a line about the way is due, so many seconds into the run; then it counts as printed."""
+        """Whether a line about the way is due, a number of seconds into the run; then it counts as printed."""
         part = max(1, self.length // NUM_LINES)
         due = self.done // part > done_before // part or elapsed - self._line_at >= LINE_SECONDS
         if due:

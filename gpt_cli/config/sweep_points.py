@@ -106,7 +106,7 @@ def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
         return lambda share: value[int(share * len(value))]
     kinds = {kind.get("type") for kind in known_keys()[key].get("anyOf", [known_keys()[key]])}
     if not kinds & {"integer", "number"}:
-        raise UsageError(where, "this setting is no number, so it has no range; give a list")
+        raise UsageError(where, "this setting is not a number, so it has no range; give a list")
     try:
         low, high = (float(value[end]) for end in RANGE[:2])
         whole = "integer" in kinds

@@ -114,7 +114,7 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    """The last part of a path, in a form that is no name of the catalogue."""
+    """The last part of a path, in a form that is not a name of the catalogue."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
 

@@ -191,7 +191,7 @@ def _of_merges(
     known = {*names, *added}
     wrong = [name for name in names if name not in ids] or [name for name in ids if name not in known]
     if wrong:
-        raise _refused(where, f"no merge makes {shown(wrong[0])}, or it makes what is no token")
+        raise _refused(where, f"no merge makes {shown(wrong[0])}, or it makes what is not a token")
     if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
         raise _refused(where, "its tokens are too long")
     if others := [name for name in names if not byte_of.keys() >= set(name)]:
@@ -202,7 +202,7 @@ def _of_merges(
     expected = merges(tokens)
     given = [(_bytes(one, byte_of), _bytes(two, byte_of)) for one, two in asked]
     ranks = {token: rank for rank, token in enumerate(tokens)}
-    never = len(ranks)  # for a part that is no token
+    never = len(ranks)  # for a part that is not a token
     late = [pair for pair in given if max(ranks.get(part, never) for part in pair) > ranks[pair[0] + pair[1]]]
     # a vocabulary that looks for whole words first may have tokens that merges do not reach
     if given != expected or (late and not whole_first):

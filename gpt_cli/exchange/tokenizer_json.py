@@ -14,7 +14,7 @@ _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": F
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of tokenizer.json: it encodes every text to the ids that ours gives, cut into pieces as ours is.
 
-    End-of-text is no token of the model but an added one, which gets the next id, the last: in the vocabulary, the
+    End-of-text is not a token of the model but an added one, which gets the next id, the last: in the vocabulary, the
     text of that name would be found whole.
     """
     if isinstance(tokenizer, CharTokenizer):

@@ -103,7 +103,7 @@ def _head(
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
-    """Raises EnvironmentFailure where `each` weight of the queries takes so many bytes that memory is too small."""
+    """Raises EnvironmentFailure where `each` weight of the queries is too large for the memory."""
     require_room(
         "explain",
         f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
@@ -114,7 +114,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """The positions that --query means among so many tokens."""
+    """The positions that --query means in a prompt of `num_tokens`."""
     if text == "all":
         return list(range(num_tokens))
     place = num_tokens - 1 if text is None else int(text)

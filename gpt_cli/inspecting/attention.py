@@ -80,7 +80,7 @@ class Attention(AttentionDump, Result):
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """The maps as text of so many columns, and how many of the last tokens have room there."""
+        """The maps as text of `width` columns, and how many of the last tokens have room there."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,

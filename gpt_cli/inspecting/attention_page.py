@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpt_cli.inspecting.dump import AttentionDump
     from gpt_cli.inspecting.heads.attribution import Writes
 
-_FEW = 2**18  # so many numbers of two bytes still make a file below a megabyte
+_FEW = 2**18  # this many numbers of two bytes still make a file below a megabyte
 _MAX_PROMPT = 80  # characters
 
 
@@ -33,7 +33,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """About how many bytes the page of so many heads has at most, beside its scripts."""
+    """About how many bytes the page of a number of heads has at most, beside its scripts."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * written_bytes(num_heads, num_tokens)[1]
     return packed_bytes * 4 // 3  # in base64

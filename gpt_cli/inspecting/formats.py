@@ -103,7 +103,7 @@ def most_dots(num_layers: int, num_heads: int, inches: float) -> int:
 
 
 def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """1 where a map has a dot for each weight; for longer texts a dot stands for so many tokens each way."""
+    """The number of tokens that a dot of a map stands for, each way: 1 where each weight has its own."""
     inches = map_inches(num_tokens, num_layers * num_heads)
     return -(-num_tokens // most_dots(num_layers, num_heads, inches))
 

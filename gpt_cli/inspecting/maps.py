@@ -19,7 +19,7 @@ _SCALE_CELLS = 16
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Title -> weights [T, T]: each chosen head, or the mean of all where a screen cannot show so many."""
+    """Title -> weights [T, T]: each chosen head, or the mean of all where a screen cannot show all."""
     count = len(dump.layers) * len(dump.heads)
     if count > _MAX_MAPS:
         return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}

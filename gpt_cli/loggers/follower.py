@@ -49,7 +49,7 @@ def main() -> None:
 def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
     """Hand all that `run` has written and writes to a logger, each step once, until `ended`, which waits, says so.
 
-    The process ends by SIGALRM when a call takes more than so many seconds.
+    The process ends by SIGALRM when a call takes longer than the limit.
     """
 
     def allow_time() -> None:

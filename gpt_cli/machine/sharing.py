@@ -64,7 +64,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Whether so many threads lack cores beside other programs; `was` is the last answer, which holds longer."""
+    """Whether a number of threads lacks cores beside other programs; `was` is the last answer, which holds longer."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
@@ -137,7 +137,7 @@ class _IdleTeam:
     def beside(cls, num_threads: int) -> _IdleTeam | None:
         """A team that makes the OpenMP threads of this process one more than its cores.
 
-        None where there are more already, without GNU OpenMP, and where the system refuses so many threads.
+        None where there are more already, without GNU OpenMP, and where the system refuses that many threads.
         """
         if (path := _loaded_openmp()) is None:
             return None
@@ -156,7 +156,7 @@ class _IdleTeam:
 
 
 def _may_start(number: int) -> bool:
-    """Whether the system lets this process start so many threads more: OpenMP would end the process if not."""
+    """Whether the system lets this process start a number of further threads: OpenMP would end the process if not."""
     enough = threading.Event()
     threads = [threading.Thread(target=enough.wait, daemon=True) for _ in range(number)]
     try:

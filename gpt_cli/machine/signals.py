@@ -32,7 +32,7 @@ def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) ->
     """Write all of the content, as its reader takes it; False where `is_late` said so before. Raises OSError."""
     while content:
         if select.select([], [descriptor], [], LOOK_EVERY)[1]:
-            content = content[os.write(descriptor, content[: select.PIPE_BUF]) :]  # so much never waits
+            content = content[os.write(descriptor, content[: select.PIPE_BUF]) :]  # this much never waits
         elif is_late():
             return False
     return True

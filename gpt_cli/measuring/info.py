@@ -107,7 +107,7 @@ def info(request: InfoRequest, found: tuple[Path, Path | Config], host: Host) ->
 def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info:
     """The facts of a checkpoint, of which every byte is verified; of a run also which checkpoints are intact.
 
-    With `num_ranks`, also what each of so many processes needs to continue it; raises UsageError where they cannot.
+    With `num_ranks`, also what each of these processes needs to continue it; raises UsageError where they cannot.
     """
     directory = RunDirectory(path)
     files = [chosen]
@@ -145,7 +145,7 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
 def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
     """The facts of a config; its text is read for the vocabulary and the number of tokens.
 
-    With `num_ranks`, also what each of so many processes needs to train it together.
+    With `num_ranks`, also what each of these processes needs to train it together.
     """
     training, validation = read_split(config.data, host)
     tokenizer = learn_tokenizer(config.tokenizer, training, validation, host)

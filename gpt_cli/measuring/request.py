@@ -57,7 +57,7 @@ class InfoRequest(Request):
         names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
         if target.is_dir() or names_a_run:
             if self.settings:
-                raise UsageError("--set", f"{path} is no config, and a run keeps its settings")
+                raise UsageError("--set", f"{path} is not a config, and a run keeps its settings")
             return target, find_checkpoint(target, self.checkpoint)
         if self.checkpoint is not None:
             raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")

@@ -35,7 +35,7 @@ NUM_SAMPLES = 32
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to do the same work; `run` does it once, for so many tokens."""
+    """A way to do the same work; `run` does it once, for `num_tokens`."""
 
     name: str
     dtype: str
@@ -169,7 +169,7 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
 
 
 def sample_once(decoder: Decoder, num_tokens: int, num_samples: int = 1) -> None:
-    """Some sequences of so many new tokens after the same prompt, as `gpt sample` draws them."""
+    """Some sequences of `num_tokens` new tokens after the same prompt, as `gpt sample` draws them."""
     prompt = PROMPT[-decoder.config.context_length :]
     for _ in generate(decoder, [prompt], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples):
         pass

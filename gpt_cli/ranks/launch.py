@@ -28,7 +28,7 @@ AFTER_TERM = 3.0
 
 
 def require_fitting(num_processes: int, config: Config, where: str = "--processes") -> None:
-    """Raise UsageError unless so many processes share the micro-batches of a step evenly, in halves of halves."""
+    """Raise UsageError unless a number of processes shares the micro-batches of a step evenly, in halves of halves."""
     settings = config.train
     lanes = settings.num_lanes
     if _fits(num_processes, lanes):
@@ -56,7 +56,7 @@ def _fits(num_processes: int, lanes: int) -> bool:
 
 
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
-    """Run `gpt` with the same words in so many processes, and return the exit code of the one that decides it.
+    """Run `gpt` with the same words in a number of processes, and return the exit code of the one that decides it.
 
     Raises EnvironmentFailure where a process ended without telling the user why.
     """

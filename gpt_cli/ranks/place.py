@@ -112,7 +112,7 @@ def _tasks_per_host(environ: Mapping[str, str]) -> list[int]:
     name = "SLURM_STEP_TASKS_PER_NODE"
     found = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in _text(environ, name).split(",")]
     if any(part is None for part in found):
-        raise UsageError(name, f"{shown(environ[name])} is no list of numbers such as 4(x2),2")
+        raise UsageError(name, f"{shown(environ[name])} is not a list of numbers such as 4(x2),2")
     return [int(part[1]) for part in found if part for _ in range(int(part[2] or 1))]
 
 

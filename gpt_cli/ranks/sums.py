@@ -22,5 +22,5 @@ def tree_sum(terms: Sequence[Tensor]) -> Tensor:
 
 
 def fitting_sizes(num_terms: int) -> list[int]:
-    """The numbers of ranks that can share so many terms: powers of two that divide it."""
+    """The numbers of ranks that can share a number of terms: powers of two that divide it."""
     return [1 << bit for bit in range((num_terms & -num_terms).bit_length())]

@@ -18,7 +18,7 @@ LOOK_EVERY = 1.0
 BEAT_EVERY = 2.0
 # learning a tokenizer may keep all threads of a process waiting, but only before the ranks are joined
 PATIENCE_BEFORE, PATIENCE = 600.0, 30.0
-SUSPENDED = 5.0  # a thread that sleeps so much longer than it asked for was stopped, as by Ctrl-Z
+SUSPENDED = 5.0  # a thread that sleeps this much longer than it asked for was stopped, as by Ctrl-Z
 CLAIM_WITHIN = 5.0
 LEAVE_WITHIN = 30.0  # after the launcher's end: time for a last save
 

@@ -143,5 +143,5 @@ def axis_end(axis: str, end: float) -> str:
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
-    """The unit in which so many seconds, and all fewer, are written: how many seconds it has, and its name."""
+    """The unit for times up to `seconds`: how many seconds it has, and its name."""
     return next(((factor, unit) for factor, unit in _UNITS if seconds >= 2 * factor), (1, "s"))

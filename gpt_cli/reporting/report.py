@@ -57,7 +57,7 @@ class Report(Result):
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """The same in colours, where the terminal that TERM names has so many."""
+        """The same in colours, where the terminal that TERM names has them."""
         return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
 
     def as_page(self) -> str | None:

@@ -39,7 +39,7 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
-    """The fastest form for a weight of `size` numbers, products in `dtype`, and so many rows at once.
+    """The fastest form for a weight of `size` numbers, products in `dtype`, and `num_rows` at once.
 
     Only where it was measured: on processors of AMD, and of Intel with instructions for bfloat16. In float32 it does
     not depend on the rows, so that a sample is the same in any batch.

@@ -150,7 +150,7 @@ class Sampler:
         return [Prompt(text, ids[-length:] or start) for text, ids in zip(prompts, encoded, strict=True)]
 
     def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
-        """The prompts in order, so many at once as take SAMPLING_BYTES of memory, and at least one."""
+        """The prompts in order, at once as many as SAMPLING_BYTES of memory hold, and at least one."""
         free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
         most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
         for prompt in prompts:

@@ -42,7 +42,7 @@ def surprisals(
     """-log of the chance of each token but the first, in nats, in order: ids [N] -> float64 arrays, together [N - 1].
 
     Windows of context_length C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
-    that a token is predicted from at least C - stride tokens before it, where there are so many. A stride of C is the
+    that a token is predicted from at least C - stride tokens before it, where there are that many. A stride of C is the
     evaluation of training. `count` receives the number of tokens done since its last call. A batch has `batch_size`
     windows; None takes `windows_at_once`.
     """
@@ -71,7 +71,7 @@ def surprisals(
 
 
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
-    """How many windows `surprisals` has on so many ids."""
+    """How many windows `surprisals` has on a number of ids."""
     return 1 + max(0, -(-(num_ids - 1 - model.config.context_length) // stride))
 
 
@@ -88,7 +88,7 @@ def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: 
 
 
 def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
-    """About what memory `surprisals` take beside the model, with so many windows of `length` tokens at once.
+    """About what memory `surprisals` take beside the model, with a number of windows of `length` tokens at once.
 
     That is one batch, and copies of the weights in bfloat16.
     """

@@ -14,7 +14,7 @@ from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.tables import table
 from gpt_cli.text.tokenizer import Tokenizer
 
-# nats below which a token gets a ground: of the 256 colours, and on a page so many percent of red
+# nats below which a token gets a ground: of the 256 colours, and on a page a percentage of red
 GRADES = ((1, 0, 0), (2, 58, 15), (4, 94, 30), (6, 130, 50), (float("inf"), 124, 75))
 _STYLE = """
 :root { color-scheme: light dark; }

@@ -192,7 +192,7 @@ def _write_page(result: Swept, host: Host) -> None:
 
 
 def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
-    """What each of so many jobs finds in its environment; `shares` says which. Raises EnvironmentFailure."""
+    """What each of the jobs finds in its environment; `shares` says which. Raises EnvironmentFailure."""
     if jobs == 1:
         return [{}]
     gpus, hides = 0, None

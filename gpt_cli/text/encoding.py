@@ -219,7 +219,7 @@ def _dtype(tokenizer: Tokenizer) -> np.dtype:
 
 
 def _require_space(directory: Path, num_bytes: int) -> None:
-    """Raise EnvironmentFailure where a disk cannot hold so many bytes."""
+    """Raise EnvironmentFailure where a disk cannot hold a number of bytes."""
     free = shutil.disk_usage(directory).free
     if num_bytes > free:
         raise EnvironmentFailure(

@@ -243,7 +243,7 @@ class _Growth:
         self._num_bytes += num_bytes
 
     def require(self, num_bytes: int) -> None:
-        """Raise the error if so many bytes more are too many."""
+        """Raise the error if a number of further bytes is too many."""
         if self._num_bytes + num_bytes > self._allowed:
             ratio = self._how.max_expansion
             raise DataError(

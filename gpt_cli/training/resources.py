@@ -135,7 +135,7 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
 
 
 def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) -> dict[str, RankCosts]:
-    """What a rank needs in each layout, with micro-batches of so many sequences."""
+    """What a rank needs in each layout, with micro-batches of `num_sequences`."""
     return rank_costs(
         config.model,
         vocab_size,

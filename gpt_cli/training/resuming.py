@@ -163,7 +163,7 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
 
 
 def is_missing(error: DataError) -> bool:
-    """Whether there is no text where a SOURCE says."""
+    """Whether the text that a SOURCE names is missing."""
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 

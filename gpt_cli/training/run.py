@@ -54,7 +54,7 @@ class Run:
         self.ranks.on_first(make_ready)
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Evenly spaced windows (start, end) of the validation text, of at most so many tokens together."""
+        """Evenly spaced windows (start, end) of the validation text, of at most a number of tokens together."""
         return validation_windows(len(self.validation_ids), self.config.model.context_length, num_tokens)
 
     @property

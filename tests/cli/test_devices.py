@@ -69,7 +69,7 @@ def figures(run: RunCommand, *arguments: str) -> dict[str, Any]:
 
 
 def require_equal(one: Any, other: Any, tolerance: float, where: str = "") -> None:
-    """Compare what two devices report: numbers that are no whole ones may differ by so much, of 1 or of themselves."""
+    """Compare what two devices report: numbers that are not whole may differ by `tolerance`, of 1 or of themselves."""
     if isinstance(one, dict):
         assert one.keys() == other.keys(), where
         for key in one:

@@ -104,4 +104,4 @@ def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: 
         assert (outcome.code, outcome.err) == (2, f"{sentence}hint: --set train.micro_batch_size=4\n")
     outcome = run("info", smoke_run, "--set", "train.batch_size=4")
     assert outcome.code == 2
-    assert outcome.err.endswith("is no config, and a run keeps its settings\n")
+    assert outcome.err.endswith("is not a config, and a run keeps its settings\n")

@@ -27,7 +27,7 @@ def put_terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines of a work of 30 tokens: at 4 s nothing is done, at 12 and 24 s neither, at 36 s a third is, at 48 s too."""
+    """Lines of a task of 30 tokens: at 4 s nothing is done, at 12 and 24 s neither, at 36 s a third is, at 48 s too."""
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     found: list[str] = []

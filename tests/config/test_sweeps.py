@@ -171,7 +171,7 @@ def test_random_points_are_different(here: Path) -> None:
         ),
         (
             "base: c.yaml\nnum_runs: 2\nrandom: {train.schedule: {from: 1, to: 2}}\n",
-            ["s.yaml:3: train.schedule: this setting is no number"],
+            ["s.yaml:3: train.schedule: this setting is not a number"],
         ),
         (
             "base: c.yaml\nnum_runs: 2\nrandom: {train.seed: {from: 1, too: 2}}\n",

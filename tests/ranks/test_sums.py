@@ -32,7 +32,7 @@ class InThread(Group):
 
 
 def on_all(size: int, work: Callable[[Group], Any]) -> list[Any]:
-    """What `work` returns on each of so many ranks."""
+    """What `work` returns on each of the ranks."""
     boxes: dict[tuple[int, int], Queue[Tensor]] = {(a, b): Queue() for a in range(size) for b in range(size)}
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(work, [InThread(rank, size, boxes) for rank in range(size)]))

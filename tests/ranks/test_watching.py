@@ -36,7 +36,7 @@ def watcher(rank: int, size: int = 3) -> tuple[Watcher, Clock]:
 
 
 def silent_after(watching: Watcher, clock: Clock, moving: list[int], seconds: int) -> int | None:
-    """Who is given up within so many seconds, in which the beats of some move."""
+    """Who is given up within a number of seconds, in which the beats of some move."""
     for second in range(1, seconds + 1):
         clock.now += 1
         watching._beats = [second if rank in moving else 0 for rank in range(watching.place.size)]

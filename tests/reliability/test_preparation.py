@@ -128,7 +128,7 @@ def test_a_run_whose_preparation_was_killed_ends_as_one_that_holds_its_text_in_m
     tally("kill -9 at a file operation of a run with a large text: same weights in the end", len(numbers))
 
 
-# a process that may take so many bytes more than it has once all is imported
+# a process that may take this many bytes more than it has once all is imported
 _LIMITED = """
 import os, re, resource, sys, threading
 from pathlib import Path

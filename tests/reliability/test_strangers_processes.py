@@ -14,7 +14,7 @@ SAMPLE = ["sample", "--run", "runs/smoke", "--prompt", "The", "--max-new-tokens"
 
 
 def limited(megabytes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `gpt` in a process that may have so much address space."""
+    """Run `gpt` in a process whose address space has a limit."""
     command = ["bash", "-c", f'ulimit -v {megabytes * 1024}; exec "$@"', "-", sys.executable, "-m", "gpt_cli"]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 

@@ -237,7 +237,7 @@ def _child(request: dict[str, Any], started: int) -> None:
 
 
 def _become_one_of(size: int) -> None:
-    """Fork so many processes of one training, and return in each; this one ends with the largest of their codes."""
+    """Fork a number of processes of one training, and return in each; this one ends with the largest of their codes."""
     shared = {
         "GPT_MEETING": tempfile.mkdtemp(),
         "GPT_LAUNCHER": str(os.getpid()),

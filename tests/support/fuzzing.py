@@ -15,7 +15,7 @@ from gpt_cli.errors import GptError
 from support.faults import SCALE
 from support.helpers import Outcome
 
-SHARE = 20  # `make test` tries one input of so many
+SHARE = 20  # `make test` tries one input of this many
 
 
 def num_inputs(count: int) -> int:

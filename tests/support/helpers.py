@@ -59,7 +59,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"") -> Outcome:
 
 @contextlib.contextmanager
 def unread_pipe(pages: int = 0) -> Iterator[int]:
-    """The end for writers of a pipe that takes so many pages of 4,096 bytes, and then nothing, as nobody reads."""
+    """The end for writers of a pipe that takes a number of pages of 4,096 bytes, and then nothing, as nobody reads."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):

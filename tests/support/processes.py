@@ -32,7 +32,7 @@ FORMS = {
 
 
 def trained(servers: Servers, folder: Path, processes: int, *settings: str) -> tuple[str, float]:
-    """What a run of twelve steps leaves, when so many processes train it, and the loss of its best weights."""
+    """What a run of twelve steps leaves, when a number of processes trains it, and the loss of its best weights."""
     new_folder(folder, *EIGHT, *settings)
     ended = servers.gpt(folder, *START, "--json", processes=processes)
     assert (ended.code, ended.err.count("error")) == (0, 0), ended.err

@@ -161,7 +161,7 @@ def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_compute
 
 @pytest.mark.parametrize("share", [0.5, 1.01], ids=["a copy of the weights", "a step"])
 def test_without_memory_to_try_it_the_training_takes_ordinary_steps(accelerator: Accelerator, share: float) -> None:
-    """The device has so much more than the training holds: that share of the weights and moments."""
+    """The device has more than the training holds, by this share of the weights and moments."""
     give_graphs(accelerator)
     state, warnings = state_on("sim"), list[str]()
     changing = state.optimizer.changing()

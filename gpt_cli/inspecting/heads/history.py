@@ -128,7 +128,7 @@ def strongest(rows: Sequence[Mapping[str, Any]], column: str) -> Mapping[str, An
 
 
 def evenly(steps: Sequence[Step], most: int) -> list[Step]:
-    """At most so many steps, evenly chosen, the first and the last among them."""
+    """At most a number of steps, evenly chosen, the first and the last among them."""
     count = min(most, len(steps))
     return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
 

@@ -21,7 +21,7 @@ _FEWEST_STEPS = 50
 # of the parameters; with half of them in vectors of single tokens, `smoke` still learns
 _MOST_OF_MODEL, _ENOUGH_OF_MODEL = 0.75, 0.5
 _SMALLEST_VOCABULARY = 512
-_DOCUMENTS_AT_ONCE = 4  # a window that contains so many is mostly about other documents
+_DOCUMENTS_AT_ONCE = 4  # a window that contains this many is mostly about other documents
 _SMALLEST_CONTEXT = 16
 # with 7.5 times the usual rate `tiny` learns well, with 75 times it stays at the frequencies of its tokens; with 1/400
 # it learns in 200 steps what the usual rate gives in 15

@@ -82,7 +82,7 @@ class Accelerator:
         return [str(event) for event in self.copies.syncs]
 
     def resize(self, num_bytes: int, number: int = 0) -> None:
-        """Give a device so much memory."""
+        """Limit the memory of a device."""
         self.pools[number].size = num_bytes
 
     def lacks(self, *what: torch.dtype | str) -> None:

@@ -353,6 +353,6 @@ def test_lines_of_earlier_steps_are_read_and_damaged_ones_are_left_out(tmp_path:
     metrics.write_text("\n".join(texts))
     assert list(read_lines(metrics, 30)) == [Line(10, 2.5, 0.7), Line(20, 2.5, 0.7, 2.6)]
     assert len(list(read_lines(metrics, 31))) == 3
-    metrics.write_text("1" * 10**6)  # no number has so many digits, and no line
+    metrics.write_text("1" * 10**6)  # no number has this many digits, and no line
     assert list(read_lines(metrics, 30)) == []
     assert list(read_lines(tmp_path, 30)) == []
