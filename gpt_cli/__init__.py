@@ -74,7 +74,7 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
 
     `path` is a run directory or one checkpoint file; None takes the newest run under `runs/`.
     `checkpoint` is "best", "last" or a step, for a run directory.
-    Raises CheckpointError for a missing, damaged or foreign one, UsageError for what is not a path.
+    Raises CheckpointError for a missing, damaged or foreign one, UsageError for an argument that is not a path.
     """
     if not (path is None or isinstance(path, str) or hasattr(path, "__fspath__")):
         from gpt_cli.errors import UsageError, visible

@@ -106,7 +106,7 @@ def _refusals(
     for name in filter(first.__contains__, kind.model_fields):
         details = first[name]
         value = details["input"] if len(details["loc"]) > 1 else given.get(name)  # one of several, or as it was given
-        # Python may give what is not text: 5, which is not "5"
+        # Python may give another type than text: 5, which is not "5"
         said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
         if details["type"] == "missing":
             sentence = "a value is missing"

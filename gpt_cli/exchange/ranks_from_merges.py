@@ -191,7 +191,7 @@ def _of_merges(
     known = {*names, *added}
     wrong = [name for name in names if name not in ids] or [name for name in ids if name not in known]
     if wrong:
-        raise _refused(where, f"no merge makes {shown(wrong[0])}, or it makes what is not a token")
+        raise _refused(where, f"no merge makes {shown(wrong[0])}, or it makes something that is not a token")
     if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
         raise _refused(where, "its tokens are too long")
     if others := [name for name in names if not byte_of.keys() >= set(name)]:

@@ -87,7 +87,7 @@ class BenchRequest(Request):
     check_device: Device = Field(
         default=None,
         description="Instead of timing: compute the same on the CPU and on this device, and print what is equal and "
-        "what is not, to be pasted into an issue.",
+        "what differs, ready to paste into an issue.",
     )
 
     def misfits(self) -> Iterator[Misfit]:
