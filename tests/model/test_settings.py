@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from support.helpers import small_config
 from torch import Tensor
 
-from gpt_cli.model import GPT, Block
+from gpt_cli.model import GPT, Block, MultiHeadAttention
 from gpt_cli.model.attention import causal_mask
 from gpt_cli.model.costs import estimate
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, rotate
@@ -66,7 +66,8 @@ def test_costs_count_the_weights_of_each_setting(words: str) -> None:
 def test_a_token_sees_itself_and_as_many_before_it_as_its_window_has() -> None:
     expected = [[0, 1, 1, 1], [0, 0, 1, 1], [1, 0, 0, 1], [1, 1, 0, 0]]
     assert causal_mask(4, window=2).tolist() == [[bool(hidden) for hidden in row] for row in expected]
-    assert causal_mask(4, window=4).equal(causal_mask(4)) and causal_mask(4, window=9).equal(causal_mask(4))
+    for wide in (4, 9):
+        assert causal_mask(4, window=wide).equal(causal_mask(4))
     weights = model_of("attention_window=[null,2]").attention_weights(IDS)
     assert (weights[0].tril() > 0).sum() == 2 * 4 * 45  # sequences, heads, 9 x 10 / 2 pairs
     assert (weights[1] > 0).sum() == 2 * 4 * 17  # one for the first token, two for each other
@@ -101,7 +102,8 @@ def test_a_gate_multiplies_the_hidden_numbers() -> None:
     x = torch.randn(2, 3, 16, dtype=torch.float64)
     for name, function in (("swiglu", F.silu), ("geglu", F.gelu)):
         part = model_of(f"activation={name}").blocks[0].feed_forward
-        assert part.gate is not None and part.gate.out_features == 48  # 2/3 of 4 x 16 is 42.7
+        assert part.gate is not None
+        assert part.gate.out_features == 48  # 2/3 of 4 x 16 is 42.7
         expected = part.contract(function(part.gate(x)) * part.expand(x))
         torch.testing.assert_close(part(x), expected)
     assert model_of("").blocks[0].feed_forward.gate is None
@@ -117,7 +119,8 @@ def test_parallel_branches_read_the_input_of_the_block() -> None:
 def test_normalised_queries_and_keys_have_the_length_of_their_weights_and_then_turn() -> None:
     model = model_of(f"qk_norm=true {ROPE} norm_epsilon=1e-9")
     attention = model.blocks[0].attention
-    assert attention.query_norm is not None and attention.key_norm is not None
+    assert isinstance(attention, MultiHeadAttention)
+    assert attention.query_norm is not None
     with torch.no_grad():
         attention.query_norm.weight.fill_(3.0)
     stages = next(model.attention_stages(IDS))
