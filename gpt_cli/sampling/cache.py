@@ -160,8 +160,9 @@ class KeyValueCache(Cache):
         self.queries_keys_values = products.of(*attention.projection_weights(range(attention.num_heads)))
         self.norms: Tensor | None = None  # the weights of those of queries and keys [H + G, 1, K]
         if attention.query_norm is not None and attention.key_norm is not None:
-            of_heads = [attention.query_norm.weight] * self.num_heads + [attention.key_norm.weight] * self.num_groups
-            self.norms, self.epsilon = torch.stack(of_heads)[:, None], attention.query_norm.eps
+            of_queries, of_keys = (norm.weight.detach() for norm in (attention.query_norm, attention.key_norm))
+            K, self.epsilon = self.head_size, attention.query_norm.eps
+            self.norms = torch.cat([of_queries.expand(self.num_heads, 1, K), of_keys.expand(self.num_groups, 1, K)])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
         """The shape of `kept`."""

@@ -7,7 +7,7 @@ from support.helpers import sharp_model
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate
 from gpt_cli.sampling.cache import KeyValueCache, LatentCache
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.decoder import Decoder, row_bytes
 
 V, C = 11, 8
 FORMS = [
@@ -53,6 +53,17 @@ def test_a_cache_has_the_size_that_the_config_computes(settings: list[str]) -> N
     assert kept == 2 * decoder.cache_bytes(2 * C) == 2 * 2 * 8 * 2 * C * model.config.cached_size
     kind = LatentCache if model.config.attention == "latent" else KeyValueCache
     assert all(isinstance(layer.cache, kind) for layer in decoder.layers)
+
+
+def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
+    """Not what the context allows: imported models have contexts of a hundred thousand tokens."""
+    settings = "model.positions=none", "model.context_length=65536", "model.attention_window=[null,16]"
+    decoder = Decoder(sharp_model(V, *settings), torch.float64)
+    for length, slots in ((3, [1024, 32]), (1500, [1501, 32])):
+        decoder.prefill([[1] * length])
+        assert [layer.cache.kept.shape[-2] for layer in decoder.layers] == slots
+    assert decoder.cache_bytes(100) == 2 * 16 * 8 * (100 + 32)
+    assert row_bytes(decoder.config, V, 1000, 2000) < 4 * 2 * 16 * (2000 + 32) + 4 * 1000 * 300 + 8 * 2 * 1000**2
 
 
 @pytest.mark.parametrize("settings", FORMS, ids=IDS)
