@@ -174,7 +174,7 @@ def test_a_cache_that_grows_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) ->
     model = make_model(*FAMILIES[4])
     whole = Decoder(model, torch.float64)
     whole.prefill([[1], [2]])
-    monkeypatch.setattr(cache, "_FEWEST_SLOTS", 1)
+    monkeypatch.setattr(cache, "_NEW_SLOTS", 1)
     growing, sizes = Decoder(model, torch.float64), []
     growing.prefill([[1], [2]])
     for number in range(2 * C):
