@@ -125,7 +125,7 @@ class Cache(ABC):
         """
         H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
         size = max(1, min(SCORES_AT_ONCE // (H * S), max(self.reach, _FEWEST_QUERIES)))
-        if T <= size:
+        if size >= T:
             bias = self._bias(step, step.end - S, step.start, step.end, queries)
             return self._mixed(queries, keys, values, bias)
         outputs = []

@@ -6,7 +6,7 @@ from support.helpers import sharp_model
 
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate
-from gpt_cli.sampling.cache import KeyValueCache, LatentCache
+from gpt_cli.sampling.cache import SCORES_AT_ONCE, KeyValueCache, LatentCache
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 
 V, C = 11, 8
@@ -63,10 +63,8 @@ def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
         decoder.prefill([[1] * length])
         assert [layer.cache.kept.shape[-2] for layer in decoder.layers] == slots
     assert decoder.cache_bytes(100) == 2 * 16 * 8 * (100 + 32)
-    assert (
-        row_bytes(decoder.config, V, 1000, 2000)
-        < 4 * 2 * 16 * (2000 + 32) + 4 * 1000 * (8 * 16 + 2 * 64) + 8 * 2 * 1000**2
-    )
+    kept, of_prompt, scores = 4 * 32 * (20_010 + 32), 4 * 20_000 * (8 * 16 + 2 * 64), 2 * 4 * SCORES_AT_ONCE
+    assert row_bytes(decoder.config, V, 20_000, 20_010) == kept + of_prompt + scores + 72 * V
 
 
 @pytest.mark.parametrize("settings", FORMS, ids=IDS)
