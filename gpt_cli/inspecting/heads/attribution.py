@@ -70,13 +70,14 @@ def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
     stream = _Stream(["embedding"], x[:, -1])
     for layer, block in enumerate(model.blocks):
         outputs, projection = head_outputs(block, x, rotation), block.attention.projection_layer
-        heads = range(block.attention.num_heads)
+        heads, before = range(block.attention.num_heads), stream.sum()
         stream.add([f"L{layer} H{head}" for head in heads], written(block, outputs[:, :, -1:], heads)[:, 0, 0])
         if projection.bias is not None:
             stream.add([f"L{layer} projection bias"], projection.bias[None])
         if not block.pre_norm:
             stream.normalise(block.norm_1, f"L{layer} norm 1 bias")
-        branch = block.norm_2(stream.sum()) if block.pre_norm else stream.sum()
+        seen = before if block.parallel else stream.sum()
+        branch = block.norm_2(seen) if block.pre_norm else seen
         stream.add([f"L{layer} feed-forward"], block.feed_forward(branch)[None])
         if not block.pre_norm:
             stream.normalise(block.norm_2, f"L{layer} norm 2 bias")
