@@ -81,7 +81,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, **chosen_how)
         if seconds > _LONG:
             removed = counted(len(rows), "head") if how != "layer" else counted(len(asked.layers), "layer")
-            less = "fewer --layers, --heads or --max-tokens take less"
+            less = "fewer --layers or --heads, or fewer tokens, take less"
             host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
         num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
         with host.counting("removing heads", num_tokens, "tokens") as count:
