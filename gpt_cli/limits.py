@@ -58,6 +58,7 @@ TOKENIZER_BYTES = 2**26  # 200,000 tokens take 30 million
 TOKENIZER_WORK = 40_000_000
 
 # attention
+HEADS_WINDOW = 1024  # tokens of a window, and of the repeated tokens for induction, in `gpt heads`
 HEADS_TOKENS = 16_384  # of the text that `gpt heads` reads, unless --max-tokens says more
 
 # the machine
