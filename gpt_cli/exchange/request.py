@@ -27,7 +27,7 @@ from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
-    from gpt_cli.exchange.gpt2 import Foreign
+    from gpt_cli.exchange.foreign import Foreign
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 # of a directory for transformers
@@ -63,7 +63,7 @@ class ImportRequest(Request):
         Raises UsageError where something would be replaced that nobody named, CheckpointError for a model that ours
         cannot have.
         """
-        from gpt_cli.exchange.gpt2 import read_foreign
+        from gpt_cli.exchange.foreign import read_foreign
 
         run = RunFiles(self.out or Path("runs") / os.path.basename(os.path.realpath(self.directory)))
         require_no_file(run.path)

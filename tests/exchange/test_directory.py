@@ -19,7 +19,7 @@ from support.helpers import RunCommand
 from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.directory import read_directory
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.exchange.foreign import read_foreign
 
 
 @pytest.fixture(scope="session")
