@@ -126,8 +126,8 @@ def _family(directory: Directory) -> Family:
     kind = directory.config.get("model_type")
     if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
-    wrong = "its config.json has no model_type" if kind is None else f"it is a model of type {brief(kind)}"
-    raise CheckpointError(directory.where, f"{wrong}, which gpt does not know", hint=_HINT)
+    wrong = f"it is a model of type {brief(kind)}, which gpt does not know"
+    raise CheckpointError(directory.where, wrong if kind else "its config.json has no model_type", hint=_HINT)
 
 
 def _end_of_text(config: Mapping[str, Any]) -> int | None:

@@ -96,7 +96,7 @@ class Given:
         """All that is wrong; a key that nobody asked for is, unless it is null, false or empty."""
         unknown = [key for key, value in self.content.items() if key not in self._known and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
-            self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, and gpt has nothing for it")
+            self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
         if len(unknown) > _MOST_NAMED:
             self.refuse(f"{len(unknown) - _MOST_NAMED:,} more keys are unknown")
         return self._problems
