@@ -33,8 +33,11 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     assert content["config"] == checkpoint.config.model.model_dump() | {
         "value_size": 12,
         "query_size": 12,
-        "turned_size": 0,
         "key_value_heads": 4,
+        "epsilon": 1e-5,
+        "windows": [None, None, None],
+        "gated": False,
+        "frequencies": [],
     }
     assert content["tokenizer"] == {"kind": "byte"}
     assert content["origin"] == {
@@ -43,6 +46,7 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
         "loss": None,
         "best_loss": None,
         "parameters": sum(weight.numel() for weight in checkpoint.weights.values()),
+        "context_length": 80,
         "kind": "float16",
     }
     data = re.search(rb'<script type="text/plain" id="data">(.*?)</script>', written)

@@ -24,6 +24,17 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 from gpt_cli.sampling.removing import remove_heads
 
+_LLAMA = "model.norm=rmsnorm model.norm_epsilon=1e-3 model.activation=swiglu model.bias=false model.positions=rope "
+_LLAMA += "model.attention=grouped_query model.num_key_value_heads=2 "
+KINDS = {  # settings as other people's models have them
+    "gpt_neo": "model.scale=none model.attention_window=[null,5] model.activation=gelu_tanh model.tie_embeddings=true",
+    "gpt_neox": "model.positions=rope model.rotary_size=4 model.parallel_branches=true model.qkv_bias=true "
+    "model.norm_epsilon=0.01",
+    # pairs of a head turn 80 / 2 pi = 12.7 times in 80 tokens, 4.4, 1.5, 0.5, 0.2 and 0.06 times: all three kinds
+    "llama": _LLAMA + "model.rope_base=600 model.rope_scaling=8 model.rope_original_length=80",
+    "qwen3": _LLAMA + "model.qk_norm=true model.head_size=18 model.rope_base=1000000",
+    "mistral": _LLAMA + "model.attention_window=7 model.qkv_bias=true",
+}
 FORMS = [
     "model.activation=gelu",
     "model.attention=grouped_query model.qkv_bias=true",
@@ -38,6 +49,8 @@ FORMS = [
     "model.ngram_embedding=4 model.ngram_rows=300 model.positions=rope",
     "model.ngram_embedding=8 model.ngram_rows=1000 model.tie_embeddings=true",
     "model.d_model=27 model.num_heads=3 model.feed_forward_size=33 model.bias=false model.scale=none",
+    *KINDS.values(),
+    "model.activation=geglu model.attention=latent model.positions=rope model.attention_window=9 model.head_size=7",
 ]
 CONFIGS = sorted(path.stem for path in (Path(__file__).parents[3] / "configs").glob("*.yaml"))
 GREEDY = SamplingParameters(temperature=0)
@@ -50,8 +63,10 @@ def test_the_forms_are_all_that_a_config_can_name() -> None:
     for key in ("attention", "positions", "norm", "norm_position", "activation", "scale"):
         for value in get_args(ModelConfig.model_fields[key].annotation):
             assert f"model.{key}={value}" in named or getattr(defaults, key) == value
-    for setting in ("bias=false", "qkv_bias=true", "tie_embeddings=true"):
-        assert f"model.{setting}" in named
+    sizes = {"context_length", "d_model", "num_heads", "num_blocks", "latent_size", "dropout"}
+    bounds = {"rope_low_frequency", "rope_high_frequency"}
+    keys = {setting.split("=")[0].removeprefix("model.") for setting in named}
+    assert {key for key in ModelConfig.model_fields if key not in keys} <= sizes | bounds
 
 
 @pytest.mark.parametrize("form", FORMS if SCALE >= 1 else FORMS[::2])

@@ -44,7 +44,7 @@ function explainHead(model, ids, names, { memory, layer, head, query }) {
   const { keys, values } = memory.caches[layer];
   const group = attention.groupOf(head);
   const weights = looks(attention, queries[head], keys[group].numbers, product, root, steps);
-  mixes(weights, values[group].numbers.subarray(0, ids.length * attention.headSize), steps);
+  mixes(weights, values[group].numbers.subarray(0, ids.length * attention.valueSize), steps);
   joins(model, block, stream, seen, memory, layer, steps);
   return steps.found;
 }
@@ -74,20 +74,26 @@ function streamInto(model, ids, layer, memory, steps) {
 // Queries, keys and values of a head that reads `seen`, which formulas call `source`: the formula of scores, and their
 // divisor in words.
 function projections(attention, seen, source, head, steps) {
-  const { numTokens } = steps, { querySize, rotates } = attention;
+  const { numTokens } = steps, { frequencies, queryNorm, keyNorm } = attention;
   const group = attention.groupOf(head);
   const matrices = { q: attention.Wq[head], k: attention.Wk[group], v: attention.Wv[group] };
   const formula = (letter) => `${letter} = W${letter} ${source}${matrices[letter].bias ? ` + b${letter}` : ""}`;
-  const [queries, keys, values] = Object.values(matrices).map((matrix) => linear(matrix, seen, numTokens));
+  let [queries, keys, values] = Object.values(matrices).map((matrix) => linear(matrix, seen, numTokens));
   steps.one("queries", formula("q"), queries);
   steps.all("keys", formula("k"), keys);
-  if (rotates) turned("q", "k", queries, keys, querySize, steps);
+  let [q, k] = ["q", "k"];
+  if (queryNorm) {
+    [queries, keys, q, k] = [queryNorm(queries), keyNorm(keys), "q̂", "k̂"];
+    steps.one("normalised_queries", `${q} = q / √(mean(q²) + ${epsilon}) · g`, queries);
+    steps.all("normalised_keys", `${k} = k / √(mean(k²) + ${epsilon}) · g`, keys);
+  }
+  if (frequencies.length) [q, k] = turned(q, k, queries, keys, frequencies, steps);
   steps.all("values", formula("v"), values);
-  return { product: rotates ? "s = q′ · k′" : "s = q · k", root: "√K" };
+  return { product: `s = ${q} · ${k}`, root: "√K" };
 }
 
 function latentProjections(attention, seen, source, head, steps) {
-  const { numTokens } = steps, { W_DKV, W_DQ, W_KR, rotarySize } = attention;
+  const { numTokens } = steps, { W_DKV, W_DQ, W_KR, frequencies } = attention;
   const [W_UQ, W_QR, W_UK, W_UV] = ["W_UQ", "W_QR", "W_UK", "W_UV"].map((name) => attention[name][head]);
   const latent = linear(W_DKV, seen, numTokens);
   steps.all("latent", `c = W_DKV ${source}`, latent);
@@ -100,7 +106,7 @@ function latentProjections(attention, seen, source, head, steps) {
     const queries = linear(W_QR, looked, numTokens), keys = linear(W_KR, seen, numTokens);
     steps.one("rotary_queries", `r = W_QR ${from}`, queries);
     steps.all("rotary_keys", `u = W_KR ${source}`, keys);
-    turned("r", "u", queries, keys, rotarySize, steps);
+    turned("r", "u", queries, keys, frequencies, steps);
   }
   steps.all("values", "v = W_UV c", linear(W_UV, latent, numTokens));
   return W_QR ? { product: "s = q · k + r′ · u′", root: "√(K + R)" } : { product: "s = q · k", root: "√K" };
@@ -109,10 +115,13 @@ function latentProjections(attention, seen, source, head, steps) {
 // Of each form by itself: one that is derived from another may compute something else.
 const EXPLAINED = new Map([[MultiHeadAttention, projections], [LatentAttention, latentProjections]]);
 
-function turned(query, key, queries, keys, size, steps) {
+// What rope makes of queries and keys: what formulas call the two then.
+function turned(query, key, queries, keys, frequencies, steps) {
   const formula = (letter) => `${letter}′ = ${letter} cos(t θ) + (-${letter}₂, ${letter}₁) sin(t θ)`;
-  steps.one("rotated_queries", formula(query), rotate(queries.slice(), size, 0));
-  steps.all("rotated_keys", formula(key), rotate(keys.slice(), size, 0));
+  const turn = (rows) => rotate(rows.slice(), frequencies, rows.length / steps.numTokens, 0);
+  steps.one("rotated_queries", formula(query), turn(queries));
+  steps.all("rotated_keys", formula(key), turn(keys));
+  return [`${query}′`, `${key}′`];
 }
 
 // From scores of a query [K] and all keys [T, K] to weights [T], of which those after the query are zero.
