@@ -69,7 +69,7 @@ def test_the_forms_are_all_that_a_config_can_name() -> None:
     assert {key for key in ModelConfig.model_fields if key not in keys} <= sizes | bounds
 
 
-@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else FORMS[::2])
+@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*KINDS.values(), *FORMS[:13:2]])
 def test_logits_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(37)
     with torch.no_grad():

@@ -37,8 +37,9 @@ class MultiHeadAttention extends SelfAttention {
     this.Wq = heads(this.numHeads, "heads", "Wq");
     this.Wk = heads(this.numGroups, owner, "Wk");
     this.Wv = heads(this.numGroups, owner, "Wv");
-    const norm = (which) => (config.qk_norm ? normOf({ ...config, norm: "rmsnorm" }, tensors, `${name}.${which}_norm`) : null);
-    [this.queryNorm, this.keyNorm] = [norm("query"), norm("key")];
+    this.epsilon = config.epsilon;
+    const norm = (which) => normOf({ ...config, norm: "rmsnorm" }, tensors, `${name}.${which}_norm`);
+    [this.queryNorm, this.keyNorm] = config.qk_norm ? [norm("query"), norm("key")] : [null, null];
   }
 
   // Of tokens x [T, D] at positions from `start` on: queries of each head, keys and values of each group, all [T, K].
