@@ -98,7 +98,7 @@ def test_shipped_configs_run(name: str, run_script: RunScript) -> None:
     np.testing.assert_allclose(np.reshape(found, (20, V)), expected, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("form", FORMS[::3])
+@pytest.mark.parametrize("form", [*KINDS.values(), *FORMS[:13:3]])
 def test_the_likeliest_tokens_are_those_of_the_decoder(form: str, run_script: RunScript) -> None:
     """For 50 tokens, each computed with the keys and values of those before."""
     checkpoint, prompt = sharp_checkpoint(*form.split()), random_ids(20)
@@ -145,7 +145,7 @@ def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> Non
     np.testing.assert_allclose(found, np.zeros((18, 3, 2)), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", [FORMS[1], FORMS[4], FORMS[7]])
+@pytest.mark.parametrize("form", [FORMS[1], FORMS[4], FORMS[7], KINDS["gpt_neo"], KINDS["qwen3"]])
 def test_attention_and_surprisals_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(40)
     model, batch = rounded(checkpoint, "float16"), torch.tensor([ids])
@@ -159,8 +159,9 @@ def test_attention_and_surprisals_are_those_of_the_model(form: str, run_script: 
     np.testing.assert_allclose(found["surprisals"][1:], expected, rtol=0, atol=1e-4)
 
 
-def test_a_head_that_is_switched_off_adds_nothing(run_script: RunScript) -> None:
-    checkpoint, ids = sharp_checkpoint(), random_ids(12)
+@pytest.mark.parametrize("form", ["", KINDS["gpt_neox"], KINDS["mistral"]])
+def test_a_head_that_is_switched_off_adds_nothing(form: str, run_script: RunScript) -> None:
+    checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(12)
     heads = ((0, 1), (0, 3), (2, 0))
     model = rounded(checkpoint, "float16")
     remove_heads(model, heads)
