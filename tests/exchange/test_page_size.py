@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import EnvironmentFailure
