@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from gpt_cli.errors import EnvironmentFailure
+
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.exchange.page_size import chosen_layout, layout, page_bytes, page_context
