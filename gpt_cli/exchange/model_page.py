@@ -83,7 +83,7 @@ def model_page(
         "title": title,
         "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
         "colours": STEPS,
-        "scores": scored_content(induction_scores(model, end_of_text=checkpoint.tokenizer.end_of_text)),
+        "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
     return ModelPage(content, packed_weights, found.kind, num_parameters)
@@ -121,6 +121,7 @@ def stored(found: Layout, weights: Mapping[str, Tensor]) -> bytes:
 
 def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
     """The arrays of one tensor, each with the place of its first byte."""
+    weight = weight.float()
     if tensor["kind"] == "int8":
         numbers, scales = to_int8(weight)
         yield tensor["at"], numbers.numpy()
@@ -129,4 +130,4 @@ def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np
     if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
         wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
         raise UsageError("--quantize", wrong, hint="--quantize int8")
-    yield tensor["at"], weight.float().numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")
+    yield tensor["at"], weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")
