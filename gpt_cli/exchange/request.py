@@ -21,7 +21,7 @@ from gpt_cli.config.fields import Misfit, Size, Switch
 from gpt_cli.config.request import NONE, Flag, MaybePath, PathText, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
-from gpt_cli.exchange.page_size import Kind, chosen_layout, require_known_form
+from gpt_cli.exchange.page_size import Kind, chosen_layout, page_context, require_known_form
 from gpt_cli.files import require_directory_place, require_no_file
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
@@ -146,6 +146,10 @@ class ExportRequest(Request):
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
+            own = header.config.model.context_length
+            if (read := page_context(header.config.model)) < own:
+                why = "since it holds the attention of every head"
+                host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {own:,}, {why}")
         return header, prompt, ReadingAhead(header.path).read
 
 
