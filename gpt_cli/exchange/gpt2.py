@@ -17,7 +17,7 @@ from gpt_cli.errors import CheckpointError, GptError, shown, together
 from gpt_cli.exchange.backwards import Weights, misfits, places_of, require_tensors
 from gpt_cli.exchange.directory import READABLE, Directory, Stored, as_json, read_directory
 from gpt_cli.exchange.hugging_face import ACTIVATIONS, Recipe, fit
-from gpt_cli.exchange.ranks_from_merges import read_tokenizer
+from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.text.tokenizer import Tokenizer
 
 # the names of activations there; the last is the same function by another name
@@ -66,9 +66,7 @@ def read_foreign(path: Path) -> Foreign:
     if kind == "gpt2":
         directory = _with_names_of_the_class(directory)
     end_of_text = directory.config.get("eos_token_id")
-    read = read_tokenizer(
-        path, end_of_text if isinstance(end_of_text, int) else None, {} if own is None else own["tokenizer"]
-    )
+    read = read_tokenizer(path, end_of_text, {} if own is None else own["tokenizer"])
     num_rows = _num_rows(directory, max(read.rows))
     notices = list(read.notices)
     exported = None if own is None else _config_of(own, read.tokenizer, directory)

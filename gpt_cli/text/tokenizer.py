@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, DataError, shown
-from gpt_cli.text.blocks import pieces
+from gpt_cli.text.blocks import at_line, pieces
 
 if TYPE_CHECKING:
     import tiktoken
@@ -64,10 +64,10 @@ _FEW = 0.02  # of the characters of a text, which one may leave out
 
 
 class Tokenizer(ABC):
-    """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text."""
+    """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text, but for kept ones."""
 
     kind: str
-    token_bytes: list[bytes]  # of every id but end_of_text
+    token_bytes: list[bytes]  # of every id; of ours without end_of_text
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size})"
@@ -81,6 +81,11 @@ class Tokenizer(ABC):
         return len(self.token_bytes)
 
     @cached_property
+    def starts_with(self) -> list[int]:
+        """The ids before the first of every text; none for ours."""
+        return []
+
+    @cached_property
     def digest(self) -> str:
         """The sha256 of the whole tokenizer: tokenizers with equal digests encode alike."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
@@ -88,6 +93,18 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """The ids of a text; raises DataError for a character that the vocabulary lacks."""
         return self.array(text).tolist()
+
+    def begin(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a prompt: what comes before every text, then its own; end-of-text where there is nothing."""
+        return [*self.starts_with, *ids] or [self.end_of_text]
+
+    def continued(self, text: str) -> np.ndarray:
+        """The ids of a part of a text that `cut` has cut off, as `array` gives them."""
+        return self.array(text)
+
+    def cut(self, text: str, at: int) -> int | None:
+        """Where the part of a text that begins at a place ends; None for the rest of it, while that may be its last."""
+        return at_line(text, at)
 
     @abstractmethod
     def array(self, text: str) -> np.ndarray:
@@ -101,9 +118,14 @@ class Tokenizer(ABC):
         """The bytes of some ids, which may end in the middle of a character; end-of-text has none."""
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids; bytes that are not a whole character become U+FFFD."""
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+    def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
+        """The text of some ids, which begin a text or continue one; bytes that are no character become U+FFFD."""
+        content = self.decode_bytes(ids)
+        return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
+
+    def at_the_start(self, content: bytes) -> bytes:
+        """The bytes with which a text begins, without the space that some tokenizers put before its first word."""
+        return content
 
     def token_text(self, token_id: int) -> str:
         """One token for a reader: its text, or its bytes as <0xE4> where they are not a character."""
@@ -125,7 +147,7 @@ class ByteTokenizer(Tokenizer):
         self.token_bytes = [bytes([byte]) for byte in range(256)]
 
     def array(self, text: str) -> np.ndarray:
-        return np.frombuffer(_utf8(text), np.uint8)
+        return np.frombuffer(utf8(text), np.uint8)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind}
@@ -138,7 +160,7 @@ class CharTokenizer(Tokenizer):
 
     def __init__(self, characters: Sequence[str]):
         self.characters = list(characters)
-        self.token_bytes = [_utf8(character) for character in self.characters]
+        self.token_bytes = [utf8(character) for character in self.characters]
 
     def array(self, text: str) -> np.ndarray:
         ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
@@ -196,7 +218,7 @@ class BytePairTokenizer(Tokenizer):
         return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens=special)
 
     def array(self, text: str) -> np.ndarray:
-        _utf8(text)
+        utf8(text)
         encoded = [self.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in pieces(text)]
         return encoded[0] if len(encoded) == 1 else np.concatenate([np.empty(0, np.uint32), *encoded])
 
@@ -221,7 +243,11 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
             known = set(tokens)
             if {bytes([byte]) for byte in range(256)} <= known and len(known) == len(tokens) and b"" not in known:
                 tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        elif stored["kind"] == "kept":
+            from gpt_cli.text.kept import KeptTokenizer  # which needs this file
+
+            tokenizer = KeptTokenizer.of_dict(stored)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         tokenizer = None
     if tokenizer is None or tokenizer.to_dict() != stored:
         raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
@@ -233,11 +259,12 @@ def code_points(text: str) -> np.ndarray:
     try:
         return np.frombuffer(text.encode("utf-32-le"), np.uint32)
     except UnicodeEncodeError:
-        _utf8(text)
+        utf8(text)
         raise
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
+    """The bytes of a text; raises DataError for half a character."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -258,6 +285,11 @@ def as_oniguruma(pattern: str) -> str:
     return pattern.replace("{1,3}+", "{1,3}")
 
 
-def known_pattern(written: str) -> str | None:
-    """The one of PATTERNS that the library tokenizers has in these words; None where it is none of them."""
-    return {as_oniguruma(pattern): pattern for pattern in PATTERNS}.get(written)
+def byte_letters() -> list[str]:
+    """The character that stands for each byte in vocabularies of byte pairs, as GPT-2 chose it: printable ones alone.
+
+    A byte that is a visible character of Latin-1 is that character; the others follow from U+0100 in their order.
+    """
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in visible else next(others)) for byte in range(256)]

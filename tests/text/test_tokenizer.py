@@ -25,8 +25,6 @@ from gpt_cli.text.tokenizer import (
     ByteTokenizer,
     CharTokenizer,
     Tokenizer,
-    as_oniguruma,
-    known_pattern,
     tokenizer_from_dict,
 )
 from gpt_cli.text.vocabulary import make_tokenizer, train_byte_pairs
@@ -279,13 +277,3 @@ def test_the_patterns_of_the_installed_tiktoken_are_known(monkeypatch: pytest.Mo
         monkeypatch.setattr(published, name, lambda *_, **__: {})
     for construct in published.ENCODING_CONSTRUCTORS.values():
         assert construct()["pat_str"] in PATTERNS
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_an_exported_pattern_comes_back(pattern: str) -> None:
-    assert known_pattern(as_oniguruma(pattern)) == pattern
-
-
-@pytest.mark.parametrize("written", ["", "a", r"(a)\1", r"(?=a)", "(("])
-def test_no_other_pattern_is_known(written: str) -> None:
-    assert known_pattern(written) is None
