@@ -26,7 +26,7 @@ from gpt_cli.exchange.hugging_face import Fit, Part, Recipe, fit
 from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
 from gpt_cli.exchange.request import FILES, ExportRequest
 from gpt_cli.exchange.tokenizer_json import as_file, tokenizer_files
-from gpt_cli.files import Buffer, write_directory
+from gpt_cli.files import write_directory
 from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.attention_page import attention_page, prompt_content
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention

@@ -1,4 +1,4 @@
-"""The tokenizer of a directory of transformers: ours again where `gpt export` wrote it, else kept as it is. Needs no torch."""
+"""The tokenizer of a directory of transformers: ours where `gpt export` wrote it, else kept. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,17 +14,11 @@ from gpt_cli.exchange.tokenizer_json import tokenizer_json
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES, TOKENIZER_WORK
 from gpt_cli.opening import read_bytes
 from gpt_cli.strict_json import strict_json
+from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.kept import KeptTokenizer
-from gpt_cli.text.pipelines import names_of
-from gpt_cli.text.tokenizer import (
-    END_OF_TEXT,
-    PATTERNS,
-    BytePairTokenizer,
-    ByteTokenizer,
-    CharTokenizer,
-    Tokenizer,
-    byte_letters,
-)
+from gpt_cli.text.patterns import PATTERNS
+from gpt_cli.text.pipelines import names_of, steps
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 
 _HINT = "save its tokenizer beside it: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
 _KNOWN = (
@@ -152,4 +146,6 @@ def _ours(content: Mapping[str, Any], own: Mapping[str, Any]) -> Tokenizer | Non
         if own.get("pattern") not in PATTERNS or not known or sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
             return None
         found = BytePairTokenizer(kind, own["pattern"], [bytes(map(letters.__getitem__, name)) for name in names])
-    return found if tokenizer_json(found) == content else None
+    # save_pretrained of transformers writes a template that adds nothing
+    adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))
+    return found if not adds and tokenizer_json(found) == {**content, "post_processor": None} else None

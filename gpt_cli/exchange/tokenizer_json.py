@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.kept import KeptTokenizer
-from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer, as_oniguruma, byte_letters
+from gpt_cli.text.patterns import as_oniguruma
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 

@@ -177,7 +177,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[Block], cut: Callable[[str, int], int | None] = at_line) -> Iterator[Block]:
-    """Documents in pieces, cut as `pieces` cuts each, or elsewhere: the units that are tokenized, whatever the blocks."""
+    """Documents in pieces, cut as `pieces` or a tokenizer cuts: the units that are tokenized, whatever the blocks."""
     text, starts = "", True
     for block in blocks:
         if block.starts:

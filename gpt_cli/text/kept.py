@@ -19,9 +19,10 @@ import numpy as np
 from gpt_cli.errors import CheckpointError, DataError, shown, together, visible
 from gpt_cli.limits import TOKENIZER_BYTES, TOKENIZER_IDS
 from gpt_cli.strict_json import strict_json
+from gpt_cli.text.base_tokenizer import Tokenizer, utf8
 from gpt_cli.text.blocks import MAX_PIECE
+from gpt_cli.text.decoding import decoder, leaves_out_space
 from gpt_cli.text.pipelines import WORDS, names_of, problems, steps
-from gpt_cli.text.tokenizer import Tokenizer, byte_letters, utf8
 
 if TYPE_CHECKING:
     import tokenizers
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 _SPACE = re.compile(r".*[A-Za-z](?= [A-Za-z])", re.DOTALL)
 _SPACE_OR_LINE = re.compile(r".*(?:[A-Za-z](?= [A-Za-z])|\S\n(?=[^\W_]))", re.DOTALL)
 _LONGEST = 2**20  # characters of a piece, where no place to cut is found
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# what the library's WordPiece makes of a token for a reader, in this order
-_CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"), (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))  # fmt: skip
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
@@ -93,7 +91,7 @@ class KeptTokenizer(Tokenizer):
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """The tokens that are found in a text before all others, as transformers finds them: by tokenizer_config.json too."""
+        """The tokens that are found in a text before all others, those that tokenizer_config.json names too."""
         found = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -105,6 +103,11 @@ class KeptTokenizer(Tokenizer):
     def skipped(self) -> frozenset[int]:
         """The ids of special tokens, which decoding leaves out."""
         return frozenset(token["id"] for token in self.added.values() if token.get("special"))
+
+    @property
+    def splits_special(self) -> bool:
+        """Whether the names of special tokens in a text are plain text, as in exports of ours."""
+        return self.settings.get("split_special_tokens") is True
 
     @cached_property
     def starts_with(self) -> list[int]:
@@ -146,7 +149,7 @@ class KeptTokenizer(Tokenizer):
                 if token != stored.get(name):
                     flags = {flag: token.get(flag, False) for flag in _FLAGS}
                     built.add_tokens([tokenizers.AddedToken(name, special=token.get("special", False), **flags)])
-            built.encode_special_tokens = self.settings.get("split_special_tokens") is True
+            built.encode_special_tokens = self.splits_special
         except Exception as error:  # the library has no kind of its own
             raise CheckpointError("tokenizer", f"the library tokenizers cannot read it: {visible(error)}") from None
         if any(built.token_to_id(name) != token["id"] for name, token in added.items()):
@@ -154,38 +157,15 @@ class KeptTokenizer(Tokenizer):
         return built
 
     @cached_property
-    def token_bytes(self) -> list[bytes]:
-        """The bytes that each id stands for in the middle of a text; none for end-of-text and for ids without a token."""
+    def token_bytes(self) -> list[bytes]:  # type: ignore[override]
+        """The bytes that each id stands for within a text; none for end-of-text and for ids without a token."""
         found = [b""] * self.vocab_size
-        decoding = {step["type"]: step for step in steps(self.content, "decoder")}
-        letters = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
+        bytes_of = decoder(steps(self.content, "decoder"))
         for number, name in self.names.items():
-            if "ByteLevel" in decoding:
-                content = b"".join(letters[letter] for letter in name) if letters.keys() >= set(name) else utf8(name)
-            elif pieces := decoding.get("WordPiece"):
-                content = _of_word(name, pieces["prefix"], pieces["cleanup"])
-            elif "ByteFallback" in decoding and (byte := _BYTE.fullmatch(name)):
-                content = bytes([int(byte[1], 16)])
-            else:
-                content = utf8(self._with_spaces(name, decoding))
-            found[number] = content
+            found[number] = bytes_of(name)
         for number in (self.end_of_text, *self.starts_with):
             found[number] = b""
         return found
-
-    def _with_spaces(self, name: str, decoding: Mapping[str, Any]) -> str:
-        if marked := decoding.get("Metaspace"):
-            return name.replace(marked["replacement"], " ")
-        replaced = decoding.get("Replace")
-        return name.replace(replaced["pattern"]["String"], replaced["content"]) if replaced else name
-
-    @cached_property
-    def _space_is_left_out(self) -> bool:
-        """Whether decoding leaves out the space with which a text begins."""
-        decoding = {step["type"]: step for step in steps(self.content, "decoder")}
-        if "Metaspace" in decoding:
-            return decoding["Metaspace"].get("prepend_scheme") != "never"
-        return "WordPiece" in decoding or decoding.get("Strip", {}).get("start") == 1
 
     def array(self, text: str) -> np.ndarray:
         utf8(text)
@@ -226,7 +206,7 @@ class KeptTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Only where the ids of both parts are those of the whole, unless there is no such place in a million characters."""
+        """Only where both parts have the ids of the whole, unless a million characters have no such place."""
         place, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if place and (found := place.match(text, at, at + window + 2)):
@@ -245,7 +225,7 @@ class KeptTokenizer(Tokenizer):
         return self.library.decode([i for i in ids if i != self.end_of_text], skip_special_tokens=True)
 
     def at_the_start(self, content: bytes) -> bytes:
-        return content.removeprefix(b" ") if self._space_is_left_out else content
+        return content.removeprefix(b" ") if leaves_out_space(steps(self.content, "decoder")) else content
 
     def token_text(self, token_id: int) -> str:
         if token_id in self.skipped or token_id == self.end_of_text:
@@ -282,7 +262,7 @@ class KeptTokenizer(Tokenizer):
         if not isinstance(written, str) or not isinstance(settings, dict) or len(written) > TOKENIZER_BYTES:
             raise TypeError("it is not a text and an object")
         found = cls(written, settings, *sizes)
-        found.__dict__["_packed"] = stored["files"]  # another version of zlib may compress otherwise
+        found._packed = stored["files"]  # another version of zlib may compress otherwise
         return found
 
 
@@ -312,10 +292,3 @@ def _cuts_words(step: Mapping[str, Any]) -> bool:
         return step["pattern"].get("Regex") in WORDS
     by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)
     return by_pattern or step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
-
-
-def _of_word(name: str, prefix: str, cleanup: bool) -> bytes:
-    text = name[len(prefix) :] if name.startswith(prefix) else f" {name}"
-    for long, short in _CLEANED if cleanup else ():
-        text = text.replace(long, short)
-    return utf8(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpt_cli.errors import shown
 from gpt_cli.limits import TOKENIZER_ADDED, TOKENIZER_IDS, TOKENIZER_NAME, TOKENIZER_STEPS
-from gpt_cli.text.tokenizer import O200K_PATTERN, PATTERNS, as_oniguruma
+from gpt_cli.text.patterns import O200K_PATTERN, PATTERNS, as_oniguruma
 
 _O200K_WITHOUT_CASE = O200K_PATTERN.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
 # of Mistral's Nemo: one digit at a time, no endings of words
@@ -59,17 +59,19 @@ _METASPACE = {
     "split": _is_flag,
 }
 _REPLACE = {"pattern": _is_string, "content": lambda value: isinstance(value, str)}
-_BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), _one_of(True, False, None))
+_BERT: dict[str, Check] = dict.fromkeys(
+    ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), _one_of(True, False, None)
+)
 # what each part of a pipeline may consist of, and what the settings of each step may be
 STEPS: dict[str, dict[str, Mapping[str, Check]]] = {
     "normalizer": {
-        **dict.fromkeys(("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents"), {}),
+        **{key: {} for key in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")},
         "Replace": _REPLACE,
         "Prepend": {"prepend": _is_mark},
         "BertNormalizer": _BERT,
     },
     "pre_tokenizer": {
-        **dict.fromkeys(("Whitespace", "WhitespaceSplit", "BertPreTokenizer"), {}),
+        **{key: {} for key in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")},
         "ByteLevel": _BYTE_LEVEL,
         "Digits": {"individual_digits": _is_flag},
         "Metaspace": _METASPACE,
@@ -77,7 +79,7 @@ STEPS: dict[str, dict[str, Mapping[str, Check]]] = {
         "Split": {"pattern": _is_cut, "behavior": _one_of("Isolated", "Removed"), "invert": _is_flag},
     },
     "decoder": {
-        **dict.fromkeys(("ByteFallback", "Fuse"), {}),
+        **{key: {} for key in ("ByteFallback", "Fuse")},
         "ByteLevel": _BYTE_LEVEL,
         "Metaspace": _METASPACE,
         "Replace": _REPLACE,
@@ -186,7 +188,7 @@ def _grows(step: Mapping[str, Any]) -> bool:
 
 
 def names_of(content: Mapping[str, Any]) -> dict[int, str]:
-    """The token of each id, added ones included; raises ValueError where an id is no small number, or has two tokens."""
+    """The token of each id, added ones included; raises ValueError where an id is no small number or has two tokens."""
     vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not isinstance(added, list):
         raise ValueError("its tokens are not an object of JSON")

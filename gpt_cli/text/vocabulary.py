@@ -19,10 +19,9 @@ from gpt_cli.streams import random_words, stream_key
 from gpt_cli.text.blocks import Block, in_pieces, pieces
 from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.reading import NOBODY
 from gpt_cli.text.tokenizer import (
-    PATTERNS,
-    WORD_PATTERN,
     BytePairTokenizer,
     ByteTokenizer,
     CharTokenizer,

@@ -18,15 +18,8 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, Usage
 from gpt_cli.text import vocabulary as module
 from gpt_cli.text.blocks import pieces
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.tokenizer import (
-    PATTERNS,
-    WORD_PATTERN,
-    BytePairTokenizer,
-    ByteTokenizer,
-    CharTokenizer,
-    Tokenizer,
-    tokenizer_from_dict,
-)
+from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import make_tokenizer, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
