@@ -184,7 +184,7 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
 
 def _grows(step: Mapping[str, Any]) -> bool:
     pattern, content = step.get("pattern"), step.get("content")
-    return _is_string(pattern) and isinstance(content, str) and len(content) > len(pattern["String"])
+    return isinstance(pattern, dict) and isinstance(content, str) and len(content) > len(pattern.get("String", ""))
 
 
 def names_of(content: Mapping[str, Any]) -> dict[int, str]:
