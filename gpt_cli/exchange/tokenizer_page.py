@@ -64,6 +64,7 @@ def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
 
 def _kept_content(tokenizer: KeptTokenizer) -> dict[str, Any]:
     """The steps of a kept tokenizer, the bytes of its tokens and the ids of its merges."""
+    tokenizer.encode("")  # what the library refuses is refused here
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
     first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
     normalizer = [

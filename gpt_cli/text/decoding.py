@@ -25,8 +25,14 @@ def decoder(steps: Sequence[Mapping[str, Any]]) -> Callable[[str], bytes]:
     by_type = {step["type"]: step for step in steps}
     if "ByteLevel" in by_type:
         letters = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
-        # the library too takes a name with another character for plain text
-        return lambda name: b"".join(letters[one] for one in name) if letters.keys() >= set(name) else utf8(name)
+
+        def of_letters(name: str) -> bytes:
+            try:
+                return b"".join(map(letters.__getitem__, name))
+            except KeyError:  # the library too takes a name with another character for plain text
+                return utf8(name)
+
+        return of_letters
     if word := by_type.get("WordPiece"):
         return lambda name: _of_word(name, word["prefix"], word["cleanup"])
     if marked := by_type.get("Metaspace"):

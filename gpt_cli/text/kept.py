@@ -68,7 +68,7 @@ class KeptTokenizer(Tokenizer):
             wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
             if wrong:
                 raise together(wrong)
-            largest = max(names_of(content))
+            names = names_of(content)
         except KeyError as error:
             raise CheckpointError(
                 "tokenizer", f"this is not a tokenizer: it has no key {shown(error.args[0])}"
@@ -80,14 +80,16 @@ class KeptTokenizer(Tokenizer):
             raise CheckpointError("tokenizer", sentence) from None
         except ValueError as error:
             raise CheckpointError("tokenizer", f"this is not a tokenizer: {visible(error)}") from None
-        if self.vocab_size != largest + 1 or self.end_of_text not in names_of(content):
+        if self.vocab_size != max(names) + 1 or self.end_of_text not in names:
             raise CheckpointError("tokenizer", "its size or its end-of-text is not what its tokens say")
+        self.names = names
         return content
 
     @cached_property
     def names(self) -> dict[int, str]:
         """The token of each id that has one, as tokenizer.json writes it."""
-        return names_of(self.content)
+        _ = self.content  # which brings them with it
+        return self.names
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:

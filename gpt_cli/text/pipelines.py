@@ -51,6 +51,16 @@ def _is_string(value: Any) -> bool:
     return isinstance(value, dict) and len(value) == 1 and _is_text(value.get("String"))
 
 
+def _is_template(value: Any) -> bool:
+    pieces = isinstance(value, list) and all(isinstance(piece, dict) and len(piece) == 1 for piece in value)
+    return pieces and all("Sequence" in piece or _is_text(piece["SpecialToken"]["id"]) for piece in value)
+
+
+def _is_ids(value: Any) -> bool:
+    listed = isinstance(value, dict) and all(isinstance(token, dict) for token in value.values())
+    return listed and all(type(number) is int for token in value.values() for number in token["ids"])
+
+
 _BYTE_LEVEL = {"add_prefix_space": _is_flag, "trim_offsets": _is_flag, "use_regex": _is_flag}
 _METASPACE = {
     "replacement": _is_mark,
@@ -88,9 +98,12 @@ STEPS: dict[str, dict[str, Mapping[str, Check]]] = {
     },
     "post_processor": {
         "ByteLevel": _BYTE_LEVEL,
-        "TemplateProcessing": dict.fromkeys(("single", "pair", "special_tokens"), lambda value: True),
+        "TemplateProcessing": {"single": _is_template, "pair": lambda value: True, "special_tokens": _is_ids},
     },
 }
+# settings that have a default in the library
+_OPTIONAL = {"trim_offsets", "use_regex", "prepend_scheme", "split", "pair", "behavior", "invert", *_BERT}
+_OPTIONAL |= {("Metaspace", "add_prefix_space")}
 _LISTS = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
@@ -153,12 +166,13 @@ def problems(content: Mapping[str, Any]) -> list[str]:
     if kind not in _MODELS:
         return [*found, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODELS)})"]
     known = _MODEL_KEYS[kind]
+    if kind == "BPE" and "merges" not in model:
+        raise KeyError("merges")
     for key, value in model.items():
         if key not in ("type", "vocab") and not known.get(key, _one_of())(value):
             found.append(f"{key} of its model {kind} is {shown(value)}, which gpt does not do")
     if kind == "WordPiece" and model.get("unk_token") not in model["vocab"]:
         found.append(f"its token for unknown words, {shown(model.get('unk_token'))}, is not in its vocabulary")
-    names_of(content)
     decoder = tuple(step["type"] for step in steps(content, "decoder"))
     in_order = tuple(name for name in _OF_MARKS if name in decoder)
     if not found and decoder not in (in_order or None, ("ByteLevel",), ("Metaspace",), ("WordPiece",)):
@@ -173,9 +187,15 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
             yield f"its {part} {shown(kind)} is not one that gpt knows"
             continue
         known = STEPS[part][kind]
+        if missing := [key for key in known if key not in step and not {key, (kind, key)} & _OPTIONAL]:
+            raise ValueError(f"its {part} {kind} has no {missing[0]}")
         for key, value in step.items():
             if key != "type" and not known.get(key, _one_of())(value):
                 yield f"{key} of its {part} {kind} is {shown(value)}, which gpt does not do"
+        if kind == "TemplateProcessing":
+            named = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
+            if not all(name in step["special_tokens"] for name in named):
+                raise ValueError("its template names a token that it does not have")
         if kind == "Split" and (step.get("behavior") == "Removed") != step.get("invert", False):
             yield f"its {part} Split leaves out a part of the text, which gpt does not do"
         if kind == "Replace" and _grows(step):  # many such steps would make a text too long for any memory

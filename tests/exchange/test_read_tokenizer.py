@@ -229,6 +229,19 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "half a character": (lambda c: c["model"]["vocab"].update({"\ud800": 9999}), "cannot read it|half a character"),
     "a merge of no token": (lambda c: c["model"]["merges"].append(["x", "zzz"]), "cannot read it"),
     "merges of numbers": (lambda c: c["model"].update(merges=[1]), "cannot read it"),
+    "a decoder without its text": (
+        lambda c: c.update(decoder={"type": "Sequence", "decoders": [{"type": "Replace", "content": ""}]}),
+        "its decoder Replace has no pattern",
+    ),
+    "a template of nothing": (
+        lambda c: c.update(post_processor={"type": "TemplateProcessing", "single": [7], "special_tokens": {}}),
+        "single of its post_processor TemplateProcessing|of another type",
+    ),
+    "a template without its token": (
+        lambda c: c.update(post_processor=_template("<x>", "A") | {"special_tokens": {}}),
+        "its template names a token that it does not have",
+    ),
+    "no merges": (lambda c: c["model"].pop("merges"), 'it has no key "merges"'),
     "no model": (lambda c: c.pop("model"), 'this is not a tokenizer: it has no key "model"'),
     "a list of tokens": (lambda c: c["model"].update(vocab=["a"]), "its tokens are not an object of JSON"),
     "a list for a pattern": (lambda c: c.update(pre_tokenizer=_split({"Regex": ["a"]})), "of another type"),
@@ -275,7 +288,7 @@ def test_json_that_is_no_tokenizer_is_refused(content: str, tmp_path: Path) -> N
 def test_patterns_of_published_models_are_known_and_no_others() -> None:
     assert len(WORDS) >= len(PATTERNS)
     model = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
-    rest = {"decoder": {"type": "ByteLevel"}, "model": model}
+    rest = {"decoder": {"type": "ByteLevel", "add_prefix_space": False}, "model": model}
     for pattern in (*WORDS, r"\d", r"\p{N}{1,3}"):
         assert problems({"pre_tokenizer": _split({"Regex": pattern}), **rest}) == []
     for pattern in ("", "a", r"(a)\1", r"(?=a)", "((", r"\d+"):
