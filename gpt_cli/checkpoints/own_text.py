@@ -148,7 +148,7 @@ def _of_transformers(run: RunFiles) -> bool:
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
     """As `own_config`, of a checkpoint by itself."""
     sources = _sources(header.config.data)
-    if header.step == 0 or header.progress.imported or not all(source in ENTRIES for source in sources):
+    if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
     for source in sources:
         if not ENTRIES[source].is_here():
