@@ -18,12 +18,12 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import counted, visible
 from gpt_cli.exchange.backwards import Weights
-from gpt_cli.exchange.gpt2 import Foreign, read_foreign
-from gpt_cli.files import Buffer, remove
+from gpt_cli.exchange.gpt2 import Foreign
+from gpt_cli.files import Buffer, make_directory, remove
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
 
-NO_STEPS: Mapping[int, Path] = MappingProxyType({})
+NO_STEPS: Mapping[int, Weights] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Imported(Result):
         return text + (f"; {counted(len(self.steps), 'step')} up to {self.steps[-1]:,}" if self.steps else "")
 
 
-def adopt(out: Path, foreign: Foreign, steps: Mapping[int, Path], host: Host) -> Imported:
+def adopt(out: Path, foreign: Foreign, steps: Mapping[int, Weights], host: Host) -> Imported:
     """Make the run; raises errors as `write_run` does, and EnvironmentFailure where another process trains it."""
     for notice in foreign.notices:
         host.notice(notice)
@@ -61,10 +61,10 @@ def adopt(out: Path, foreign: Foreign, steps: Mapping[int, Path], host: Host) ->
     return Imported(str(out), num_parameters, foreign.tokenizer.vocab_size, *sizes, tuple(steps))
 
 
-def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Path] = NO_STEPS) -> int:
+def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] = NO_STEPS) -> int:
     """Write a run that has these weights as its best, and nothing to continue; returns the number of parameters.
 
-    With `steps` it has a checkpoint of each directory, and no best: its losses are unknown. What the directory held
+    With `steps` it has a checkpoint of each, and no best: its losses are unknown. What the directory held
     of an earlier run is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure when the
     system refuses; whatever fails leaves the earlier run or none.
     """
@@ -72,21 +72,23 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     num_bytes = 4 * sum(shape.numel() for shape in shapes.values())
-    # only the weights of one model are open
-    models = {run.step_file(step): (step, partial(read_foreign, path)) for step, path in steps.items()}
-    models = models or {run.best: (0, lambda: foreign)}
+    models = {run.step_file(step): (step, weights) for step, weights in steps.items()}
+    models = models or {run.best: (0, foreign.weights)}
     with counting("checking", len(models), "models") as count:
-        for _, read in models.values():
-            read().weights.require_finite()  # before anything of an earlier run is removed
+        for _, weights in models.values():
+            weights.require_finite()  # before anything of an earlier run is removed
+            weights.forget()
             count(1)
+    make_directory(run.path)
     run.require_space(num_bytes if steps else 0, 0 if steps else num_bytes, len(steps))
+    run.open_for(foreign.config)
     try:
-        run.open_for(foreign.config)
         with counting("importing", 2 * num_bytes * len(models), "B") as count:
-            for path, (step, read) in models.items():
+            for path, (step, weights) in models.items():
                 progress = replace(Progress.at_the_start(0, "", {}), step=step, observed_step=step)
                 checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
-                save_made(path, checkpoint, shapes, partial(_contents, read().weights, shapes, count))
+                save_made(path, checkpoint, shapes, partial(_contents, weights, shapes, count))
+                weights.forget()
     except BaseException:  # Ctrl-C too: some of the steps would look like all of them
         for path in run.files():
             remove(path)

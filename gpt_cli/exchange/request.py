@@ -38,6 +38,7 @@ from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
+    from gpt_cli.exchange.backwards import Weights
     from gpt_cli.exchange.gpt2 import Foreign
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
@@ -83,8 +84,8 @@ class ImportRequest(Request):
                 ("directory",), "several directories need {steps}, which makes a checkpoint of each", "{steps}"
             )
 
-    def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Path]]:
-        """Where the run goes, the model, of which all but the weights is read, and with `steps` where each step lies.
+    def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
+        """Where the run goes, the model, and with `steps` the weights of each step; no weight is read.
 
         Raises UsageError where something would be replaced that nobody named and for steps that do not belong
         together, CheckpointError for a model that ours cannot have.
@@ -103,7 +104,7 @@ class ImportRequest(Request):
         if not run.exists() and (found := run.files()):
             sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
             raise UsageError(shown(run.path), sentence)
-        return run.path, read_steps(steps, host) if steps else read_foreign(first), steps
+        return run.path, *(read_steps(steps, host) if steps else (read_foreign(first), {}))
 
 
 class ExportRequest(Request):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpt_cli.callbacks import Host
 from gpt_cli.errors import GptError, UsageError, shown, together, visible
+from gpt_cli.exchange.backwards import Weights
 from gpt_cli.exchange.gpt2 import Foreign, read_foreign
 from gpt_cli.limits import STEPS
 
@@ -46,20 +47,22 @@ def shared_name(directory: Path) -> str:
     return name or Path(os.path.abspath(directory)).parent.name or "steps"
 
 
-def read_steps(steps: Mapping[int, Path], host: Host) -> Foreign:
-    """The model of the last step, of which all but the weights is read, as of all others, which must be like it.
+def read_steps(steps: Mapping[int, Path], host: Host) -> tuple[Foreign, dict[int, Weights]]:
+    """The model of the last step, of which all but the weights is read, and the weights of all, unread.
 
     Raises GptErrors of all directories that are no such model.
     """
     wrong: list[GptError] = []
+    weights: dict[int, Weights] = {}
     last: tuple[Path, Foreign] | None = None
     with host.counting("comparing", len(steps), "models") as count:
         count(0)
-        for path in reversed(steps.values()):
+        for step, path in reversed(steps.items()):
             try:
                 found = read_foreign(path)
                 if last is None:
                     last = path, found
+                weights[step] = found.weights
                 wrong += _differences(path, found, *last)
             except GptError as error:
                 wrong += [error, *error.others]
@@ -67,7 +70,7 @@ def read_steps(steps: Mapping[int, Path], host: Host) -> Foreign:
     if wrong:
         raise together(wrong)
     assert last is not None, "a request names at least one"
-    return last[1]
+    return last[1], dict(sorted(weights.items()))
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 
 from gpt_cli.checkpoints.logs import metrics_of
+from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, counted, shown
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
@@ -132,8 +133,8 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
         hint = "gpt train --config tiny --watch 'one two one two' --out runs/watched"
-        if num_steps := len(run.steps()):
-            hint = f"--prompt 'one two one two' computes it from {counted(num_steps, 'checkpoint')}"
+        if run.steps() and is_imported(run):
+            hint = f"--prompt 'one two one two' computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
     return read_snapshot(paths[-1])
 
