@@ -18,7 +18,7 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import counted, visible
 from gpt_cli.exchange.backwards import Weights
-from gpt_cli.exchange.gpt2 import Foreign
+from gpt_cli.exchange.foreign import Foreign
 from gpt_cli.files import Buffer, make_directory, remove
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result

@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
-from gpt_cli.config.fields import Misfit, Switch
+from gpt_cli.config.fields import Misfit, Size, Switch
 from gpt_cli.config.request import (
     NONE,
     Flag,
@@ -39,7 +39,7 @@ from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
     from gpt_cli.exchange.backwards import Weights
-    from gpt_cli.exchange.gpt2 import Foreign
+    from gpt_cli.exchange.foreign import Foreign
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 Directories = Annotated[Given[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
@@ -57,13 +57,14 @@ PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 class ImportRequest(Request):
-    """Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train with --init-from.
+    """Make a run of an open model, with which all commands work: sample, attn-dump, explain, train with --init-from.
 
-    It reads config.json, safetensors and the tokenizer; nothing is downloaded or unpickled.
+    GPT-2, GPT-Neo, GPT-NeoX (Pythia), Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee. It reads config.json,
+    safetensors and the tokenizer; nothing is downloaded or unpickled.
     """
 
     directory: Annotated[Directories, Flag("DIR", position=True)] = Field(
-        kw_only=False, description="A directory of transformers with a GPT-2, or one that gpt export wrote."
+        kw_only=False, description="A directory of transformers with such a model, or one that gpt export wrote."
     )
     steps: Switch = Field(
         default=False,
@@ -72,6 +73,10 @@ class ImportRequest(Request):
     )
     out: Annotated[MaybePath, Flag("RUN")] = Field(
         default=NONE, description="The run directory. Default: runs/<name of DIR>."
+    )
+    context_length: Size | None = Field(
+        default=None,
+        description="Tokens that the model sees at once, of a model with rope. Default: its own, at most 8,192.",
     )
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")
 
@@ -88,9 +93,9 @@ class ImportRequest(Request):
         """Where the run goes, the model, and with `steps` the weights of each step; no weight is read.
 
         Raises UsageError where something would be replaced that nobody named and for steps that do not belong
-        together, CheckpointError for a model that ours cannot have.
+        together or a context that the model does not have, CheckpointError for a model that ours cannot have.
         """
-        from gpt_cli.exchange.gpt2 import read_foreign
+        from gpt_cli.exchange.foreign import read_foreign
         from gpt_cli.exchange.steps import by_step, read_steps, shared_name
 
         first, *_ = self.directory
@@ -104,7 +109,9 @@ class ImportRequest(Request):
         if not run.exists() and (found := run.files()):
             sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
             raise UsageError(shown(run.path), sentence)
-        return run.path, *(read_steps(steps, host) if steps else (read_foreign(first), {}))
+        if steps:
+            return run.path, *read_steps(steps, self.context_length, host)
+        return run.path, read_foreign(first, self.context_length), {}
 
 
 class ExportRequest(Request):

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpt_cli.callbacks import Host
 from gpt_cli.errors import GptError, UsageError, shown, together, visible
 from gpt_cli.exchange.backwards import Weights
-from gpt_cli.exchange.gpt2 import Foreign, read_foreign
+from gpt_cli.exchange.foreign import Foreign, read_foreign
 from gpt_cli.limits import STEPS
 
 # step1000, checkpoint-2000, pythia-14m-step3000, step1000-tokens2B; nothing of TinyStories-33M
@@ -47,7 +47,7 @@ def shared_name(directory: Path) -> str:
     return name or Path(os.path.abspath(directory)).parent.name or "steps"
 
 
-def read_steps(steps: Mapping[int, Path], host: Host) -> tuple[Foreign, dict[int, Weights]]:
+def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host) -> tuple[Foreign, dict[int, Weights]]:
     """The model of the last step, of which all but the weights is read, and the weights of all, unread.
 
     Raises GptErrors of all directories that are no such model.
@@ -59,7 +59,7 @@ def read_steps(steps: Mapping[int, Path], host: Host) -> tuple[Foreign, dict[int
         count(0)
         for step, path in reversed(steps.items()):
             try:
-                found = read_foreign(path)
+                found = read_foreign(path, context_length)
                 if last is None:
                     last = path, found
                 weights[step] = found.weights
