@@ -57,7 +57,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
     last: tuple[Path, Foreign] | None = None
     with host.counting("comparing", len(steps), "models") as count:
         count(0)
-        for step, path in reversed(steps.items()):
+        for step, path in reversed([*steps.items()]):
             try:
                 found = read_foreign(path, context_length)
                 if last is None:

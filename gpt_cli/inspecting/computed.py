@@ -51,8 +51,8 @@ def _snapshot(path: Path, prompt: str, source: str, host: Host) -> Snapshot:
     ids = encode_prompt(loaded.tokenizer, prompt, sizes.context_length, source=source, truncate=False)
     if len(ids) < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
-    chosen = {"layers": range(sizes.num_blocks), "heads": range(sizes.num_heads)}
-    require_room_for_dump("heads", model, len(ids), **chosen, ending=None, out=None)
+    layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+    require_room_for_dump("heads", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
     batch = torch.tensor([ids], device=model.token_embedding.weight.device)
     with torch.inference_mode():
         weights = model.attention_weights(batch)[:, 0]  # [L, H, T, T]
