@@ -12,6 +12,7 @@ from gpt_cli.language import language, say
 
 # kinds that a JSON schema cannot name
 _NOUNS_BY_KEY = {
+    "model.attention_window": ["a whole number from 1 to 65,536", "a list of them and null", "null"],
     "data.source": ["a source of text", "a list of sources"],
     "data.validation_source": ["a source of text", "a list of sources", "null"],
     "train.device": ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"],

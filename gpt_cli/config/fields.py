@@ -120,6 +120,19 @@ Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), Whole]
 Size = Annotated[int, Field(ge=1, le=2**16), Whole]
 Few = Annotated[int, Field(ge=1, le=1024), Whole]
+Windows = Annotated[
+    list[Size | None],
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+    Field(min_length=1, max_length=1024),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": 2**16},
+                {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1, "maxItems": 1024},
+            ]
+        }
+    ),
+]
 Source = Annotated[str, Field(min_length=1)]
 Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator), PlainSerializer(_write_separator)]
 

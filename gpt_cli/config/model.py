@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpt_cli.config.fields import Count, Few, Misfit, Number, Section, Size, Switch, Whole, divisors
+from gpt_cli.config.fields import Count, Few, Misfit, Number, Section, Size, Switch, Whole, Windows, divisors
 from gpt_cli.errors import UsageError
+
+_SLOW_AND_FAST = ("low_frequency", "high_frequency")
 
 
 class ModelConfig(Section):
@@ -34,6 +36,9 @@ class ModelConfig(Section):
         description="heads of keys and values in grouped_query, a divisor of num_heads; "
         "null means at most a quarter of num_heads",
     )
+    head_size: Size | None = Field(
+        default=None, description="width of a head's queries, keys and values; null means d_model / num_heads"
+    )
     latent_size: Size | None = Field(
         default=None,
         description="width of the vector from which latent computes keys and values; null means d_model / 4",
@@ -45,29 +50,67 @@ class ModelConfig(Section):
     )
     rotary_size: Size | None = Field(
         default=None,
-        description="width of the part of latent's queries and keys that rope rotates, an even number; "
-        "null means half a head",
+        description="width of the part of a head's queries and keys that rope rotates, an even number; "
+        "null means the whole head, in latent half a head",
+    )
+    qk_norm: Switch = Field(
+        default=False, description="whether each head's queries and keys are normalised, as in Qwen3; latent cannot"
     )
     scale: Literal["head", "none"] = Field(
         default="head",
         description="head divides attention scores by the square root of the width of queries and keys, none does not",
+    )
+    attention_window: Windows | None = Field(
+        default=None,
+        description="tokens that a token sees, itself included; null means all; a list is repeated over the blocks",
     )
     positions: Literal["learned", "sinusoidal", "rope", "none"] = Field(
         default="learned",
         description="how the model learns the order of tokens; rope rotates queries and keys, "
         "none leaves it to the causal mask",
     )
+    rope_base: Number = Field(
+        default=10000.0, gt=1, le=1e9, description="base of rope's frequencies; a larger one turns more slowly"
+    )
+    rope_scaling: Number | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="factor by which Llama 3's rope slows the slow frequencies for longer texts; null slows none",
+    )
+    rope_original_length: Size = Field(
+        default=8192, description="tokens of a text before rope_scaling; frequencies are slow or fast beside it"
+    )
+    rope_low_frequency: Number = Field(
+        default=1.0, gt=0, le=1024, description="turns in rope_original_length below which rope_scaling slows in full"
+    )
+    rope_high_frequency: Number = Field(
+        default=4.0, gt=0, le=1024, description="turns in rope_original_length above which rope_scaling slows nothing"
+    )
     norm: Literal["layernorm", "rmsnorm"] = Field(default="layernorm", description="kind of normalisation")
+    norm_epsilon: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="number that a norm adds to the variance or the mean of squares; "
+        "null means 1e-5 in layernorm, 1e-6 in rmsnorm",
+    )
     norm_position: Literal["pre", "post"] = Field(
         default="pre", description="pre normalises the input of each residual branch, post the sum after it"
     )
-    activation: Literal["gelu", "gelu_tanh", "relu", "relu2"] = Field(
+    parallel_branches: Switch = Field(
+        default=False,
+        description="whether attention and feed-forward both read the input of the block, as in GPT-NeoX",
+    )
+    activation: Literal["gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu"] = Field(
         default="gelu",
         description="function between the two layers of the feed-forward part; gelu_tanh is gelu as GPT-2 computes it, "
-        "relu2 is relu squared",
+        "relu2 is relu squared; swiglu and geglu multiply by a gate",
     )
     feed_forward_size: Size | None = Field(
-        default=None, description="width between the two layers of the feed-forward part; null means 4 x d_model"
+        default=None,
+        description="width between the two layers of the feed-forward part; null means 4 x d_model, "
+        "and two thirds of that with a gate",
     )
     bias: Switch = Field(default=True, description="whether projection_layer, feed-forward and layernorm have a bias")
     qkv_bias: Switch = Field(
@@ -85,20 +128,23 @@ class ModelConfig(Section):
     def unused_keys(self) -> list[tuple[str, str]]:
         """Changed keys that have no effect, each with the setting that makes it so."""
         form, latent = f"model.attention {self.attention}", self.attention == "latent"
-        turned = latent and self.positions == "rope"
+        turns, slowed = self.positions == "rope", self.rope_scaling is not None
+        of_positions = f"model.positions {self.positions}"
+        scaling = "model.rope_scaling null" if turns else of_positions
         used = [
             ("num_key_value_heads", self.attention == "grouped_query", form),
             ("latent_size", latent, form),
             ("query_latent_size", latent, form),
-            ("rotary_size", turned, f"model.positions {self.positions}" if latent else form),
+            *((key, turns, of_positions) for key in ("rotary_size", "rope_base", "rope_scaling")),
+            *((f"rope_{key}", turns and slowed, scaling) for key in ("original_length", *_SLOW_AND_FAST)),
             ("ngram_rows", self.ngram_embedding, "model.ngram_embedding null"),
         ]
         return [(key, cause) for key, use, cause in used if self._idle(key, use)]
 
     @property
-    def head_size(self) -> int:
+    def value_size(self) -> int:
         """Width of one head's values, and of its queries and keys except in latent attention with rope."""
-        return self.d_model // self.num_heads
+        return self.head_size or self.d_model // self.num_heads
 
     @property
     def turned_size(self) -> int:
@@ -106,13 +152,13 @@ class ModelConfig(Section):
         if self.positions != "rope":
             return 0
         if self.attention == "latent":
-            return self.rotary_size or 2 * max(1, self.head_size // 4)
-        return self.head_size
+            return self.rotary_size or 2 * max(1, self.value_size // 4)
+        return self.rotary_size or self.value_size
 
     @property
     def query_size(self) -> int:
         """Width of one head's queries and keys."""
-        return self.head_size + (self.turned_size if self.attention == "latent" else 0)
+        return self.value_size + (self.turned_size if self.attention == "latent" else 0)
 
     @property
     def key_value_heads(self) -> int:
@@ -132,37 +178,76 @@ class ModelConfig(Section):
         """Numbers that a cache keeps per token and block."""
         if self.attention == "latent":
             return self.key_value_latent + self.turned_size
-        return 2 * self.key_value_heads * self.head_size
+        return 2 * self.key_value_heads * self.value_size
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """For each block, how many tokens a token sees; None means all."""
+        given = self.attention_window or [None]
+        return tuple(given[number % len(given)] for number in range(self.num_blocks))
+
+    @property
+    def epsilon(self) -> float:
+        """The number that a norm adds before it divides."""
+        return self.norm_epsilon or (1e-5 if self.norm == "layernorm" else 1e-6)
+
+    @property
+    def gated(self) -> bool:
+        """Whether a gate multiplies what is between the two layers of the feed-forward part."""
+        return self.activation in ("swiglu", "geglu")
 
     @property
     def hidden_size(self) -> int:
         """Width between the two layers of the feed-forward part."""
-        return self.feed_forward_size or 4 * self.d_model
+        if self.feed_forward_size is not None:
+            return self.feed_forward_size
+        return 8 * -(-self.d_model // 3) if self.gated else 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
         """Sizes that are valid by themselves but do not fit together."""
-        if self.qkv_bias and self.attention == "latent":
-            sentence = "latent attention makes queries, keys and values without a bias, so qkv_bias must be false"
-            yield Misfit(("qkv_bias", "attention"), sentence)
+        for key in ("qkv_bias", "qk_norm"):
+            if getattr(self, key) and self.attention == "latent":
+                how = "without a bias" if key == "qkv_bias" else "without such a norm"
+                sentence = f"latent attention makes queries, keys and values {how}, so {key} must be false"
+                yield Misfit((key, "attention"), sentence)
+        if self.parallel_branches and self.norm_position == "post":
+            sentence = "parallel branches read one input, each behind its norm, so norm_position must be pre"
+            yield Misfit(("parallel_branches", "norm_position"), sentence)
+        if self.rope_scaling is not None and self.rope_low_frequency >= self.rope_high_frequency:
+            wrong = f"rope_low_frequency {self.rope_low_frequency:g} is not below"
+            sentence = f"{wrong} rope_high_frequency {self.rope_high_frequency:g}"
+            yield Misfit(("rope_low_frequency", "rope_high_frequency"), sentence)
         if self.num_heads % self.key_value_heads:
             wrong = f"num_key_value_heads {self.num_key_value_heads} does not divide num_heads {self.num_heads}"
             yield Misfit(("num_key_value_heads", "num_heads"), f"{wrong}, as {divisors(self.num_heads)} would")
-        if self.d_model % self.num_heads:
+        if self.d_model % self.num_heads and self.head_size is None:
             below = self.d_model - self.d_model % self.num_heads
             wrong = f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}"
             heads = _foundaround(self.d_model, self.num_heads)
             use = f"use num_heads {heads}, or d_model {_nearest(below, below + self.num_heads)}"
             yield Misfit(("d_model", "num_heads"), f"{wrong}; {use}")
-        elif self.attention == "latent" and self.turned_size % 2:
-            nearest = _nearest(self.turned_size - 1, self.turned_size + 1)
+        else:
+            yield from self._misfits_of_rope()
+
+    def _misfits_of_rope(self) -> Iterator[Misfit]:
+        size, latent = self.turned_size, self.attention == "latent"
+        if size % 2 and (latent or self.rotary_size is not None):
+            nearest = _nearest(size - 1, size + 1)
             yield Misfit(("rotary_size",), f"rope rotates pairs, so {self.rotary_size} must be even; use {nearest}")
-        elif self.attention != "latent" and self.turned_size % 2:
-            head = f"d_model {self.d_model} / num_heads {self.num_heads} is {self.head_size}"
+        elif size % 2:
+            head = f"d_model {self.d_model} / num_heads {self.num_heads} is {size}"
+            if self.head_size is not None:
+                yield Misfit(
+                    ("head_size",), f"rope rotates pairs, so {size} must be even; use {size - 1} or {size + 1}"
+                )
+                return
             yield Misfit(
                 ("positions", "d_model", "num_heads"),
                 f"rope needs an even head size, but {head}",
                 "change model.d_model or model.num_heads, or use model.positions=learned",
             )
+        elif not latent and size > self.value_size:
+            yield Misfit(("rotary_size",), f"a head is {self.value_size} wide, and rope cannot rotate {size} of that")
 
 
 def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:

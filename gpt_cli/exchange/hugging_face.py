@@ -142,7 +142,7 @@ def _gpt2_notes(model: ModelConfig) -> Iterator[str]:
 
 def _llama_like(model: ModelConfig, V: int) -> Fit:
     """Starcoder2 (Lozhkov et al. 2024) has layernorm, Arcee rmsnorm; both have rope and a plain feed-forward part."""
-    D, F, K = model.d_model, model.hidden_size, model.head_size
+    D, F, K = model.d_model, model.hidden_size, model.value_size
     arcee = model.norm == "rmsnorm"
     # Starcoder2 has all biases or none, Arcee those of a whole attention or none
     of_attention = model.bias or model.qkv_bias

@@ -89,7 +89,7 @@ def model_page(
 
 def model_content(model: ModelConfig) -> dict[str, Any]:
     """The settings of a model, and what follows from them."""
-    derived = ("head_size", "query_size", "turned_size", "key_value_heads")
+    derived = ("value_size", "query_size", "turned_size", "key_value_heads")
     return model.model_dump(mode="json") | {name: getattr(model, name) for name in derived}
 
 

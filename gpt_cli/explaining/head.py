@@ -51,7 +51,7 @@ def explain_head(
     steps += _mixing(stages, asked, names, places)
     steps += _joining(block, x, seen, rotation, asked, places)
 
-    numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.head_size}
+    numbers = {"T": len(ids), "D": sizes.d_model, "H": sizes.num_heads, "K": sizes.value_size}
     facts = {"layer": layer, "head": head, "queries": places, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
     if sizes.attention == "latent":

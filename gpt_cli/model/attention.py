@@ -18,9 +18,13 @@ from gpt_cli.model.positions import rotate
 WITHOUT_KERNEL = ("cpu", "mps")
 
 
-def causal_mask(num_tokens: int, device: torch.device | None = None) -> Tensor:
-    """True at the keys after a query, where it may not look: bool [T, T]."""
-    return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
+def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
+    """True where a query may not look: at later keys, and at those further back than its window: bool [T, T].
+
+    A query sees `window` tokens, itself included; None means all before it. Beltagy et al. 2020, section 3.1.
+    """
+    later = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
+    return later if window is None else ~(~later).triu(1 - window)
 
 
 def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
@@ -52,10 +56,17 @@ class Stages(NamedTuple):
     heads: Tensor
 
 
-def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, bias: Tensor | float = 0.0) -> Stages:
+def causal_stages(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    bias: Tensor | float = 0.0,
+    window: int | None = None,
+) -> Stages:
     """One causal head, step by step, from its queries, keys and values [B, T, K]; `bias` [T, T] joins its scores."""
     scores = attention_scores(queries, keys)
-    weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device), scale, bias)
+    weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale, bias)
     return Stages(queries, keys, values, scores, weights, weights @ values)
 
 
@@ -108,13 +119,13 @@ def side_by_side(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     return torch.cat(weights), torch.cat(biases) if biases else None
 
 
-def causal_bias(queries: Tensor, added: Tensor | None) -> Tensor:
+def causal_bias(queries: Tensor, added: Tensor | None, window: int | None = None) -> Tensor:
     """The causal mask as numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
 
     [T, T]; with `added` [heads, T, T], their sum for each head of each sequence [B * heads, T, T].
     """
     T = queries.shape[2]
-    hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device), -torch.inf)
+    hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
     return hidden if added is None else (hidden + added).repeat(len(queries), 1, 1)
 
 
@@ -143,6 +154,16 @@ def attend(
     return torch.bmm(kept, values), weights
 
 
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm of the queries or keys of each head: [..., K] -> [..., K], computed in the dtype of its weight.
+
+    Henry et al. 2020 normalise both so that scores stay bounded; this form is that of Qwen3 (Yang et al. 2025).
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 class SelfAttention(nn.Module, ABC):
     """What all forms of causal attention with H heads share: [B, T, D] -> [B, T, D].
 
@@ -155,6 +176,9 @@ class SelfAttention(nn.Module, ABC):
     projection_layer: nn.Linear
     dropout: Dropout
     scale: float
+    query_norm: HeadNorm | None = None
+    key_norm: HeadNorm | None = None
+    window: int | None = None  # tokens that a token sees, itself included
     fused = True
 
     @abstractmethod
@@ -166,6 +190,17 @@ class SelfAttention(nn.Module, ABC):
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of the given heads (None: of all) at once: each [B, heads, T, K]."""
+
+    def add_norms(self, head_size: int, epsilon: float | None) -> None:
+        """Normalise queries and keys, by one weight [K] each for all heads; None normalises nothing."""
+        if epsilon is not None:
+            self.query_norm, self.key_norm = HeadNorm(head_size, eps=epsilon), HeadNorm(head_size, eps=epsilon)
+
+    def meet(self, queries: Tensor, keys: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Queries and keys as they meet, [..., T, K] each: normalised where there are norms, then turned."""
+        if self.query_norm is not None and self.key_norm is not None:
+            queries, keys = self.query_norm(queries), self.key_norm(keys)
+        return (queries, keys) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation))
 
     def distance_bias(self, num_queries: int, num_keys: int, heads: Sequence[int], like: Tensor) -> Tensor | None:
         """What the form adds to the scaled scores of the given heads, [heads, T, S]; None adds nothing.
@@ -181,12 +216,13 @@ class SelfAttention(nn.Module, ABC):
         queries, keys, values = self.project(x, rotation)
         bias = self.distance_bias(x.shape[1], x.shape[1], range(self.num_heads), queries)
         dropout = self.dropout.p if self.training else 0.0
-        if x.device.type not in WITHOUT_KERNEL and not dropout and bias is None:
+        sees_all = self.window is None or self.window >= x.shape[1]
+        if x.device.type not in WITHOUT_KERNEL and not dropout and bias is None and sees_all:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
             of_heads = None if keep is None else keep.flatten(0, 1)
-            mixed, _ = attend(*flat, causal_bias(queries, bias), self.scale, dropout, of_heads)
+            mixed, _ = attend(*flat, causal_bias(queries, bias, self.window), self.scale, dropout, of_heads)
             mixed = mixed.unflatten(0, queries.shape[:2])
         return self.projection_layer(join_heads(mixed))
 
@@ -203,20 +239,23 @@ class SelfAttention(nn.Module, ABC):
         """The stages of one head, without dropout."""
         queries, keys, values = self.project_head(head, x, rotation)
         bias = self.distance_bias(x.shape[1], x.shape[1], [head], queries)
-        return causal_stages(queries, keys, values, self.scale, 0.0 if bias is None else bias[0])
+        return causal_stages(queries, keys, values, self.scale, 0.0 if bias is None else bias[0], self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
         """The stages of the given heads, each [B, heads, T, K] or [B, heads, T, T]."""
         queries, keys, values = self.project(x, rotation, heads)
         bias = self.distance_bias(x.shape[1], x.shape[1], heads, queries)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        found = attend(*flat, causal_bias(queries, bias), self.scale)
+        found = attend(*flat, causal_bias(queries, bias, self.window), self.scale)
         mixed, weights = (part.unflatten(0, queries.shape[:2]) for part in found)
         return Stages(queries, keys, values, attention_scores(queries, keys), weights, mixed)
 
 
 class MultiHeadAttention(SelfAttention):
-    """H heads side by side, then a projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2."""
+    """H heads side by side, then a projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2.
+
+    A head is D / H wide, or `head_size`. With `norm_epsilon`, queries and keys are normalised.
+    """
 
     def __init__(
         self,
@@ -227,19 +266,23 @@ class MultiHeadAttention(SelfAttention):
         bias: bool = True,
         qkv_bias: bool = False,
         scaled: bool = True,
+        head_size: int | None = None,
+        norm_epsilon: float | None = None,
     ):
         super().__init__()
-        K = d_model // num_heads
+        K = head_size or d_model // num_heads
         heads = (Attention(d_model, K, dropout, qkv_bias=qkv_bias, scaled=scaled) for _ in range(num_heads))
         self.heads = cast("Sequence[Attention]", nn.ModuleList(heads))
         self.num_heads = num_heads
-        self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
+        self.projection_layer = nn.Linear(num_heads * K, d_model, bias=bias)
+        self.add_norms(K, norm_epsilon)
         self.dropout = Dropout(dropout)
         self.scale = self.heads[0].scale
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of one head."""
-        return self.heads[head].project(x, rotation)
+        own = self.heads[head]
+        return *self.meet(own.Wq(x), own.Wk(x), rotation), own.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
@@ -248,9 +291,7 @@ class MultiHeadAttention(SelfAttention):
         chosen = range(self.num_heads) if heads is None else heads
         projections = F.linear(x, *self.projection_weights(chosen))  # [B, T, 3 x heads x K]
         queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
-        if rotation is not None:
-            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return queries, keys, values
+        return *self.meet(queries, keys, rotation), values
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Wq of the given heads, then Wk, then Wv: [3 x heads x K, D]; their biases [3 x heads x K], or None."""

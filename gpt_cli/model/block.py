@@ -13,22 +13,29 @@ from gpt_cli.model.forms import make_attention
 def make_norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
     """The normalisation that a config names: [B, T, D] -> [B, T, D]."""
     if config.norm == "rmsnorm":
-        return nn.RMSNorm(config.d_model, eps=1e-6)
-    return nn.LayerNorm(config.d_model, bias=config.bias)
+        return nn.RMSNorm(config.d_model, eps=config.epsilon)
+    return nn.LayerNorm(config.d_model, eps=config.epsilon, bias=config.bias)
 
 
 class FeedForward(nn.Module):
-    """Two layers with an activation between them, for each token by itself: [B, T, D] -> [B, T, D]."""
+    """Two layers with an activation between them, for each token by itself: [B, T, D] -> [B, T, D].
+
+    With a gate, contract(activation(gate(x)) * expand(x)): Shazeer 2020, eq. 6.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
+        self.gate = nn.Linear(config.d_model, config.hidden_size, bias=config.bias) if config.gated else None
         self.expand = nn.Linear(config.d_model, config.hidden_size, bias=config.bias)
         self.contract = nn.Linear(config.hidden_size, config.d_model, bias=config.bias)
         functions = {"gelu": F.gelu, "gelu_tanh": gelu_tanh, "relu": F.relu, "relu2": relu_squared}
+        functions |= {"swiglu": F.silu, "geglu": F.gelu}
         self.activation = functions[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.contract(self.activation(self.expand(x)))
+        if self.gate is None:
+            return self.contract(self.activation(self.expand(x)))
+        return self.contract(self.activation(self.gate(x)) * self.expand(x))
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -42,16 +49,21 @@ def relu_squared(x: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """[B, T, D] -> [B, T, D]; the norms come before each branch (pre) or after each sum (post)."""
+    """[B, T, D] -> [B, T, D]; the norms come before each branch (pre) or after each sum (post).
 
-    def __init__(self, config: ModelConfig):
+    Parallel branches both read the input of the block, each behind its norm: Wang and Komatsuzaki 2021 (GPT-J).
+    """
+
+    def __init__(self, config: ModelConfig, number: int = 0):
         super().__init__()
         self.norm_1 = make_norm(config)
         self.attention = make_attention(config)
+        self.attention.window = config.windows[number]
         self.norm_2 = make_norm(config)
         self.feed_forward = FeedForward(config)
         self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm_position == "pre"
+        self.parallel = config.parallel_branches
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What the heads of this block read, made from the residual stream: [B, T, D] -> [B, T, D]."""
@@ -65,8 +77,9 @@ class Block(nn.Module):
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
         """The rest of the block, from its input and the output of its attention: each [B, T, D]."""
         _, attention, feed_forward = keep or (None, None, None)
-        x = x + self.dropout(attended, attention)
+        before, x = x, x + self.dropout(attended, attention)
         if self.pre_norm:
-            return x + self.dropout(self.feed_forward(self.norm_2(x)), feed_forward)
+            seen = self.norm_2(before if self.parallel else x)
+            return x + self.dropout(self.feed_forward(seen), feed_forward)
         x = self.norm_1(x)
         return self.norm_2(x + self.dropout(self.feed_forward(x), feed_forward))

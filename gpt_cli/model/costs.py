@@ -61,16 +61,17 @@ def estimate(
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
     parameters = sum(parts.values())
-    seen = config.num_blocks * config.num_heads * config.context_length  # keys of a token in all heads
+    remembered = sum(min(window or config.context_length, config.context_length) for window in config.windows)
+    seen = config.num_heads * remembered  # keys of a token in all heads
     # matrices only: a bias is added, not multiplied
     matrices = sum(matrix.numel() for matrix in model.blocks[0].parameters() if matrix.dim() == 2)
     products = config.num_blocks * matrices + config.d_model * vocab_size
-    forward = 2 * (products + seen * (config.query_size + config.head_size))
+    forward = 2 * (products + seen * (config.query_size + config.value_size))
     # with a cache, the queries of latent attention see the latents themselves
     latent = config.attention == "latent"
-    cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.head_size
+    cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.value_size
     size = 2 if dtype == "bfloat16" else 4
-    cache = config.num_blocks * config.cached_size * 4
+    cache = config.cached_size * 4
     return Estimate(
         parts,
         forward,
@@ -78,8 +79,8 @@ def estimate(
         3 * forward,
         (16 + 4 * gradients_waiting(num_lanes)) * parameters
         + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
-        4 * parameters + cache * config.context_length,
-        cache,
+        4 * parameters + cache * remembered,
+        cache * config.num_blocks,
     )
 
 
@@ -167,7 +168,7 @@ def _by_part(model: GPT, num_blocks: int) -> dict[str, int]:
 def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
     """A model of one block, since all blocks are equal, without memory for its weights."""
     with torch.device("meta"):
-        return GPT(config.changed(num_blocks=1), vocab_size)
+        return GPT(config.changed(num_blocks=1, attention_window=None), vocab_size)
 
 
 def _kept_bytes(
@@ -180,12 +181,15 @@ def _kept_bytes(
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length
     # queries, keys and values of all heads, and the latents behind them
-    heads = config.num_heads * (2 * config.query_size + config.head_size)
+    heads = config.num_heads * (2 * config.query_size + config.value_size)
     if config.attention == "latent":
         heads += config.cached_size + (config.query_latent_size or 0)
     dropping = config.dropout > 0
     # per token: residual sums and norms in float32, results of products in `size`
-    products = 5 * width + heads + 2 * config.hidden_size
+    if config.qk_norm:
+        heads += 2 * config.num_heads * config.query_size
+    mixed = config.num_heads * config.value_size
+    products = 4 * width + mixed + heads + (4 if config.gated else 2) * config.hidden_size
     per_token = width * (4 * 4 + (2 * size if dropping else 0)) + size * products
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)

@@ -17,7 +17,7 @@ from gpt_cli.model.attention import Stages, join_heads
 from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.forms.ngrams import NgramEmbedding
-from gpt_cli.model.positions import RotaryPositions, SinusoidalPositions
+from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
 
 
 class GPT(nn.Module):
@@ -41,8 +41,12 @@ class GPT(nn.Module):
         elif config.positions == "sinusoidal":
             self.position_embedding = SinusoidalPositions(config.context_length, config.d_model)
         elif config.positions == "rope":
-            self.rotary = RotaryPositions(config.context_length, config.turned_size)
-        self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config) for _ in range(config.num_blocks)))
+            scaling = None
+            if config.rope_scaling is not None:
+                low, high = config.rope_low_frequency, config.rope_high_frequency
+                scaling = RopeScaling(config.rope_scaling, config.rope_original_length, low, high)
+            self.rotary = RotaryPositions(config.context_length, config.turned_size, config.rope_base, scaling)
+        self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config, n) for n in range(config.num_blocks)))
         self._compiled: list[Callable[..., Tensor]] = []  # not in the state dict
         self.final_norm = make_norm(config)
         self.output_layer = None if config.tie_embeddings else nn.Linear(config.d_model, vocab_size, bias=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +17,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, context_length: int, d_model: int):
         super().__init__()
         # on the CPU even when the model is built on the meta device, so that the table has values
-        angles = _angles(torch.arange(context_length, device="cpu"), d_model)
+        angles = torch.arange(context_length, device="cpu")[:, None].double() * _frequencies(d_model)
         table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
         self.register_buffer("table", table.float(), persistent=False)
 
@@ -22,14 +25,32 @@ class SinusoidalPositions(nn.Module):
         return self.table[positions]
 
 
+class RopeScaling(NamedTuple):
+    """Llama 3's way to longer texts: pairs that turn few times in a text of the original length turn more slowly.
+
+    Those of fewer than `low` turns are slower by `factor`, those of more than `high` as they were, others between.
+    """
+
+    factor: float
+    original_length: int
+    low: float
+    high: float
+
+    def slowed(self, frequencies: Tensor) -> Tensor:
+        """The frequencies, in radians per token, after scaling; as in the code of Llama 3.1."""
+        turns = self.original_length * frequencies / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
+
+
 class RotaryPositions(nn.Module):
     """Angles by which queries and keys of some size turn: T -> cosines, sines [2, T, size]. Su et al. 2021, eq. 34."""
 
     table: Tensor
 
-    def __init__(self, context_length: int, size: int):
+    def __init__(self, context_length: int, size: int, base: float = 10000.0, scaling: RopeScaling | None = None):
         super().__init__()
-        self.size = size
+        self.size, self.base, self.scaling = size, base, scaling
         # on the CPU even when the model is built on the meta device, so that the table has values
         self.register_buffer("table", self.at(torch.arange(context_length, device="cpu")), persistent=False)
 
@@ -38,19 +59,28 @@ class RotaryPositions(nn.Module):
 
     def at(self, positions: Tensor) -> Tensor:
         """Cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
-        angles = _angles(positions, self.size)
+        angles = positions[..., None].double() * self.frequencies(positions.device)
         angles = torch.cat([angles, angles], dim=-1)
         return torch.stack([angles.cos(), angles.sin()]).float()
 
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        """By how many radians each pair turns from one token to the next: float64 [size / 2]."""
+        found = _frequencies(self.size, self.base, device)
+        return found if self.scaling is None else self.scaling.slowed(found)
+
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
-    """Turn each pair (i, i + K/2) of queries or keys by its angle: [..., T, K] with [2, T, K] -> [..., T, K]."""
+    """Turn each pair (i, i + R/2) of queries or keys by its angle: [..., T, K] with [2, T, R] -> [..., T, K].
+
+    The numbers after the first R stay as they are.
+    """
     cosines, sines = rotation
+    if (R := cosines.shape[-1]) < x.shape[-1]:
+        return torch.cat([rotate(x[..., :R], rotation), x[..., R:]], dim=-1)
     first, second = x.chunk(2, dim=-1)
     return (x * cosines + torch.cat([-second, first], dim=-1) * sines).to(x.dtype)
 
 
-def _angles(positions: Tensor, size: int) -> Tensor:
-    """Position times frequency, 10000^(-2i/size): [...] -> float64 [..., ceil(size / 2)]."""
-    frequencies = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device=positions.device) / size)
-    return positions[..., None].double() * frequencies
+def _frequencies(size: int, base: float = 10000.0, device: torch.device | str | None = "cpu") -> Tensor:
+    """base^(-2i/size): float64 [ceil(size / 2)]."""
+    return base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=device) / size)

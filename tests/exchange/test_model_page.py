@@ -31,7 +31,7 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     assert b"secret" not in written
     content = content_of(written)
     assert content["config"] == checkpoint.config.model.model_dump() | {
-        "head_size": 12,
+        "value_size": 12,
         "query_size": 12,
         "turned_size": 0,
         "key_value_heads": 4,

@@ -140,7 +140,7 @@ def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: T
 def _mean_outputs(model: GPT, batches: Iterable[Tensor]) -> Tensor:
     """The mean of what each head of each layer gives over all inputs of the windows [B, T + 1]: [L, H, K]."""
     sizes, like = model.config, model.token_embedding.weight
-    shape = sizes.num_blocks, sizes.num_heads, sizes.head_size
+    shape = sizes.num_blocks, sizes.num_heads, sizes.value_size
     sums = torch.zeros(shape, dtype=torch.float64, device=exact(like.device))
     num_tokens = 0
     for tokens in batches:

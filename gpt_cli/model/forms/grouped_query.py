@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from gpt_cli.model.attention import SelfAttention, score_scale, side_by_side
 from gpt_cli.model.dropout import Dropout
-from gpt_cli.model.positions import rotate
 
 
 class QueryHead(nn.Module):
@@ -47,16 +46,19 @@ class GroupedQueryAttention(SelfAttention):
         bias: bool = True,
         qkv_bias: bool = False,
         scaled: bool = True,
+        head_size: int | None = None,
+        norm_epsilon: float | None = None,
     ):
         super().__init__()
         assert num_heads % num_key_value_heads == 0
-        K = d_model // num_heads
+        K = head_size or d_model // num_heads
         heads = nn.ModuleList(QueryHead(d_model, K, qkv_bias=qkv_bias) for _ in range(num_heads))
         self.heads = cast("Sequence[QueryHead]", heads)
         groups = nn.ModuleList(KeyValueGroup(d_model, K, qkv_bias=qkv_bias) for _ in range(num_key_value_heads))
         self.groups = cast("Sequence[KeyValueGroup]", groups)
         self.num_heads = num_heads
-        self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
+        self.projection_layer = nn.Linear(num_heads * K, d_model, bias=bias)
+        self.add_norms(K, norm_epsilon)
         self.dropout = Dropout(dropout)
         self.scale = score_scale(K, scaled)
 
@@ -67,10 +69,7 @@ class GroupedQueryAttention(SelfAttention):
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of one head."""
         group = self.group_of(head)
-        queries, keys = self.heads[head].Wq(x), group.Wk(x)
-        if rotation is not None:
-            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return queries, keys, group.Wv(x)
+        return *self.meet(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
@@ -81,8 +80,7 @@ class GroupedQueryAttention(SelfAttention):
         parts = (len(chosen), G, G)
         projections = F.linear(x, *self.projection_weights(chosen)).unflatten(2, (sum(parts), -1)).transpose(1, 2)
         queries, keys, values = projections.split(parts, dim=1)
-        if rotation is not None:
-            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        queries, keys = self.meet(queries, keys, rotation)
         if heads is None:
             return queries, keys.repeat_interleave(H // G, dim=1), values.repeat_interleave(H // G, dim=1)
         groups = [head * G // H for head in heads]

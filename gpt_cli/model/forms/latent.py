@@ -56,16 +56,17 @@ class LatentAttention(SelfAttention):
         *,
         bias: bool = True,
         scaled: bool = True,
+        head_size: int | None = None,
     ):
         super().__init__()
-        K, (C, query_latent, R) = d_model // num_heads, sizes
+        K, (C, query_latent, R) = head_size or d_model // num_heads, sizes
         self.W_DKV = nn.Linear(d_model, C, bias=False)
         self.W_KR = nn.Linear(d_model, R, bias=False) if R else None
         self.W_DQ = nn.Linear(d_model, query_latent, bias=False) if query_latent else None
         heads = (LatentHead(query_latent or d_model, C, R, K) for _ in range(num_heads))
         self.heads = cast("Sequence[LatentHead]", nn.ModuleList(heads))
         self.num_heads = num_heads
-        self.projection_layer = nn.Linear(d_model, d_model, bias=bias)
+        self.projection_layer = nn.Linear(num_heads * K, d_model, bias=bias)
         self.dropout = Dropout(dropout)
         self.scale = score_scale(K + R, scaled)
 

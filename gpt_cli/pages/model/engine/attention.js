@@ -15,7 +15,7 @@ class SelfAttention {
   constructor(config, tensors, name) {
     this.numHeads = config.num_heads;
     this.numGroups = config.attention === "grouped_query" ? config.key_value_heads : config.num_heads;
-    this.headSize = config.head_size;
+    this.headSize = config.value_size;
     this.querySize = config.query_size;
     this.scale = config.scale === "none" ? 1 : config.query_size ** -0.5;
     this.projectionLayer = tensors.linear(`${name}.projection_layer`);
