@@ -38,7 +38,6 @@ from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
 
-
 # of weights in a file; those of a training and all moments are float32
 TYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -132,8 +131,9 @@ def read_checkpoint(path: Path, *, everything: bool = False, as_stored: bool = F
 def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
     """The checkpoint that a verified file contains, whose tensors are taken out of `read` one by one.
 
-    Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError for a content that no version of gpt writes, weights that are not finite, and a model or a
-    tokenizer other than `expected`, the header that was found there before.
+    Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError for a content that no version of
+    gpt writes, weights that are not finite, and a model or a tokenizer other than `expected`, the header that was found
+    there before.
     """
     where, metadata = read.header.where, read.header.metadata
     try:

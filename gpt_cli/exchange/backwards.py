@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, together
-from gpt_cli.exchange.directory import READABLE, Directory
+from gpt_cli.exchange.directory import READABLE, Directory, widened
 from gpt_cli.exchange.hugging_face import Recipe
 
 EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
@@ -33,31 +33,41 @@ class Rows(NamedTuple):
 class Weights:
     """The weights of our state dict, each read when it is asked for.
 
-    Two tensors stay in memory: those that have the weights and biases of all heads of a block.
+    Two tensors stay in memory, as they are stored: those that have the weights and biases of all heads of a block.
     """
 
     def __init__(self, directory: Directory, places: Mapping[str, Rows], rows: Sequence[int] = ()):
         self.places = places
+        self._tensors = directory.tensors
         self._rows = np.array(rows)  # of embeddings there, one for each id here
-        self._read = lru_cache(maxsize=2)(directory.read)
+        self._read = lru_cache(maxsize=2)(directory.read_stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A weight, float32; raises CheckpointError where it is not finite."""
-        found = self.part(self.places[name])
-        if name in EMBEDDINGS and not np.array_equal(self._rows, np.arange(len(found))):
-            found = found[self._rows]
-        return np.ascontiguousarray(found)
+        return widened(self.stored(name), self.kind(name))
 
-    def require_finite(self) -> None:
-        """Read all tensors once; raises CheckpointError where one is not finite."""
-        for source in dict.fromkeys(place.source for place in self.places.values()):
-            self._read(source)
+    def kind(self, name: str) -> str:
+        """The type of a weight's numbers, one of READABLE: that of the file, but for one that a factor has changed."""
+        place = self.places[name]
+        return self._tensors[place.source].dtype if place.factor == 1 else "F32"
+
+    def stored(self, name: str) -> np.ndarray:
+        """A weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
+        place = self.places[name]
+        found = self._cut(place) if place.factor == 1 else self.part(place)
+        if name in EMBEDDINGS:
+            in_order = np.array_equal(self._rows, np.arange(len(self._rows)))
+            found = found[: len(self._rows)] if in_order else found[self._rows]
+        return np.ascontiguousarray(found)
 
     def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
-        whole = self._read(place.source)
-        found = (whole.T if place.transposed else whole)[place.first : place.last]
+        found = widened(self._cut(place), self._tensors[place.source].dtype)
         return found if place.factor == 1 else found / np.float32(place.factor)
+
+    def _cut(self, place: Rows) -> np.ndarray:
+        whole = self._read(place.source)
+        return (whole.T if place.transposed else whole)[place.first : place.last]
 
 
 def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:

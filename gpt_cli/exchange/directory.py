@@ -27,6 +27,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 # the types of numbers that become float32, as numpy reads them; masks, which no one reads, have others
 READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,36 @@ class Directory:
 
     def read(self, name: str) -> np.ndarray:
         """A tensor in float32, from float32, float16 or bfloat16; raises CheckpointError where it is not finite."""
+        return widened(self.read_stored(name), self.tensors[name].dtype)
+
+    def read_stored(self, name: str) -> np.ndarray:
+        """A tensor as READABLE reads it, and whose numbers are finite; raises CheckpointError as `read` does."""
         stored = self.tensors[name]
         with reading(stored.path, CheckpointError) as file:
             file.seek(stored.start)
             numbers = np.fromfile(file, READABLE[stored.dtype], math.prod(stored.shape))
         if numbers.size != math.prod(stored.shape):
             raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
-        if stored.dtype == "BF16":  # the upper half of a float32
-            numbers = np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
-        numbers = numbers.astype(np.float32, copy=False)
-        # one pass each, and NaN passes through
-        if numbers.size and not (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):
+        if not _are_finite(numbers, stored.dtype):
             raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
         return numbers.reshape(stored.shape)
+
+
+def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:
+    """Numbers that READABLE reads as such a type, in float32, which has each of them."""
+    if dtype == "BF16":  # the upper half of a float32
+        return np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
+    return numbers.astype(np.float32, copy=False)
+
+
+def _are_finite(numbers: np.ndarray, dtype: str) -> bool:
+    """Whether none is NaN or infinite: those have all bits of the exponent set."""
+    if dtype == "F32":  # one pass each, and NaN passes through
+        return not numbers.size or bool(np.isfinite(numbers.min()) and np.isfinite(numbers.max()))
+    least = {"F16": 0x7C00, "BF16": 0x7F80}[dtype] << 1  # without the bit of the sign
+    bits = numbers.view(np.uint16)
+    parts = (bits[start : start + _AT_ONCE] for start in range(0, len(bits), _AT_ONCE))
+    return all((part << 1).max() < least for part in parts)
 
 
 def read_directory(path: Path) -> Directory:

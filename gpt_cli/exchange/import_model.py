@@ -9,15 +9,16 @@ from pathlib import Path
 import torch
 
 from gpt_cli.callbacks import Counting, Host
-from gpt_cli.checkpoints.checkpoint import Checkpoint, save_made
+from gpt_cli.checkpoints.checkpoint import Checkpoint, prepared
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import visible
 from gpt_cli.exchange.gpt2 import Foreign
-from gpt_cli.files import Buffer
+from gpt_cli.files import Buffer, make_directory, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
+from gpt_cli.safetensors_header import SIZES
 
 
 @dataclass(frozen=True)
@@ -57,20 +58,22 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting) -> int:
     """
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
-    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    weights = foreign.weights
+    stored = {name: (weights.kind(name), tensor.shape) for name, tensor in model.state_dict().items()}
     progress = Progress.at_the_start(0, "", {})
     checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
-    num_bytes = 4 * sum(shape.numel() for shape in shapes.values())
-    foreign.weights.require_finite()  # before anything of an earlier run is removed
-    run.open_for(foreign.config)
-    run.require_space(0, num_bytes, 0)
+    num_bytes = sum(SIZES[kind] * shape.numel() for kind, shape in stored.values())
     with counting("importing", 2 * num_bytes, "B") as count:
 
         def made() -> Iterator[Buffer]:
-            for name in shapes:
-                weight = foreign.weights[name]
+            for name in stored:
+                weight = weights.stored(name)
                 yield weight.reshape(-1).view("uint8").data
                 count(weight.nbytes)
 
-        save_made(run.best, checkpoint, shapes, made)
-    return num_bytes // 4
+        content = prepared(checkpoint, stored, made)  # reads all, before anything of an earlier run is removed
+        make_directory(run.path)
+        run.require_space(num_bytes, 0, 1)
+        run.open_for(foreign.config)
+        write_durably(run.best, content)
+    return sum(shape.numel() for _, shape in stored.values())
