@@ -115,7 +115,8 @@ Loggers = Annotated[
     BeforeValidator(_read_list),
     WithJsonSchema({"anyOf": [_NAME, {"type": "array", "items": _NAME}]}),
 ]
-Number = Annotated[float, BeforeValidator(read_number), Field(allow_inf_nan=False)]
+Real = BeforeValidator(read_number)
+Number = Annotated[float, Real, Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), Whole]
 Size = Annotated[int, Field(ge=1, le=2**16), Whole]

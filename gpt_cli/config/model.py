@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpt_cli.config.fields import Count, Few, Misfit, Number, Section, Size, Switch, Whole, Windows, divisors
+from gpt_cli.config.fields import Count, Few, Misfit, Number, Real, Section, Size, Switch, Whole, Windows, divisors
 from gpt_cli.errors import UsageError
 
 _SLOW_AND_FAST = ("low_frequency", "high_frequency")
@@ -70,12 +70,10 @@ class ModelConfig(Section):
         "none leaves it to the causal mask",
     )
     rope_base: Number = Field(
-        default=10000.0, gt=1, le=1e9, description="base of rope's frequencies; a larger one turns more slowly"
+        default=10000.0, gt=1, le=10**9, description="base of rope's frequencies; a larger one turns more slowly"
     )
-    rope_scaling: Number | None = Field(
+    rope_scaling: Annotated[float, Field(ge=1, le=1024, allow_inf_nan=False), Real] | None = Field(
         default=None,
-        ge=1,
-        le=1024,
         description="factor by which Llama 3's rope slows the slow frequencies for longer texts; null slows none",
     )
     rope_original_length: Size = Field(
@@ -88,10 +86,8 @@ class ModelConfig(Section):
         default=4.0, gt=0, le=1024, description="turns in rope_original_length above which rope_scaling slows nothing"
     )
     norm: Literal["layernorm", "rmsnorm"] = Field(default="layernorm", description="kind of normalisation")
-    norm_epsilon: Number | None = Field(
+    norm_epsilon: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), Real] | None = Field(
         default=None,
-        gt=0,
-        le=1,
         description="number that a norm adds to the variance or the mean of squares; "
         "null means 1e-5 in layernorm, 1e-6 in rmsnorm",
     )

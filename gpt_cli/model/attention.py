@@ -176,10 +176,14 @@ class SelfAttention(nn.Module, ABC):
     projection_layer: nn.Linear
     dropout: Dropout
     scale: float
-    query_norm: HeadNorm | None = None
-    key_norm: HeadNorm | None = None
+    query_norm: HeadNorm | None
+    key_norm: HeadNorm | None
     window: int | None = None  # tokens that a token sees, itself included
     fused = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_norm = self.key_norm = None
 
     @abstractmethod
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

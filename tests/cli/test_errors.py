@@ -36,7 +36,7 @@ exit code 2
 
 $ gpt train --config smal
 error: "smal": there is no such config file
-hint: did you mean small? shipped configs: grouped-query, induction, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny
+hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny
 exit code 2
 
 $ gpt train --config smoke --max-steps 0

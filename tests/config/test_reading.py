@@ -281,7 +281,7 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
         read_config("smal")
     assert raised.value.lines() == [
         'error: "smal": there is no such config file',
-        "hint: did you mean small? shipped configs: grouped-query, induction, latent, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
+        "hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
     ]
 
 
@@ -330,11 +330,13 @@ def test_the_configs_of_the_forms_differ_in_their_form_alone() -> None:
 
 
 def test_keys_of_one_form_are_not_used_by_another() -> None:
-    told = list(read("", "model.latent_size=8", "model.query_latent_size=8", "model.rotary_size=8").unused())
+    told = list(read("", "model.latent_size=8", "model.query_latent_size=8").unused())
     assert told == [
-        f"model.{key} is not used by model.attention multi_head"
-        for key in ("latent_size", "query_latent_size", "rotary_size")
+        f"model.{key} is not used by model.attention multi_head" for key in ("latent_size", "query_latent_size")
     ]
+    scaled = "model.positions=rope", "model.rope_original_length=64"
+    assert list(read("", *scaled).unused()) == ["model.rope_original_length is not used by model.rope_scaling null"]
+    assert not list(read("", *scaled, "model.rope_scaling=8", "model.rotary_size=8").unused())
     (told,) = read("", "model.attention=latent", "model.rotary_size=8", "model.latent_size=8").unused()
     assert told == "model.rotary_size is not used by model.positions learned"
     assert not list(read("", "model.attention=latent", "model.positions=rope", "model.rotary_size=8").unused())
