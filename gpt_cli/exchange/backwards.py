@@ -13,7 +13,7 @@ import numpy as np
 
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, together
 from gpt_cli.exchange.directory import READABLE, Directory, widened
-from gpt_cli.exchange.hugging_face import Recipe
+from gpt_cli.exchange.recipes import Recipe
 
 EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
 _TABLE = "position_embedding.table"  # of sinusoidal positions, which are no weight here
@@ -33,13 +33,20 @@ class Rows(NamedTuple):
 class Weights:
     """The weights of our state dict, each read when it is asked for.
 
-    Two tensors stay in memory, as they are stored: those that have the weights and biases of all heads of a block.
+    `rows` are those of embeddings that tokens have; `zeros` has the shapes of weights that are not there. Two
+    transposed tensors stay in memory, which have the weights and biases of all heads of a block.
     """
 
-    def __init__(self, directory: Directory, places: Mapping[str, Rows], rows: Sequence[int] = ()):
-        self.places = places
-        self._tensors = directory.tensors
-        self._rows = np.array(rows)  # of embeddings there, one for each id here
+    def __init__(
+        self,
+        directory: Directory,
+        places: Mapping[str, Rows],
+        rows: Sequence[int] = (),
+        zeros: Mapping[str, tuple[int, ...]] | None = None,
+    ):
+        self.places, self.zeros = places, zeros or {}
+        self._directory, self._rows = directory, np.array(rows)
+        self._in_order = np.array_equal(self._rows, np.arange(len(self._rows)))
         self._read = lru_cache(maxsize=2)(directory.read_stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -48,26 +55,31 @@ class Weights:
 
     def kind(self, name: str) -> str:
         """The type of a weight's numbers, one of READABLE: that of the file, but for one that a factor has changed."""
-        place = self.places[name]
-        return self._tensors[place.source].dtype if place.factor == 1 else "F32"
+        place = self.places.get(name)
+        return "F32" if place is None or place.factor != 1 else self._directory.tensors[place.source].dtype
 
     def stored(self, name: str) -> np.ndarray:
         """A weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
+        if name in self.zeros:
+            return np.zeros(self.zeros[name], np.float32)
         place = self.places[name]
+        if name in EMBEDDINGS and self._in_order:
+            place = place._replace(last=len(self._rows))
         found = self._cut(place) if place.factor == 1 else self.part(place)
-        if name in EMBEDDINGS:
-            in_order = np.array_equal(self._rows, np.arange(len(self._rows)))
-            found = found[: len(self._rows)] if in_order else found[self._rows]
+        if name in EMBEDDINGS and not self._in_order:
+            found = found[self._rows]
         return np.ascontiguousarray(found)
 
     def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
-        found = widened(self._cut(place), self._tensors[place.source].dtype)
+        found = widened(self._cut(place), self._directory.tensors[place.source].dtype)
         return found if place.factor == 1 else found / np.float32(place.factor)
 
     def _cut(self, place: Rows) -> np.ndarray:
-        whole = self._read(place.source)
-        return (whole.T if place.transposed else whole)[place.first : place.last]
+        """The same as it is stored."""
+        if place.transposed:
+            return self._read(place.source).T[place.first : place.last]
+        return self._directory.read_stored(place.source, place.first, place.last)
 
 
 def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:

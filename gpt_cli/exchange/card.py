@@ -9,7 +9,7 @@ from pathlib import Path
 from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import counted, visible
-from gpt_cli.exchange.hugging_face import Fit
+from gpt_cli.exchange.recipes import Fit
 from gpt_cli.text.catalogue import ENTRIES
 from gpt_cli.version import __version__
 

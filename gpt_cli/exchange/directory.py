@@ -53,21 +53,24 @@ class Directory:
         """The directory, as errors name it."""
         return shown(self.path)
 
-    def read(self, name: str) -> np.ndarray:
-        """A tensor in float32, from float32, float16 or bfloat16; raises CheckpointError where it is not finite."""
-        return widened(self.read_stored(name), self.tensors[name].dtype)
+    def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """A tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
+        return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
 
-    def read_stored(self, name: str) -> np.ndarray:
-        """A tensor as READABLE reads it, and whose numbers are finite; raises CheckpointError as `read` does."""
+    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """The same as READABLE reads it; raises CheckpointError where a number is not finite."""
         stored = self.tensors[name]
+        dtype, shape = READABLE[stored.dtype], stored.shape
+        if last is not None:
+            shape = (last - first, *shape[1:])
         with reading(stored.path, CheckpointError) as file:
-            file.seek(stored.start)
-            numbers = np.fromfile(file, READABLE[stored.dtype], math.prod(stored.shape))
-        if numbers.size != math.prod(stored.shape):
+            file.seek(stored.start + first * math.prod(shape[1:]) * dtype.itemsize)
+            numbers = np.fromfile(file, dtype, math.prod(shape))
+        if numbers.size != math.prod(shape):
             raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
         if not _are_finite(numbers, stored.dtype):
             raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
-        return numbers.reshape(stored.shape)
+        return numbers.reshape(shape)
 
 
 def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import visible
-from gpt_cli.exchange.gpt2 import Foreign
+from gpt_cli.exchange.foreign import Foreign
 from gpt_cli.files import Buffer, make_directory, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result

@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
-from gpt_cli.config.fields import Misfit, Switch
+from gpt_cli.config.fields import Misfit, Size, Switch
 from gpt_cli.config.request import NONE, Flag, MaybePath, PathText, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
@@ -27,7 +27,7 @@ from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
-    from gpt_cli.exchange.gpt2 import Foreign
+    from gpt_cli.exchange.foreign import Foreign
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 # of a directory for transformers
@@ -44,26 +44,31 @@ PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 class ImportRequest(Request):
-    """Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train with --init-from.
+    """Make a run of an open model, with which all commands work: sample, attn-dump, explain, train with --init-from.
 
-    It reads config.json, safetensors and the tokenizer; nothing is downloaded or unpickled.
+    GPT-2, GPT-Neo, GPT-NeoX (Pythia), Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee. It reads config.json,
+    safetensors and the tokenizer; nothing is downloaded or unpickled.
     """
 
     directory: Annotated[PathText, Flag("DIR", position=True)] = Field(
-        kw_only=False, description="A directory of transformers with a GPT-2, or one that gpt export wrote."
+        kw_only=False, description="A directory of transformers with such a model, or one that gpt export wrote."
     )
     out: Annotated[MaybePath, Flag("RUN")] = Field(
         default=NONE, description="The run directory. Default: runs/<name of DIR>."
+    )
+    context_length: Size | None = Field(
+        default=None,
+        description="Tokens that the model sees at once, of a model with rope. Default: its own, at most 8,192.",
     )
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")
 
     def find(self, host: Host) -> tuple[Path, Foreign]:
         """Where the run goes, and the model, of which all but the weights is read.
 
-        Raises UsageError where something would be replaced that nobody named, CheckpointError for a model that ours
-        cannot have.
+        Raises UsageError where something would be replaced that nobody named, and for a context that the model does
+        not have, CheckpointError for a model that ours cannot have.
         """
-        from gpt_cli.exchange.gpt2 import read_foreign
+        from gpt_cli.exchange.foreign import read_foreign
 
         run = RunFiles(self.out or Path("runs") / os.path.basename(os.path.realpath(self.directory)))
         require_no_file(run.path)
@@ -73,7 +78,7 @@ class ImportRequest(Request):
         if not run.exists() and (found := run.files()):
             sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
             raise UsageError(shown(run.path), sentence)
-        return run.path, read_foreign(self.directory)
+        return run.path, read_foreign(self.directory, self.context_length)
 
 
 class ExportRequest(Request):

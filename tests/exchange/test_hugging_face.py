@@ -13,7 +13,8 @@ from support.helpers import small_config
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.hugging_face import Part, Recipe, fit
+from gpt_cli.exchange.hugging_face import fit
+from gpt_cli.exchange.recipes import Part, Recipe
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
