@@ -34,6 +34,7 @@ from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.safetensors_header import header_bytes
+from gpt_cli.safetensors_numbers import are_finite
 from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
@@ -59,7 +60,7 @@ class Checkpoint:
     def build_model(self) -> GPT:
         """The model with these weights, on the CPU, in evaluation mode; raises CheckpointError on a misfit.
 
-        Weights that are not float32 stay as they are, for readers that multiply by them alone, and need no gradients.
+        Matrices of 16 bits stay as they are, for readers that multiply by them or convert them one by one.
         """
         sizes, vocab_size = self.config.model, self.tokenizer.vocab_size
         misfit = CheckpointError(self.where, "its weights do not fit its config")
@@ -74,13 +75,15 @@ class Checkpoint:
         expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in self.weights.items()}:
             raise misfit
-        return model.take_weights(self.weights).eval()
+        # norms and biases take no room
+        weights = {name: one if one.dim() > 1 else one.float() for name, one in self.weights.items()}
+        return model.take_weights(weights).eval()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint durably; raises EnvironmentFailure when the system refuses."""
     weights = {name: _plain(tensor) for name, tensor in checkpoint.weights.items()}
-    stored = {name: (_type_of(tensor), tensor.shape) for name, tensor in weights.items()}
+    stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
     write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
 
 
@@ -161,14 +164,12 @@ def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
     tensor = torch.from_numpy(read.content.pop(name)).view(TYPES[kind]).view(shape)
-    return tensor if as_stored and tensor.dim() > 1 else tensor.float()
+    return tensor if as_stored else tensor.float()
 
 
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
     """Raises CheckpointError where a number is NaN or infinite."""
-    # one pass, where isfinite() of each number takes ten times as long; NaN passes through
-    floats = {name: one for name, one in tensors.items() if one.numel()}
-    wrong = {name: one for name, one in floats.items() if not all(bound.isfinite() for bound in one.aminmax())}
+    wrong = {name: one for name, one in tensors.items() if one.numel() and not _is_finite(one)}
     if not wrong:
         return
     number = sum(tensor.numel() - int(tensor.isfinite().sum()) for tensor in wrong.values())
@@ -177,17 +178,30 @@ def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> Non
     raise CheckpointError(where, sentence, hint=OTHER)
 
 
+def _is_finite(tensor: Tensor) -> bool:
+    if tensor.dtype.itemsize == 2:
+        return are_finite(tensor.view(-1).view(torch.int16).numpy(), type_of(tensor.dtype))
+    # one pass, where isfinite() of each number takes ten times as long; NaN passes through
+    return all(bound.isfinite() for bound in tensor.aminmax())
+
+
 def _plain(tensor: Tensor) -> Tensor:
     assert tensor.dtype in TYPES.values(), "weights and moments have a type that readers know"
     return tensor.detach().cpu().contiguous()
 
 
-def _type_of(tensor: Tensor) -> str:
-    return next(name for name, dtype in TYPES.items() if tensor.dtype == dtype)
+def type_of(dtype: torch.dtype) -> str:
+    """What a file calls the type of its numbers, one of TYPES."""
+    return next(name for name, known in TYPES.items() if known == dtype)
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """A contiguous tensor as a file contains it."""
+    return tensor.view(-1).view(torch.uint8).numpy().data
 
 
 def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    return (tensor.view(-1).view(torch.uint8).numpy().data for tensor in tensors.values())
+    return map(bytes_of, tensors.values())
 
 
 def _canonical(content: Any) -> str:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, together
-from gpt_cli.exchange.directory import READABLE, Directory, widened
+from gpt_cli.exchange.directory import Directory
 from gpt_cli.exchange.recipes import Recipe
+from gpt_cli.safetensors_numbers import READABLE, widened
 
 EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
 _TABLE = "position_embedding.table"  # of sinusoidal positions, which are no weight here

@@ -21,13 +21,11 @@ from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable
 from gpt_cli.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
+from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.strict_json import strict_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# the types of numbers that become float32, as numpy reads them; masks, which no one reads, have others
-READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-_AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
 @dataclass(frozen=True)
@@ -68,26 +66,9 @@ class Directory:
             numbers = np.fromfile(file, dtype, math.prod(shape))
         if numbers.size != math.prod(shape):
             raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
-        if not _are_finite(numbers, stored.dtype):
+        if not are_finite(numbers, stored.dtype):
             raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
         return numbers.reshape(shape)
-
-
-def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    """Numbers that READABLE reads as such a type, in float32, which has each of them."""
-    if dtype == "BF16":  # the upper half of a float32
-        return np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
-    return numbers.astype(np.float32, copy=False)
-
-
-def _are_finite(numbers: np.ndarray, dtype: str) -> bool:
-    """Whether none is NaN or infinite: those have all bits of the exponent set."""
-    if dtype == "F32":  # one pass each, and NaN passes through
-        return not numbers.size or bool(np.isfinite(numbers.min()) and np.isfinite(numbers.max()))
-    least = {"F16": 0x7C00, "BF16": 0x7F80}[dtype] << 1  # without the bit of the sign
-    bits = numbers.view(np.uint16)
-    parts = (bits[start : start + _AT_ONCE] for start in range(0, len(bits), _AT_ONCE))
-    return all((part << 1).max() < least for part in parts)
 
 
 def read_directory(path: Path) -> Directory:

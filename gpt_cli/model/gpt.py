@@ -115,13 +115,11 @@ class GPT(nn.Module):
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
         """Use these tensors, not copies, as the parameters: one for each name; returns the model.
 
-        Those of 16 bits are frozen: readers may share them, and nothing trains them.
-
         `load_state_dict` compares each block with the names of all, which for a thousand blocks takes seconds.
         """
         for name, tensor in weights.items():
             module, _, own = name.rpartition(".")
-            self.get_submodule(module).register_parameter(own, nn.Parameter(tensor, tensor.dtype.itemsize > 2))
+            self.get_submodule(module).register_parameter(own, nn.Parameter(tensor))
         return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:

@@ -44,7 +44,7 @@ class _Layer:
 
 
 class Decoder:
-    """Continues a batch of sequences token by token, with copies of a model's weights, or those that are frozen.
+    """Continues a batch of sequences token by token, with copies of a model's weights; those of 16 bits are its own.
 
     Products with weights are in `dtype`. All else stays in the dtype of the model's norms: the residual stream, norms,
     attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:

@@ -115,8 +115,8 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A weight in `dtype`, None for its own: a copy, or where it is frozen and nothing changes it, perhaps itself."""
-    return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.requires_grad)
+    """A weight in `dtype`, None for its own: a copy, but perhaps itself if it has 16 bits, since nothing trains those."""
+    return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
 class Products:
@@ -139,7 +139,8 @@ class Products:
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
 
-        They are in the dtype of the weights, or float32: bfloat16 takes three times as long for such small products (NOTES.md).
+        They are in the dtype of the weights, of 16 bits in float32: bfloat16 takes three times as long for such small
+        products (NOTES.md).
         """
         stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
         matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()
