@@ -193,7 +193,7 @@ def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
 
 
 def _dtype(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
-    """That of the weights that a tensor consists of, and float32 where it is computed; zeros follow the first weight."""
+    """That of the weights that a tensor consists of, float32 where it is computed; zeros follow the first weight."""
     copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
     return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
 

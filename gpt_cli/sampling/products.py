@@ -115,7 +115,7 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A weight in `dtype`, None for its own: a copy, but perhaps itself if it has 16 bits, since nothing trains those."""
+    """A weight in `dtype`, None for its own: a copy, or one of 16 bits itself, since nothing trains those."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
