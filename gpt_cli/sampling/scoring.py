@@ -127,7 +127,8 @@ def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
     """The bytes of each token's text: int64 [V]; end-of-text has none."""
-    return np.array([len(token) for token in tokenizer.token_bytes] + [0])
+    lengths = [len(token) for token in tokenizer.token_bytes]
+    return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
 
 
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
