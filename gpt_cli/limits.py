@@ -62,6 +62,7 @@ TOKENIZER_NAME = 2**10  # characters of a token; the longest published one has a
 TOKENIZER_STEPS = 16  # of each part of a pipeline
 
 # attention
+HEADS_WINDOW = 1024  # tokens of a window, and of the repeated tokens for induction, in `gpt heads`
 HEADS_TOKENS = 16_384  # of the text that `gpt heads` reads, unless --max-tokens says more
 
 # the machine

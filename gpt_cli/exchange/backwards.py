@@ -13,7 +13,7 @@ import numpy as np
 
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, together
 from gpt_cli.exchange.directory import READABLE, Directory
-from gpt_cli.exchange.hugging_face import Recipe
+from gpt_cli.exchange.recipes import Recipe
 
 EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
 _TABLE = "position_embedding.table"  # of sinusoidal positions, which are no weight here
@@ -33,30 +33,49 @@ class Rows(NamedTuple):
 class Weights:
     """The weights of our state dict, each read when it is asked for.
 
-    Two tensors stay in memory: those that have the weights and biases of all heads of a block.
+    `rows` are those of embeddings that tokens have; `zeros` has the shapes of weights that are not there. Two
+    transposed tensors stay in memory, which have the weights and biases of all heads of a block.
     """
 
-    def __init__(self, directory: Directory, places: Mapping[str, Rows], rows: Sequence[int] = ()):
-        self.places = places
-        self._rows = np.array(rows)  # of embeddings there, one for each id here
+    def __init__(
+        self,
+        directory: Directory,
+        places: Mapping[str, Rows],
+        rows: Sequence[int] = (),
+        zeros: Mapping[str, tuple[int, ...]] | None = None,
+    ):
+        self.places, self.zeros = places, zeros or {}
+        self._directory, self._rows = directory, np.array(rows)
+        self._in_order = np.array_equal(self._rows, np.arange(len(self._rows)))
         self._read = lru_cache(maxsize=2)(directory.read)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A weight, float32; raises CheckpointError where it is not finite."""
-        found = self.part(self.places[name])
-        if name in EMBEDDINGS and not np.array_equal(self._rows, np.arange(len(found))):
+        if name in self.zeros:
+            return np.zeros(self.zeros[name], np.float32)
+        place = self.places[name]
+        if name in EMBEDDINGS and self._in_order:
+            place = place._replace(last=len(self._rows))
+        found = self.part(place)
+        if name in EMBEDDINGS and not self._in_order:
             found = found[self._rows]
         return np.ascontiguousarray(found)
 
     def require_finite(self) -> None:
         """Read all tensors once; raises CheckpointError where one is not finite."""
         for source in dict.fromkeys(place.source for place in self.places.values()):
-            self._read(source)
+            self._directory.read(source)
+
+    def forget(self) -> None:
+        """Let go of the tensors in memory."""
+        self._read.cache_clear()
 
     def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
-        whole = self._read(place.source)
-        found = (whole.T if place.transposed else whole)[place.first : place.last]
+        if place.transposed:
+            found = self._read(place.source).T[place.first : place.last]
+        else:
+            found = self._directory.read(place.source, place.first, place.last)
         return found if place.factor == 1 else found / np.float32(place.factor)
 
 

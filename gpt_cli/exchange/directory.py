@@ -52,13 +52,16 @@ class Directory:
         """The directory, as errors name it."""
         return shown(self.path)
 
-    def read(self, name: str) -> np.ndarray:
-        """A tensor in float32, from float32, float16 or bfloat16; raises CheckpointError where it is not finite."""
+    def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """A tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
         stored = self.tensors[name]
+        dtype, shape = READABLE[stored.dtype], stored.shape
+        if last is not None:
+            shape = (last - first, *shape[1:])
         with reading(stored.path, CheckpointError) as file:
-            file.seek(stored.start)
-            numbers = np.fromfile(file, READABLE[stored.dtype], math.prod(stored.shape))
-        if numbers.size != math.prod(stored.shape):
+            file.seek(stored.start + first * math.prod(shape[1:]) * dtype.itemsize)
+            numbers = np.fromfile(file, dtype, math.prod(shape))
+        if numbers.size != math.prod(shape):
             raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
         if stored.dtype == "BF16":  # the upper half of a float32
             numbers = np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
@@ -66,7 +69,7 @@ class Directory:
         # one pass each, and NaN passes through
         if numbers.size and not (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):
             raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
-        return numbers.reshape(stored.shape)
+        return numbers.reshape(shape)
 
 
 def read_directory(path: Path) -> Directory:

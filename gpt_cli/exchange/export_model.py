@@ -22,8 +22,9 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import visible
 from gpt_cli.exchange.card import model_card, shareable
-from gpt_cli.exchange.hugging_face import Fit, Part, Recipe, fit
+from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
+from gpt_cli.exchange.recipes import Fit, Part, Recipe
 from gpt_cli.exchange.request import FILES, ExportRequest
 from gpt_cli.exchange.tokenizer_json import as_file, tokenizer_files
 from gpt_cli.files import write_directory

@@ -85,7 +85,7 @@ def read_initial(path: Path, notice: Notify) -> Initial:
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)
         return Initial(str(path), header.config, header=header)
-    from gpt_cli.exchange.gpt2 import read_foreign
+    from gpt_cli.exchange.foreign import read_foreign
 
     foreign = read_foreign(path)
     for line in foreign.notices:

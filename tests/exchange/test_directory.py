@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import struct
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from support.helpers import RunCommand
 from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.directory import read_directory
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.exchange.foreign import read_foreign
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +31,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((folder / "config.json").read_text())
     del config["gpt_cli"]
     (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def of_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of a Llama."""
+    folder = tmp_path_factory.mktemp("llama") / "hf"
+    settings = ["positions=rope", "norm=rmsnorm", "activation=swiglu", "bias=false", "feed_forward_size=96"]
+    write_for_transformers(folder, sharp_checkpoint(*(f"model.{setting}" for setting in settings)))
+    with_config(gpt_cli=None)(folder)
     return folder
 
 
@@ -130,8 +141,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "deep JSON": (with_content("config.json", b"[" * 100_000), "this is not valid JSON: its lists and"),
     "no object": (with_content("config.json", b"[1]"), "this is not an object"),
     "long config": (with_content("config.json", b" " * 2**21), "the config of a model has at most"),
-    "other architecture": (with_config(model_type="llama"), 'it is a model of type "llama"'),
+    "other architecture": (with_config(model_type="mamba"), 'it is a model of type "mamba", which gpt does not know'),
     "no architecture": (with_config(model_type=None), "its config.json has no model_type"),
+    "the keys of others": (with_config(model_type="llama"), "n_embd is 48, which gpt does not know"),
     "a missing size": (with_config(n_embd=None), "it has no n_embd"),
     "a size of another type": (with_config(n_layer="many"), 'config.json: n_layer: "many"'),
     "too many blocks": (with_config(n_layer=1000), "its config does not fit its tensors"),
@@ -142,7 +154,8 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         with_content("config.json", b'{"model_type": ' + b"[" * 400 + b"]" * 400 + b"}"),
         "it is a model of type [[[[",
     ),
-    "other epsilon": (with_config(layer_norm_epsilon=1e-6), "layer_norm_epsilon is 1e-06"),
+    "a large epsilon": (with_config(layer_norm_epsilon=2), "config.json: layer_norm_epsilon: 2"),
+    "an epsilon of text": (with_config(layer_norm_epsilon="1e-5"), 'layer_norm_epsilon: "1e-5" is not a number'),
     "other activation": (with_config(activation_function="silu"), 'activation_function is "silu"'),
     "by layer": (with_config(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx is true"),
     "cross-attention": (with_config(add_cross_attention=True), "add_cross_attention is true"),
@@ -207,7 +220,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_bad_is_refused_at_once_with_one_sentence(name: str, model: Path, run: RunCommand, here: Path) -> None:
-    change, sentence = BAD[name]
+    require_refused(*BAD[name], model, run)
+
+
+def require_refused(change: Callable[[Path], object], sentence: str, model: Path, run: RunCommand) -> None:
+    """Change a model, and let its import end at once with this sentence, and with nothing written."""
     change(model)
     started = time.process_time()
     outcome = run("import", model, "--out", "run")
@@ -221,8 +238,39 @@ def test_what_is_bad_is_refused_at_once_with_one_sentence(name: str, model: Path
     assert not Path("run").exists(), "nothing is written"
 
 
+BAD_LLAMAS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "NaN": (with_content("config.json", b'{"rms_norm_eps": NaN}'), "this is not valid JSON: NaN is not JSON"),
+    "a negative base": (with_config(rope_theta=-1, rope_parameters=None), "config.json: rope_theta: -1"),
+    "no width": (with_config(head_dim=0), "config.json: head_dim: 0"),
+    "an odd width": (with_config(head_dim=13), "head_dim: rope rotates pairs, so 13 must be even"),
+    "a million heads": (with_config(num_attention_heads=10**6), "config.json: num_attention_heads: 1000000"),
+    "many wide heads": (with_config(num_attention_heads=1024, num_key_value_heads=1024, head_dim=2), "but its config"),
+    "no divisor": (with_config(num_key_value_heads=3), "num_key_value_heads 3 does not divide num_attention_heads 4"),
+    "other groups": (
+        with_config(num_key_value_heads=2),
+        'k_proj.weight" is [48, 48], but its config makes it [24, 48]',
+    ),
+    "other activation": (with_config(hidden_act="relu"), 'hidden_act is "relu"'),
+    "biases": (with_config(attention_bias=True), "tensors missing"),
+    "another family": (with_config(model_type="qwen3"), "tensors missing"),
+    "tied": (with_config(tie_word_embeddings=True), "its output layer is not its token embedding"),
+    "no embedding": (
+        with_header(lambda h: h.update(x=h.pop("model.embed_tokens.weight"))),
+        "it has no token embedding",
+    ),
+    "a number there": (with_content("config.json", b'{"model_type": 7}'), "it is a model of type 7"),
+    "no length": (with_config(max_position_embeddings=0), "config.json: max_position_embeddings: 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LLAMAS)
+def test_a_bad_llama_is_refused_too(name: str, of_llama: Path, tmp_path: Path, run: RunCommand, here: Path) -> None:
+    shutil.copytree(of_llama, tmp_path / "model")
+    require_refused(*BAD_LLAMAS[name], tmp_path / "model", run)
+
+
 def test_all_that_does_not_fit_is_told_at_once(model: Path) -> None:
-    with_config(layer_norm_epsilon=1e-6, activation_function="silu", add_cross_attention=True)(model)
+    with_config(layer_norm_epsilon=[1], activation_function="silu", add_cross_attention=True)(model)
     with pytest.raises(CheckpointError) as caught:
         read_foreign(model)
     assert len([line for line in caught.value.lines() if line.startswith("error")]) == 3

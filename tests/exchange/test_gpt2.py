@@ -20,7 +20,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import ModelConfig
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.exchange.foreign import read_foreign
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.import_model import write_run
 from gpt_cli.model import GPT

@@ -23,7 +23,7 @@ from support.strangers import ODD, TEXTS, places
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.exchange.foreign import read_foreign
 
 CASES = 3000
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -27,7 +27,7 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import read_header
 from gpt_cli.cli import train_process
 from gpt_cli.errors import GptError
-from gpt_cli.exchange.gpt2 import read_foreign
+from gpt_cli.exchange.foreign import read_foreign
 from support.fuzzing import built_once
 
 FORBIDDEN = (

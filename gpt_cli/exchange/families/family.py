@@ -1,0 +1,128 @@
+"""What a family of transformers is here: its names, read backwards on import and forwards on export. Needs no torch."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from gpt_cli.config import ModelConfig
+from gpt_cli.exchange.families.given import Given
+from gpt_cli.exchange.recipes import Recipe, unscaled
+
+_T = TypeVar("_T")
+USUAL_NAMES = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_blocks",
+    "intermediate_size": "feed_forward_size",
+}
+
+# where a setting of ours comes from, as errors name it, where no family has a word of its own
+_KEYS = {
+    "head_size": "head_dim",
+    "rotary_size": "rotary_pct",
+    "rope_base": "rope_theta",
+    "rope_scaling": "factor",
+    "rope_original_length": "original_max_position_embeddings",
+    "rope_low_frequency": "low_freq_factor",
+    "rope_high_frequency": "high_freq_factor",
+}
+
+
+class Family(ABC):
+    """A stock class: the settings of ours that its config.json means, and how its tensors are made of ours."""
+
+    model_type: str
+    class_name: str
+    prefix: str  # of all tensors but the output layer
+    embedding: str
+    output = "lm_head.weight"
+    other_output: str | None = None  # its name in other versions
+    tied = False  # where config.json does not say it
+    names: Mapping[str, str]  # keys of config.json that are settings of ours as they are
+    optional: tuple[str, ...] = ()  # of them
+    dropout_key: str
+    epsilon_key: str
+    window_key = "sliding_window"
+    # what else it can express
+    has: frozenset[str] = frozenset()
+    windows: Literal["none", "same", "any"] = "none"  # of blocks; all windows have one width
+    divides = True  # scores by the square root of their width
+    whole_heads = False  # whether d_model must be a multiple of num_heads
+
+    @abstractmethod
+    def settings(self, given: Given) -> dict[str, Any]:
+        """Settings of ours from a config.json, where `given` keeps what is wrong."""
+
+    @abstractmethod
+    def config(self, model: ModelConfig) -> dict[str, Any]:
+        """The keys of config.json that only this family has."""
+
+    @abstractmethod
+    def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
+        """All tensors but the output layer."""
+
+    def absent(self, given: Given) -> re.Pattern[str] | None:
+        """The names of biases that a config leaves out; where ours has them, they are zeros."""
+        return None
+
+    def notes(self, model: ModelConfig) -> Iterator[str]:
+        """What it computes in another way."""
+        if model.scale == "none":
+            size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
+            yield f"scores are divided by √{size} there, so {what} is written {factor:.7g} times as large"
+
+    def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
+        """The settings that the class lacks, each with a sentence that names a value which would export."""
+        windows = set(model.windows)
+        own_size = model.value_size * model.num_heads != model.d_model
+        if own_size and "head_size" in self.has:
+            own_size = self.whole_heads and model.d_model % model.num_heads != 0
+        turns_part = model.positions == "rope" and model.turned_size < model.value_size
+        asked = {
+            "activation": (model.gated, "gelu"),
+            "parallel_branches": (model.parallel_branches, "false"),
+            "qk_norm": (model.qk_norm, "false"),
+            "rotary_size": (turns_part, "null"),
+            "attention": (model.attention != "multi_head", "multi_head"),
+            "qkv_bias": (model.qkv_bias, "false"),
+            "bias": (model.bias, "false"),
+        }
+        wrong = {key: value for key, (is_asked, value) in asked.items() if is_asked and key not in self.has}
+        if own_size:
+            wrong["head_size"] = "null"
+        if self.windows == "none" and windows != {None}:
+            wrong["attention_window"] = "null"
+        elif self.windows == "same" and len(windows) > 1:
+            wrong["attention_window"] = "one number"
+        elif len(windows - {None}) > 1:
+            wrong["attention_window"] = "one number, or a list of it and null,"
+        for key, value in wrong.items():
+            yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
+
+    def key_of(self, setting: str) -> str:
+        """The key of config.json that a setting of ours comes from."""
+        of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
+        return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
+
+    def sizes(self, given: Given) -> dict[str, Any]:
+        """The settings that are keys of config.json as they are, and whether embeddings are tied."""
+        found = {ours: given.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
+        return found | {"tie_embeddings": given.switch("tie_word_embeddings", self.tied)}
+
+
+def own_epsilon(given: Given, key: str, default: float, usual: float = 1e-5) -> float | None:
+    """The epsilon of norms; null for the usual one of ours."""
+    found = given.number(key, default)
+    return None if found == usual else found
+
+
+def pattern(windows: Sequence[_T]) -> list[_T]:
+    """The shortest list that gives these windows when it is repeated."""
+    for size in range(1, len(windows)):
+        if len(windows) % size == 0 and list(windows[:size]) * (len(windows) // size) == list(windows):
+            return list(windows[:size])
+    return list(windows)

@@ -1,0 +1,112 @@
+"""The config.json of a model of transformers, read key by key: nothing in it is passed over unseen. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gpt_cli.errors import CheckpointError, GptError, visible
+
+_MOST_NAMED = 12
+_MOST_SHOWN = 60  # characters of a value
+# what no logit depends on: ids of tokens, how texts are generated or classified, how weights began and are stored
+_IRRELEVANT = """
+    architectures model_type transformers_version torch_dtype dtype vocab_size use_cache initializer_range gpt_cli
+    bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id decoder_start_token_id
+    tokenizer_class prefix _name_or_path name_or_path _commit_hash attn_implementation _attn_implementation
+    _attn_implementation_autoset _flash_attn_2_enabled gradient_checkpointing pretraining_tp is_decoder is_llama_config
+    transformers.js_config unsloth_version unsloth_fixed output_past torchscript use_bfloat16 tf_legacy_loss return_dict
+    output_hidden_states output_attentions output_scores return_dict_in_generate chunk_size_feed_forward
+    task_specific_params problem_type finetuning_task id2label label2id num_labels predict_special_tokens
+    classifier_dropout summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
+    max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
+    typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+    num_return_sequences exponential_decay_length_penalty suppress_tokens begin_suppress_tokens remove_invalid_values
+    forced_bos_token_id forced_eos_token_id embd_pdrop embed_dropout embedding_dropout
+"""
+
+
+class Given:
+    """The keys of a config.json; each that is asked for is known from then on.
+
+    `notices` are for the user.
+    """
+
+    def __init__(self, content: Mapping[str, Any], where: str, hint: str, known: str = _IRRELEVANT):
+        self.content, self.where, self.hint = content, where, hint
+        self._known = set(known.split())
+        self.notices: list[str] = []
+        self._problems: list[GptError] = []
+
+    def refuse(self, sentence: str, key: str | None = None) -> None:
+        """Keep a problem, of a key or of the whole, to be told with the others."""
+        where = self.where if key is None else f"{self.where}: {key}"
+        self._problems.append(CheckpointError(where, sentence, hint=self.hint))
+
+    def ignore(self, *keys: str) -> None:
+        """Know keys on which no logit of this family depends."""
+        self._known.update(keys)
+
+    def take_problems(self, inner: Given) -> None:
+        """Keep the problems of an object within this one too."""
+        self._problems += inner.problems()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value of any type."""
+        self._known.add(key)
+        return self.content.get(key, default)
+
+    def number(self, key: str, default: float | None = None) -> float | None:
+        """A number; null means the default, without which it must be there."""
+        value = self.get(key)
+        if value is None and default is None:
+            self.refuse(f"it has no {key}")
+        elif value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            self.refuse(f"{brief(value)} is not a number", key)
+            return default
+        return default if value is None else value
+
+    def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
+        """A whole number; null, which no default replaces, where it is optional."""
+        value = self.get(key, default)
+        if value is None and not optional:
+            self.refuse(f"it has no {key}")
+        elif value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            self.refuse(f"{brief(value)} is not a whole number", key)
+            return default
+        return value
+
+    def switch(self, key: str, default: bool) -> bool:
+        """True or false; null means the default."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            self.refuse(f"{brief(value)} is neither true nor false", key)
+        return value if isinstance(value, bool) else default
+
+    def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
+        """What one of their names is called here."""
+        name = self.get(key, default)
+        if not isinstance(name, str) or name not in names:
+            self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
+            return names[default]
+        return names[name]
+
+    def problems(self) -> list[GptError]:
+        """All that is wrong; a key that nobody asked for is, unless it is null, false or empty."""
+        unknown = [key for key, value in self.content.items() if key not in self._known and not _is_neutral(value)]
+        for key in unknown[:_MOST_NAMED]:
+            self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
+        if len(unknown) > _MOST_NAMED:
+            self.refuse(f"{len(unknown) - _MOST_NAMED:,} more keys are unknown")
+        return self._problems
+
+
+def brief(value: Any) -> str:
+    """A value as its file has it, cut where it is long."""
+    text = visible(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def _is_neutral(value: Any) -> bool:
+    return value is None or value is False or value == {} or value == []

@@ -1,0 +1,127 @@
+"""How tensors of a stock class of transformers are made of ours. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gpt_cli.config import ModelConfig
+
+
+class Part(NamedTuple):
+    """Some rows of a tensor: one tensor of ours, or the product of several from left to right, times a factor."""
+
+    names: tuple[str, ...]
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a tensor of a stock class is made of ours: parts one below another, then transposed; without parts, zeros.
+
+    `shape` is that of the stock class. Where each part is one tensor of ours and its factor 1, the recipe can be read
+    backwards: each part is then the rows of the tensor that it names.
+    """
+
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...] = ()
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A stock class that computes the same logits: its config.json, and each of its tensors made of ours.
+
+    `notes` say in words where it gets the same result in another way.
+    """
+
+    class_name: str
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Recipe]
+    notes: Sequence[str]
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers in all tensors, zeros and copies included."""
+        return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
+
+
+class Projections(NamedTuple):
+    """The parts of Wq, Wk and Wv, one head below another."""
+
+    queries: tuple[Part, ...]
+    keys: tuple[Part, ...]
+    values: tuple[Part, ...]
+
+
+def projections(model: ModelConfig, block: int, factor: float, *, per_head: bool = False) -> Projections:
+    """Wq times a factor, Wk and Wv of a block; `per_head` repeats Wk and Wv of a group for each of its heads."""
+    at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
+    if model.attention == "latent":
+        source = (f"{at}.W_DQ.weight",) if model.query_latent_size else ()
+        queries = [(f"{at}.heads.{j}.W_UQ.weight", *source) for j in range(H)]
+        keys = [(f"{at}.heads.{j}.W_UK.weight", f"{at}.W_DKV.weight") for j in range(H)]
+        values = [(f"{at}.heads.{j}.W_UV.weight", f"{at}.W_DKV.weight") for j in range(H)]
+    else:
+        queries = [(f"{at}.heads.{j}.Wq.weight",) for j in range(H)]
+        owners = [f"heads.{j}" for j in range(H)]
+        if model.attention == "grouped_query":
+            owners = [f"groups.{j * G // H if per_head else j}" for j in range(H if per_head else G)]
+        keys = [(f"{at}.{owner}.Wk.weight",) for owner in owners]
+        values = [(f"{at}.{owner}.Wv.weight",) for owner in owners]
+    return Projections(
+        tuple(Part(names, factor) for names in queries), tuple(map(Part, keys)), tuple(map(Part, values))
+    )
+
+
+def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
+    """The biases of the matrices in these parts; nothing, which means zeros, where the model has none."""
+    if not model.qkv_bias:
+        return ()
+    return tuple(Part((name.removesuffix("weight") + "bias",), factor) for (name,), factor in parts)
+
+
+def projected(
+    theirs: str, parts: tuple[Part, ...], num_rows: int, model: ModelConfig, *, biased: bool
+) -> dict[str, Recipe]:
+    """A linear layer that makes queries, keys or values of all heads, `biased` there."""
+    found = {f"{theirs}.weight": Recipe((num_rows, model.d_model), parts)}
+    if biased:
+        found[f"{theirs}.bias"] = Recipe((num_rows,), biases(parts, model))
+    return found
+
+
+def unscaled(model: ModelConfig) -> float:
+    """What undoes the division of scores by the square root of their width, where ours does not divide."""
+    return math.sqrt(model.query_size) if model.scale == "none" else 1.0
+
+
+def copy(shape: tuple[int, ...], name: str) -> Recipe:
+    """One tensor of ours as it is."""
+    return Recipe(shape, (Part((name,)),))
+
+
+def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
+    """The weight of a norm, and the bias that each layernorm has there, zeros where ours has none."""
+    D = model.d_model
+    found = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
+    if model.norm == "layernorm":
+        found[f"{theirs}.bias"] = copy((D,), f"{ours}.bias") if model.bias else Recipe((D,))
+    return found
+
+
+def linear(theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool) -> dict[str, Recipe]:
+    """A linear layer, `biased` there; the bias is zeros where ours has none."""
+    found = {f"{theirs}.weight": copy((num_out, num_in), f"{ours}.weight")}
+    if biased:
+        found[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
+    return found
+
+
+def positions(theirs: str, model: ModelConfig) -> dict[str, Recipe]:
+    """A table of positions there: learned ones, sines and cosines, or zeros."""
+    ours = {"learned": "position_embedding.weight", "sinusoidal": "position_embedding.table"}.get(model.positions)
+    shape = (model.context_length, model.d_model)
+    return {theirs: Recipe(shape) if ours is None else copy(shape, ours)}
