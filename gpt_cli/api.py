@@ -249,7 +249,8 @@ def evaluate(request: EvaluateRequest, found: Any, host: Host) -> Evaluation:
 def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
     with host.importing():
         from gpt_cli.exchange.import_model import adopt
-    return adopt(*found, host)
+    out, foreign, steps = found
+    return adopt(out, foreign, steps, host)
 
 
 @function(ExportRequest)

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +21,7 @@ _TRADITIONAL = "if it is traditional Chinese, in Big5: iconv -f BIG5 -t utf-8 OL
 
 
 @contextlib.contextmanager
-def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BinaryIO]:
+def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
     """A regular file to read from; `kind` is the error for a missing, special, broken or changing one.
 
     Never waits on a pipe or a device. Raises EnvironmentFailure where permission is missing.
@@ -34,7 +35,7 @@ def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Ite
         require_unchanged(path, file, before, kind)
 
 
-def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -> BinaryIO:
+def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -> BufferedReader:
     """A regular file, for a reader who outlives a `with`; raises errors as `reading` does."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

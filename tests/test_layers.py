@@ -75,6 +75,7 @@ IMPORTS_INSIDE = {
     "exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
+    "inspecting/over_training.py": "only a prompt needs torch, and only a run that is found its snapshots",
     "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/heads/report.py": "matplotlib takes a second, and few reports are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",

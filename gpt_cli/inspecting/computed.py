@@ -10,9 +10,9 @@ import torch
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.inspecting.heads.scores import score_windows
-from gpt_cli.inspecting.over_training import Watched
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.inspecting.snapshots import Snapshot, Steps
 from gpt_cli.machine.devices import choose_device
@@ -21,27 +21,25 @@ from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.sampling.scoring import surprisals
 
 
-def computed_steps(watched: Watched, host: Host) -> Steps:
+def computed_steps(run: RunFiles, prompt: str, source: str, host: Host) -> Steps:
     """The steps of all checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
 
     Raises CheckpointError where there is none, DataError for a prompt that the model cannot read or of one token.
     """
-    prompt = watched.prompt
-    assert prompt is not None
-    paths = [*watched.run.steps().values()]
+    paths = [*run.steps().values()]
     if not paths:
         sentence = "this run has no checkpoints of steps, from which its attention could be computed"
-        raise CheckpointError(shown(watched.run.path), sentence, hint="gpt import DIR... --steps makes such a run")
-    newest = _snapshot(paths[-1], prompt, watched.source, host)
+        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+    newest = _snapshot(paths[-1], prompt, source, host)
 
     def read(every: int) -> Iterator[Snapshot]:
         chosen = paths[::-1][::every][::-1]
         with host.counting("computing attention", len(chosen), "checkpoints") as count:
             for path in chosen:
-                yield newest if path == paths[-1] else _snapshot(path, prompt, watched.source, host)
+                yield newest if path == paths[-1] else _snapshot(path, prompt, source, host)
                 count(1)
 
-    return Steps(str(watched.run.path), newest, len(paths), read, {"loss": [], "validation_loss": []}, computed=True)
+    return Steps(str(run.path), newest, len(paths), read, {"loss": [], "validation_loss": []}, computed=True)
 
 
 def _snapshot(path: Path, prompt: str, source: str, host: Host) -> Snapshot:

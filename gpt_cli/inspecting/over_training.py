@@ -45,4 +45,4 @@ def steps_of(watched: Watched, host: Host) -> Iterator[Steps]:
     with sharing():
         with host.importing():
             from gpt_cli.inspecting.computed import computed_steps
-        yield computed_steps(watched, host)
+        yield computed_steps(watched.run, watched.prompt, watched.source, host)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.model.dropout import Dropout, drop_out
+from gpt_cli.model.norms import HeadNorm
 from gpt_cli.model.positions import rotate
 
 # kinds of devices whose kernel for attention is not used; others save memory by theirs. That of a CPU is slower than
@@ -152,16 +153,6 @@ def attend(
     weights = scores.softmax(dim=-1)
     kept = drop_out(weights, keep, dropout) if dropout else weights
     return torch.bmm(kept, values), weights
-
-
-class HeadNorm(nn.RMSNorm):
-    """RMSNorm of the queries or keys of each head: [..., K] -> [..., K], computed in the dtype of its weight.
-
-    Henry et al. 2020 normalise both so that scores stay bounded; this form is that of Qwen3 (Yang et al. 2025).
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
 
 
 class SelfAttention(nn.Module, ABC):

@@ -8,13 +8,7 @@ from torch import Tensor, nn
 from gpt_cli.config import ModelConfig
 from gpt_cli.model.dropout import Dropout, Keep
 from gpt_cli.model.forms import make_attention
-
-
-def make_norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
-    """The normalisation that a config names: [B, T, D] -> [B, T, D]."""
-    if config.norm == "rmsnorm":
-        return nn.RMSNorm(config.d_model, eps=config.epsilon)
-    return nn.LayerNorm(config.d_model, eps=config.epsilon, bias=config.bias)
+from gpt_cli.model.norms import make_norm
 
 
 class FeedForward(nn.Module):

@@ -15,7 +15,7 @@ from support.tokenizers import HOSTILE, TOKENIZERS, content_of
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.sampling.streaming import TextStream
 
-SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "streaming", "labels")]
+SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "kept", "streaming", "labels")]
 KINDS = ("bpe", "byte", "char")
 STREAM = """({ content, texts }) => {
   const tokenizer = openTokenizer(content);

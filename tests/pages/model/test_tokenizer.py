@@ -20,7 +20,7 @@ from gpt_cli.text.patterns import WORD_PATTERN
 from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer
 from gpt_cli.text.vocabulary import make_tokenizer
 
-SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs")]
+SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs", "kept")]
 ENCODE = """({ content, texts }) => {
   const tokenizer = openTokenizer(content);
   return texts.map((text) => tokenizer.encode(text));
