@@ -26,7 +26,7 @@ class LightServer:
     def without_torch(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Run `gpt` as it would run here, in a process that fails where the command loads torch."""
         self.process = self.process or subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, "-P", __file__],  # without this folder, whose tokenizers.py hides the library
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
