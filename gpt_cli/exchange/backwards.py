@@ -66,6 +66,10 @@ class Weights:
         for source in dict.fromkeys(place.source for place in self.places.values()):
             self._directory.read(source)
 
+    def forget(self) -> None:
+        """Let go of the tensors in memory."""
+        self._read.cache_clear()
+
     def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
         if place.transposed:

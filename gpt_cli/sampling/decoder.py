@@ -12,20 +12,24 @@ from torch import Tensor, nn
 from gpt_cli.config import ModelConfig
 from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
+from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
-from gpt_cli.sampling.cache import Cache, Window, make_cache
+from gpt_cli.sampling.cache import SCORES_AT_ONCE, Cache, Step, make_cache
 from gpt_cli.sampling.products import Product, Products
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
     """About the memory that a decoder takes at most for a row of `num_tokens` tokens, its prompt included."""
     T = num_prompt_tokens
-    of_prompt = 4 * T * (8 * config.d_model + 2 * config.hidden_size + 2 * config.num_heads * T)
+    scores = min(config.num_heads * T * T, max(SCORES_AT_ONCE, config.num_heads * T))
+    heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
+    of_prompt = 4 * (T * (2 * config.d_model + 6 * max(config.d_model, heads) + hidden) + 2 * scores)
     return _cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times
 
 
 def _cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
-    return config.num_blocks * config.cached_size * size * min(2 * config.context_length, num_tokens)
+    C = config.context_length
+    return config.cached_size * size * sum(min(2 * min(window or C, C), num_tokens) for window in config.windows)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class _Layer:
     norm_1: nn.Module
     cache: Cache
     norm_2: nn.Module
-    expand: Product
+    expand: Product  # with that of a gate before it
     activation: Callable[[Tensor], Tensor]
     contract: Product
 
@@ -69,12 +73,9 @@ class Decoder:
         self.final_norm = _frozen(model.final_norm)
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
-        # twice the window, so that old slots are dropped once in C tokens and not for each token
-        self.num_slots = 2 * self.config.context_length
-        self.num_rows = 0  # that fit in the caches
         self.tokens: list[list[int]] = []  # of each row, from the start of its window
-        self.starts: list[int] = []  # the slot where the window of each row starts
-        self.end = 0  # the next free slot of all rows
+        self.starts: list[int] = []  # the slot where the window of each row starts, counted from the longest prompt's
+        self.end = 0  # the next slot of all rows
 
     def cache_bytes(self, num_tokens: int) -> int:
         """The size of one row of `num_tokens` tokens, prompt included, in all caches."""
@@ -85,10 +86,8 @@ class Decoder:
         """Start new sequences, each of 1 to context_length ids; returns the logits [B, V] of their next tokens."""
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
-        if self.num_rows != B:
-            self.num_rows = B
-            for layer in self.layers:
-                layer.cache.make_room(B, self.num_slots, self.token_embedding)
+        for layer in self.layers:
+            layer.cache.begin(B, length, self.token_embedding)
         self.tokens = [list(prompt) for prompt in prompts]
         self.starts = [length - len(prompt) for prompt in prompts]
         self.end = length
@@ -97,8 +96,8 @@ class Decoder:
     @torch.inference_mode()
     def decode(self, ids: Sequence[int]) -> Tensor:
         """Add one token to each row; returns the logits [B, V] of the tokens after them."""
-        if self.end == self.num_slots:
-            self._drop_old_slots()
+        for layer in self.layers:
+            layer.cache.make_room(self.end)
         self.end += 1
         for row, token in zip(self.tokens, ids, strict=True):
             row.append(token)
@@ -120,16 +119,6 @@ class Decoder:
             logits[send(torch.tensor(others), self.device)] = self._run(1, others)
         return logits
 
-    def _drop_old_slots(self) -> None:
-        """Move the last context_length slots, which hold the window of every row, to the front."""
-        C = self.config.context_length
-        dropped = self.end - C
-        for layer in self.layers:
-            layer.cache.move(dropped, self.end)
-        # a window that has rolled starts before the remaining slots
-        self.starts = [start - dropped for start in self.starts]
-        self.end = C
-
     def _embed(self, T: int, rows: list[int]) -> Tensor:
         """Embeddings [R, T, D] of the last T tokens of some rows, padding before those that have fewer."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
@@ -142,65 +131,54 @@ class Decoder:
     def _run(self, T: int, rows: list[int]) -> Tensor:
         """Compute the last T tokens of some rows in the last T slots; returns the logits [R, V] after the last."""
         R, D = len(rows), self.config.d_model
-        start = self.end - T
-        first = max(0, start + 1 - self.config.context_length)  # the first slot that a token may see
         of_rows = slice(None) if len(self.tokens) == R else send(torch.tensor(rows), self.device)
-        # where tokens are is known here; their angles need float64, which some devices lack
-        starts = torch.tensor([self.starts[row] for row in rows])[:, None]
-        slots = torch.arange(start, self.end)
-        positions = (slots - starts).clamp(min=0)  # [R, T]; padding gets position 0
+        # where tokens are is known here, with padding at 0; their angles need float64, which some devices lack
+        starts = [self.starts[row] for row in rows]
+        positions = (torch.arange(self.end - T, self.end) - torch.tensor(starts)[:, None]).clamp(min=0)  # [R, T]
         x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
             x = x + self.positions[send(positions, self.device)].view(R * T, D)
         rotation = None
         if self.rotary is not None:
             rotation = send(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
-        hidden = shared = None
-        if T > 1 or any(self.starts[row] > first for row in rows):
-            hidden = self._bias(send(slots, self.device), send(starts, self.device), first)
-            shared = self.layers[0].cache.spread(hidden)
+        step = Step(of_rows, starts, self.end - T, self.end, rotation)
         for layer in self.layers:
-            own = layer.cache.distance_bias(T, self.end - first, range(self.config.num_heads), x)
-            if own is not None:
-                own = layer.cache.spread(own.expand(R, -1, -1, -1) if hidden is None else hidden + own)
-            window = Window(of_rows, R, start, self.end, first, rotation, shared if own is None else own)
             seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
-            x = self._after_attention(layer, x, layer.cache.mix(seen, window))
+            x = self._after_attention(layer, x, layer.cache.mix(seen, step))
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
     def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
-        x = x + layer.cache.projection_layer(mixed.to(self.dtype))
+        before, x = x, x + layer.cache.projection_layer(mixed.to(self.dtype))
         if self.config.norm_position == "pre":
-            return x + self._feed_forward(layer, layer.norm_2(x))
+            return x + self._feed_forward(layer, layer.norm_2(before if self.config.parallel_branches else x))
         x = layer.norm_1(x)
         return layer.norm_2(x + self._feed_forward(layer, x))
 
     def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
         return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
 
-    def _bias(self, slots: Tensor, starts: Tensor, first: int) -> Tensor:
-        """-inf where a query may not look, 0 elsewhere: [R, 1, T, end - first].
-
-        Padding looks at itself, since softmax needs at least one key.
-        """
-        seen = torch.arange(first, self.end, device=self.device)
-        query = slots[:, None]
-        oldest = torch.maximum(starts[:, :, None], query - self.config.context_length + 1)  # [R, T, 1]
-        hidden = (seen > query) | ((seen < oldest) & (seen != query))
-        nothing = torch.zeros(hidden.shape, dtype=self.token_embedding.dtype, device=self.device)
-        return nothing.masked_fill(hidden, -torch.inf)[:, None]
-
     @torch.no_grad()
     def _layer(self, block: Block) -> _Layer:
         feed_forward = block.feed_forward
+        gate, expand, activation = feed_forward.gate, feed_forward.expand, feed_forward.activation
         return _Layer(
             _frozen(block.norm_1),
-            make_cache(block.attention, self._products),
+            make_cache(block.attention, self._products, self.config.context_length),
             _frozen(block.norm_2),
-            self._products.of(feed_forward.expand.weight, feed_forward.expand.bias),
-            feed_forward.activation,
+            self._products.of(*side_by_side([expand] if gate is None else [gate, expand])),
+            activation if gate is None else _gated(activation),
             self._products.of(feed_forward.contract.weight, feed_forward.contract.bias),
         )
+
+
+def _gated(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """activation(gate) * expanded, from both side by side: [N, 2 * hidden] -> [N, hidden]."""
+
+    def product(x: Tensor) -> Tensor:
+        gate, expanded = x.chunk(2, dim=-1)
+        return activation(gate) * expanded
+
+    return product
 
 
 def _frozen(norm: nn.Module) -> nn.Module:
