@@ -74,18 +74,20 @@ def header_bytes(
     shapes: Mapping[str, Sequence[int]],
     metadata: Mapping[str, str],
     *,
-    dtype: str = "F32",
+    dtype: str | Mapping[str, str] = "F32",
     num_bytes: int | None = None,
 ) -> bytes:
-    """The header of a file of tensors of one type in the order given; `num_bytes` long, or up to a multiple of 8.
+    """The header of a file of tensors in the order given; `num_bytes` long, or up to a multiple of 8.
 
+    `dtype` is the type of all numbers, or names that of each tensor.
     Raises ValueError where it is longer than `num_bytes`.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
-        start, end = end, end + SIZES[dtype] * math.prod(shape)
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+        own = dtype if isinstance(dtype, str) else dtype[name]
+        start, end = end, end + SIZES[own] * math.prod(shape)
+        header[name] = {"dtype": own, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text = text.ljust(len(text) + -len(text) % 8 if num_bytes is None else num_bytes - 8)
     if num_bytes not in (None, 8 + len(text)):

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
 from torch import Tensor
 
 from gpt_cli.checkpoints.header import (
@@ -35,9 +34,15 @@ from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.safetensors_header import header_bytes
+from gpt_cli.safetensors_numbers import are_finite
 from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
+
+# of weights in a file; those of a training and all moments are float32
+TYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+)
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,16 @@ class Checkpoint:
     config: Config
     tokenizer: Tokenizer
     progress: Progress
-    weights: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]  # one of TYPES each
     moments: Mapping[str, Tensor]
 
     where: str = "checkpoint"  # the file it was read from, as errors name it
 
     def build_model(self) -> GPT:
-        """The model with these weights, on the CPU, in evaluation mode; raises CheckpointError on a misfit."""
+        """The model with these weights, on the CPU, in evaluation mode; raises CheckpointError on a misfit.
+
+        Matrices of 16 bits stay as they are, for readers that multiply by them or convert them one by one.
+        """
         sizes, vocab_size = self.config.model, self.tokenizer.vocab_size
         misfit = CheckpointError(self.where, "its weights do not fit its config")
         # tensors are counted first: a hostile config may name a model of a million blocks
@@ -64,24 +72,29 @@ class Checkpoint:
             raise misfit
         with torch.device("meta"):
             model = GPT(sizes, vocab_size)
-        expected = {name: (tensor.shape, torch.float32) for name, tensor in model.state_dict().items()}
-        if expected != {name: (tensor.shape, tensor.dtype) for name, tensor in self.weights.items()}:
+        expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
+        if expected != {name: tensor.shape for name, tensor in self.weights.items()}:
             raise misfit
-        return model.take_weights(self.weights).eval()
+        # norms and biases take no room
+        weights = {name: one if one.dim() > 1 else one.float() for name, one in self.weights.items()}
+        return model.take_weights(weights).eval()
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint durably; raises EnvironmentFailure when the system refuses."""
     weights = {name: _plain(tensor) for name, tensor in checkpoint.weights.items()}
-    save_made(path, checkpoint, {name: tensor.shape for name, tensor in weights.items()}, lambda: _contents(weights))
+    stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
+    write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
 
 
-def save_made(
-    path: Path, checkpoint: Checkpoint, shapes: Mapping[str, Sequence[int]], weights: Callable[[], Iterator[Buffer]]
-) -> None:
-    """As `save_checkpoint`, with the weights of such shapes that `weights` makes, one at a time.
+def prepared(
+    checkpoint: Checkpoint,
+    stored: Mapping[str, tuple[str, Sequence[int]]],
+    weights: Callable[[], Iterator[Buffer]],
+) -> Iterator[Buffer]:
+    """The file of a checkpoint with weights of such types and shapes, which `weights` makes, one at a time.
 
-    It is called twice, for the digest and for the file, so that the whole of a large model is never in memory.
+    It is called twice: now for the digest, then for the file, so that the whole of a large model is never in memory.
     """
     moments = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.moments.items()}
     metadata = {
@@ -96,36 +109,42 @@ def save_made(
         "digest_weights": BLANK,
     }
     assert tuple(metadata) == METADATA
-    shapes = {**shapes, **{name: tensor.shape for name, tensor in moments.items()}}
-    metadata["digest_weights"] = digest(chain([header_bytes(shapes, metadata)], weights()))
-    write_durably(path, chain([header_bytes(shapes, metadata)], weights(), _contents(moments)))
+    every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in moments.items()}}
+    types, shapes = ({name: one[part] for name, one in every.items()} for part in (0, 1))
+
+    def header() -> bytes:
+        return header_bytes(shapes, metadata, dtype=types)
+
+    metadata["digest_weights"] = digest(chain([header()], weights()))
+    return chain([header()], weights(), _contents(moments))
 
 
-def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
+def read_checkpoint(path: Path, *, everything: bool = False, as_stored: bool = False) -> Checkpoint:
     """A checkpoint whose header and weights are verified; with `everything` the rest too.
 
-    Raises CheckpointError for a file that is missing, damaged, foreign or newer, or whose numbers are not finite.
+    Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError for a file that is missing,
+    damaged, foreign or newer, or whose numbers are not finite.
     """
-    found = parse_checkpoint(read_verified(path, everything=everything))
+    found = parse_checkpoint(read_verified(path, everything=everything), as_stored=as_stored)
     if everything:
         _require_finite(found.moments, found.where, "state of the optimizer")
     return found
 
 
-def parse_checkpoint(read: Verified, expected: Header | None = None) -> Checkpoint:
-    """The checkpoint that a verified file contains.
+def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
+    """The checkpoint that a verified file contains, whose tensors are taken out of `read` one by one.
 
-    Raises CheckpointError for a content that no version of gpt writes, weights that are not finite, and a model or a
-    tokenizer other than `expected`, the header that was found there before.
+    Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError for a content that no version of
+    gpt writes, weights that are not finite, and a model or a tokenizer other than `expected`, the header that was found
+    there before.
     """
     where, metadata = read.header.where, read.header.metadata
     try:
         config = validate(strict_json(metadata["config"]), where)
         require_few_tensors(len(read.header.shapes), config.model)  # before each of them becomes one
-        found = load_safetensors(read.content)
-        tensors = {name: found[name] for name in read.header.shapes}  # in the order of the file
         tokenizer = tokenizer_from_dict(strict_json(metadata["tokenizer"]))
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, GptError) as error:
+        tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.shapes}
+    except (KeyError, TypeError, ValueError, RecursionError, GptError) as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(within(error, where))}") from error
     if expected and (config.model, metadata["tokenizer"]) != (expected.config.model, expected.metadata["tokenizer"]):
         raise CheckpointError(where, "another training replaced this model while gpt read it", hint="try again")
@@ -139,11 +158,18 @@ def parse_checkpoint(read: Verified, expected: Header | None = None) -> Checkpoi
     return Checkpoint(config, tokenizer, progress, weights, moments, where)
 
 
+def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
+    """A tensor whose memory is no longer that of `read`; raises ValueError for one of another type than TYPES."""
+    kind, shape, *_ = read.header.tensors[name]
+    if kind not in TYPES:
+        raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
+    tensor = torch.from_numpy(read.content.pop(name)).view(TYPES[kind]).view(shape)
+    return tensor if as_stored else tensor.float()
+
+
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
     """Raises CheckpointError where a number is NaN or infinite."""
-    # one pass, where isfinite() of each number takes ten times as long; NaN passes through
-    floats = {name: one for name, one in tensors.items() if one.dtype == torch.float32 and one.numel()}
-    wrong = {name: one for name, one in floats.items() if not all(bound.isfinite() for bound in one.aminmax())}
+    wrong = {name: one for name, one in tensors.items() if one.numel() and not _is_finite(one)}
     if not wrong:
         return
     number = sum(tensor.numel() - int(tensor.isfinite().sum()) for tensor in wrong.values())
@@ -152,13 +178,30 @@ def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> Non
     raise CheckpointError(where, sentence, hint=OTHER)
 
 
+def _is_finite(tensor: Tensor) -> bool:
+    if tensor.dtype.itemsize == 2:
+        return are_finite(tensor.view(-1).view(torch.int16).numpy(), type_of(tensor.dtype))
+    # one pass, where isfinite() of each number takes ten times as long; NaN passes through
+    return all(bound.isfinite() for bound in tensor.aminmax())
+
+
 def _plain(tensor: Tensor) -> Tensor:
-    assert tensor.dtype == torch.float32, "weights and moments are float32"
+    assert tensor.dtype in TYPES.values(), "weights and moments have a type that readers know"
     return tensor.detach().cpu().contiguous()
 
 
+def type_of(dtype: torch.dtype) -> str:
+    """What a file calls the type of its numbers, one of TYPES."""
+    return next(name for name, known in TYPES.items() if known == dtype)
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """A contiguous tensor as a file contains it."""
+    return tensor.view(-1).view(torch.uint8).numpy().data
+
+
 def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    return (tensor.numpy().reshape(-1).view("uint8").data for tensor in tensors.values())
+    return map(bytes_of, tensors.values())
 
 
 def _canonical(content: Any) -> str:

@@ -19,7 +19,7 @@ from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown, within
 from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
 from gpt_cli.opening import reading
-from gpt_cli.safetensors_header import MALFORMED, parse_header, read_header_bytes
+from gpt_cli.safetensors_header import MALFORMED, Stored, parse_header, read_header_bytes
 from gpt_cli.strict_json import strict_json
 from gpt_cli.version import __version__
 
@@ -49,7 +49,7 @@ class Header:
     path: Path
     content: bytes  # of the header, its length included
     metadata: Mapping[str, str]
-    shapes: Mapping[str, tuple[int, ...]]  # of each tensor, optimizer moments included
+    tensors: Mapping[str, Stored]  # optimizer moments included
     step: int
     num_weight_bytes: int
     num_data_bytes: int  # of all tensors
@@ -58,6 +58,11 @@ class Header:
     def where(self) -> str:
         """The file, as errors name it."""
         return shown(self.path)
+
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each tensor, in the order of the header."""
+        return {name: stored.shape for name, stored in self.tensors.items()}
 
     @cached_property
     def config(self) -> Config:
@@ -127,8 +132,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
         raise foreign
     weights = (one.stop for name, one in tensors.items() if not name.startswith(OPTIMIZER_PREFIX))
     num_data_bytes = max((one.stop for one in tensors.values()), default=0)
-    shapes = {name: one.shape for name, one in tensors.items()}
-    header = Header(path, content, metadata, shapes, step, max(weights, default=0), num_data_bytes)
+    header = Header(path, content, metadata, tensors, step, max(weights, default=0), num_data_bytes)
     check_size(header, os.fstat(file.fileno()).st_size)
     return header
 

@@ -36,16 +36,18 @@ def load(
     warn: Callable[[str], object] | None = None,
     read: ReadVerified = read_verified,
     found: Header | None = None,
+    *,
+    as_stored: bool = False,
 ) -> Loaded:
     """The model of a run directory or file, on the CPU; `find.first_usable` says which, and what `warn` receives.
 
     `read` may have read ahead; `found` is the header by which the caller has checked what it asks for, so that another
-    model is refused. Raises CheckpointError.
+    model is refused. Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
         verified = read(file)
-        stored = parse_checkpoint(verified, found)
+        stored = parse_checkpoint(verified, found, as_stored=as_stored)
         step, digest = stored.progress.step, stored.progress.data_digest
         return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, digest, verified.header)
 
@@ -58,8 +60,10 @@ def load_for(
     checkpoint: str | None,
     read: ReadVerified = read_verified,
     found: Header | None = None,
+    *,
+    as_stored: bool = False,
 ) -> Loaded:
     """As `load`, for a command, which may change the model: of one that `host` has loaded already, a copy."""
     if host.loaded is None:
-        return load(path, checkpoint, host.warn, read, found)
+        return load(path, checkpoint, host.warn, read, found, as_stored=as_stored)
     return replace(host.loaded, model=copy.deepcopy(host.loaded.model).eval())

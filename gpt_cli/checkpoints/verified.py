@@ -6,16 +6,23 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.header import Header, check_size, header_of
-from gpt_cli.errors import CheckpointError
+from gpt_cli.errors import CheckpointError, shown
 from gpt_cli.files import Buffer
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.opening import reading
+from gpt_cli.safetensors_header import misplaced
+
+if TYPE_CHECKING:
+    import numpy as np
 
 BLANK = "0" * 64  # in place of the digest of the weights while it is computed
 OTHER = "use another checkpoint of the run"
@@ -23,10 +30,10 @@ OTHER = "use another checkpoint of the run"
 
 @dataclass(frozen=True)
 class Verified:
-    """A whole file, whose header and weights match their digest."""
+    """A whole file, whose header and weights match their digest; its reader may take the tensors out."""
 
     header: Header
-    content: bytes
+    content: dict[str, np.ndarray]  # the bytes of each tensor, in the order of the header
 
 
 # reads the file of a checkpoint, perhaps ahead
@@ -38,16 +45,33 @@ def read_verified(path: Path, *, everything: bool = False) -> Verified:
 
     Raises CheckpointError for a file that is missing, damaged, foreign or newer.
     """
+    import numpy as np  # its memory, unlike that of bytes, is not filled first, and has large pages
+
     with reading(path, CheckpointError) as file:
         header = header_of(file, path)  # refuses a foreign file, of whatever size, before it is read
-        file.seek(0)
-        content = file.read(len(header.content) + header.num_data_bytes)
-    check_size(header, len(content))
-    metadata, data = header.metadata, memoryview(content)[len(header.content) :]
-    blank = header.content.replace(metadata["digest_weights"].encode(), BLANK.encode(), 1)
-    if digest([blank, data[: header.num_weight_bytes]]) != metadata["digest_weights"]:
-        raise _damaged(header)
-    if everything and digest([data[header.num_weight_bytes :]]) != metadata["digest_rest"]:
+        if (wrong := misplaced(header.tensors)) is not None:
+            sentence = f"the file is damaged: {shown(wrong)} does not lie where its shape says"
+            raise CheckpointError(header.where, sentence)
+        content = {name: np.empty(one.stop - one.start, np.uint8) for name, one in header.tensors.items()}
+        in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
+        weights = [name for name, one in in_order if one.stop <= header.num_weight_bytes]
+
+        def filled(names: Iterable[str]) -> Iterator[Buffer]:
+            for name in names:
+                if file.readinto(content[name]) < len(content[name]):
+                    check_size(header, file.tell())
+                yield content[name].data
+
+        file.seek(len(header.content))
+        metadata = header.metadata
+        blank = header.content.replace(metadata["digest_weights"].encode(), BLANK.encode(), 1)
+        intact = digest(chain([blank], filled(weights))) == metadata["digest_weights"]
+        rest = filled(name for name, _ in in_order[len(weights) :])
+        if everything:
+            intact = digest(rest) == metadata["digest_rest"] and intact
+        else:
+            deque(rest, maxlen=0)
+    if not intact:
         raise _damaged(header)
     return Verified(header, content)
 

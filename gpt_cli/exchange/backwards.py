@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, GptError, counted, shown, together
-from gpt_cli.exchange.directory import READABLE, Directory
+from gpt_cli.exchange.directory import Directory
 from gpt_cli.exchange.recipes import Recipe
+from gpt_cli.safetensors_numbers import READABLE, widened
 
 EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
 _TABLE = "position_embedding.table"  # of sinusoidal positions, which are no weight here
@@ -47,24 +48,28 @@ class Weights:
         self.places, self.zeros = places, zeros or {}
         self._directory, self._rows = directory, np.array(rows)
         self._in_order = np.array_equal(self._rows, np.arange(len(self._rows)))
-        self._read = lru_cache(maxsize=2)(directory.read)
+        self._read = lru_cache(maxsize=2)(directory.read_stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """A weight, float32; raises CheckpointError where it is not finite."""
+        return widened(self.stored(name), self.kind(name))
+
+    def kind(self, name: str) -> str:
+        """The type of a weight's numbers, one of READABLE: that of the file, but for one that a factor has changed."""
+        place = self.places.get(name)
+        return "F32" if place is None or place.factor != 1 else self._directory.tensors[place.source].dtype
+
+    def stored(self, name: str) -> np.ndarray:
+        """A weight in the numbers of its `kind`; raises CheckpointError where it is not finite."""
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
         place = self.places[name]
         if name in EMBEDDINGS and self._in_order:
             place = place._replace(last=len(self._rows))
-        found = self.part(place)
+        found = self._cut(place) if place.factor == 1 else self.part(place)
         if name in EMBEDDINGS and not self._in_order:
             found = found[self._rows]
         return np.ascontiguousarray(found)
-
-    def require_finite(self) -> None:
-        """Read all tensors once; raises CheckpointError where one is not finite."""
-        for source in dict.fromkeys(place.source for place in self.places.values()):
-            self._directory.read(source)
 
     def forget(self) -> None:
         """Let go of the tensors in memory."""
@@ -72,11 +77,14 @@ class Weights:
 
     def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
-        if place.transposed:
-            found = self._read(place.source).T[place.first : place.last]
-        else:
-            found = self._directory.read(place.source, place.first, place.last)
+        found = widened(self._cut(place), self._directory.tensors[place.source].dtype)
         return found if place.factor == 1 else found / np.float32(place.factor)
+
+    def _cut(self, place: Rows) -> np.ndarray:
+        """The same as it is stored."""
+        if place.transposed:
+            return self._read(place.source).T[place.first : place.last]
+        return self._directory.read_stored(place.source, place.first, place.last)
 
 
 def places_of(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:

@@ -21,12 +21,11 @@ from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable
 from gpt_cli.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
+from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.strict_json import strict_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# the types of numbers that become float32, as numpy reads them; masks, which no one reads, have others
-READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,10 @@ class Directory:
 
     def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
         """A tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
+        return widened(self.read_stored(name, first, last), self.tensors[name].dtype)
+
+    def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+        """The same as READABLE reads it; raises CheckpointError where a number is not finite."""
         stored = self.tensors[name]
         dtype, shape = READABLE[stored.dtype], stored.shape
         if last is not None:
@@ -63,11 +66,7 @@ class Directory:
             numbers = np.fromfile(file, dtype, math.prod(shape))
         if numbers.size != math.prod(shape):
             raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
-        if stored.dtype == "BF16":  # the upper half of a float32
-            numbers = np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
-        numbers = numbers.astype(np.float32, copy=False)
-        # one pass each, and NaN passes through
-        if numbers.size and not (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):
+        if not are_finite(numbers, stored.dtype):
             raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
         return numbers.reshape(shape)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, parse_checkpoint, save_checkpoint, type_of
 from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.own_text import readable_prompt
@@ -79,8 +80,13 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
     header, prompt, read = found
     run = RunFiles(header.path.resolve().parent.parent)
     name = run.path.name if run.exists() else header.path.stem
+    as_stored = request.format in ("hf", "safetensors")
     stored = first_usable(
-        request.run, request.checkpoint, lambda path: parse_checkpoint(read(path), header), host.warn, header
+        request.run,
+        request.checkpoint,
+        lambda path: parse_checkpoint(read(path), header, as_stored=as_stored),
+        host.warn,
+        header,
     )
     writing = f"writing {visible(out)}"
     if request.format == "hf":
@@ -140,8 +146,9 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     found = fit(config.model, tokenizer.vocab_size)
-    model = checkpoint.build_model()
-    ours = dict(model.named_parameters()) | dict(model.named_buffers())
+    ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
+    types = {name: type_of(_dtype(recipe, ours)) for name, recipe in found.tensors.items()}
+    number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
     about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
     own = {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
     ends = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}
@@ -158,12 +165,12 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     )
     contents = (
         [card.encode("utf-8")],
-        [as_file({**found.config, **ends, "gpt_cli": own})],
+        [as_file({**found.config, **ends, "dtype": number_type, "gpt_cli": own})],
         [as_file({**ends, "pad_token_id": tokenizer.end_of_text})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
-            [header_bytes({name: recipe.shape for name, recipe in found.tensors.items()}, {"format": "pt"})],
-            (computed(recipe, ours).numpy().reshape(-1).view("uint8").data for recipe in found.tensors.values()),
+            [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],
+            (bytes_of(computed(recipe, ours)) for recipe in found.tensors.values()),
         ),
         *([content] for content in tokenizer_files(tokenizer, config.model.context_length)),
     )
@@ -173,19 +180,30 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
 
 @torch.no_grad()
 def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
-    """A tensor of a stock class made of our parameters and buffers, float32."""
+    """A tensor of a stock class made of our parameters and buffers."""
+    dtype = _dtype(recipe, ours)
     if not recipe.parts:
-        return torch.zeros(recipe.shape)
+        return torch.zeros(recipe.shape, dtype=dtype)
     rows = torch.cat([_rows(part, ours) for part in recipe.parts])
     tensor = (rows.T if recipe.transposed else rows).contiguous()
-    assert tensor.shape == recipe.shape
+    assert (tensor.shape, tensor.dtype) == (recipe.shape, dtype)
     return tensor
+
+
+def _dtype(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
+    """That of the weights that a tensor consists of, float32 where it is computed; zeros follow the first weight."""
+    copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
+    return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
+
+
+def _is_copy(part: Part) -> bool:
+    return len(part.names) == 1 and part.factor == 1
 
 
 def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
     """The rows of a part; products are computed in float64 and rounded once."""
     first, *others = (ours[name] for name in part.names)
-    if not others and part.factor == 1:
+    if _is_copy(part):
         return first
     product = first.double()
     for other in others:

@@ -15,13 +15,14 @@ from gpt_cli.config.reading import validate
 from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown, together
 from gpt_cli.exchange.backwards import Weights, misfits, places_of, require_tensors
-from gpt_cli.exchange.directory import READABLE, Directory, Stored, read_directory
+from gpt_cli.exchange.directory import Directory, Stored, read_directory
 from gpt_cli.exchange.families import FAMILIES
 from gpt_cli.exchange.families.family import Family
 from gpt_cli.exchange.families.given import Given, brief
 from gpt_cli.exchange.hugging_face import fit, tensors_of
 from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.exchange.recipes import Recipe
+from gpt_cli.safetensors_numbers import READABLE
 from gpt_cli.text.tokenizer import Tokenizer
 
 LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have

@@ -12,16 +12,17 @@ from typing import Any
 import torch
 
 from gpt_cli.callbacks import Counting, Host
-from gpt_cli.checkpoints.checkpoint import Checkpoint, save_made
+from gpt_cli.checkpoints.checkpoint import Checkpoint, prepared
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import counted, visible
 from gpt_cli.exchange.backwards import Weights
 from gpt_cli.exchange.foreign import Foreign
-from gpt_cli.files import Buffer, make_directory, remove
+from gpt_cli.files import Buffer, make_directory, remove, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
+from gpt_cli.safetensors_header import SIZES
 
 NO_STEPS: Mapping[int, Weights] = MappingProxyType({})
 
@@ -71,33 +72,38 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    num_bytes = 4 * sum(shape.numel() for shape in shapes.values())
     models = {run.step_file(step): (step, weights) for step, weights in steps.items()}
     models = models or {run.best: (0, foreign.weights)}
-    with counting("checking", len(models), "models") as count:
-        for _, weights in models.values():
-            weights.require_finite()  # before anything of an earlier run is removed
+    num_bytes = sum(_num_bytes(weights, shapes) for _, weights in models.values())
+    with counting("importing", 2 * num_bytes, "B") as count:
+        contents = {}
+        for path, (step, weights) in models.items():
+            progress = replace(Progress.at_the_start(0, "", {}), step=step, observed_step=step)
+            checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
+            stored = {name: (weights.kind(name), shape) for name, shape in shapes.items()}
+            # reads all, before anything of an earlier run is removed
+            contents[path] = prepared(checkpoint, stored, partial(_contents, weights, shapes, count))
             weights.forget()
-            count(1)
-    make_directory(run.path)
-    run.require_space(num_bytes if steps else 0, 0 if steps else num_bytes, len(steps))
-    run.open_for(foreign.config)
-    try:
-        with counting("importing", 2 * num_bytes * len(models), "B") as count:
-            for path, (step, weights) in models.items():
-                progress = replace(Progress.at_the_start(0, "", {}), step=step, observed_step=step)
-                checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
-                save_made(path, checkpoint, shapes, partial(_contents, weights, shapes, count))
-                weights.forget()
-    except BaseException:  # Ctrl-C too: some of the steps would look like all of them
-        for path in run.files():
-            remove(path)
-        raise
-    return num_bytes // 4
+        make_directory(run.path)
+        run.require_space(num_bytes, 0, 1)
+        run.open_for(foreign.config)
+        try:
+            for path, content in contents.items():
+                write_durably(path, content)
+                models[path][1].forget()
+        except BaseException:  # Ctrl-C too: some of the steps would look like all of them
+            for path in run.files():
+                remove(path)
+            raise
+    return sum(shape.numel() for shape in shapes.values())
+
+
+def _num_bytes(weights: Weights, shapes: Mapping[str, torch.Size]) -> int:
+    return sum(SIZES[weights.kind(name)] * shape.numel() for name, shape in shapes.items())
 
 
 def _contents(weights: Weights, names: Iterable[str], count: Callable[[int], object]) -> Iterator[Buffer]:
     for name in names:
-        weight = weights[name]
+        weight = weights.stored(name)
         yield weight.reshape(-1).view("uint8").data
         count(weight.nbytes)

@@ -78,10 +78,10 @@ def _measured(scores: Tensor, K: int) -> np.ndarray:
 
 def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
     """The means over the heads and rows of each layer, on a text that the model writes itself."""
-    model, start = loaded.model, loaded.tokenizer.end_of_text
-    count = min(loaded.config.model.context_length, HEADS_WINDOW) - 1
-    steps = generate(Decoder(model), [[start]], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
-    ids = [start, *(draw.token for (draw,) in steps if draw is not None)]
+    model, start = loaded.model, loaded.tokenizer.begin([])
+    count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
+    steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
+    ids = [*start, *(draw.token for (draw,) in steps if draw is not None)]
     K = loaded.config.model.query_size
     rows = []
     for block, stages in zip(model.blocks, model.double().attention_stages(torch.tensor([ids])), strict=True):

@@ -115,7 +115,7 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
     with host.counting("verifying", len(files), "checkpoints") as count:
         count(0)
-        stored = read_checkpoint(chosen, everything=True)
+        stored = read_checkpoint(chosen, everything=True, as_stored=True)
         states = {}
         for file in files:
             states[file.name] = _state(file, stored if file == chosen else None)
@@ -133,13 +133,15 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
         facts["best_validation_loss"] = stored.progress.best_loss
         facts["training_seconds"] = round(stored.progress.seconds, 3)
     stored.build_model()
+    types = {str(weight.dtype).removeprefix("torch.") for weight in stored.weights.values()}
+    facts["weights"] = ", ".join(sorted(types))
     return _info(stored.config, stored.tokenizer.vocab_size, stored.progress.num_training_tokens, num_ranks, facts)
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
     """Whether a checkpoint is intact; without `stored`, what is in it, it is read now."""
     try:
-        stored = stored or read_checkpoint(file, everything=True)
+        stored = stored or read_checkpoint(file, everything=True, as_stored=True)
     except CheckpointError as error:
         return f"damaged ({error})"
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")

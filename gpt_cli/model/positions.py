@@ -65,8 +65,8 @@ class RotaryPositions(nn.Module):
     def at(self, positions: Tensor) -> Tensor:
         """Cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
         angles = positions[..., None].double() * self.frequencies(positions.device)
-        angles = torch.cat([angles, angles], dim=-1)
-        return torch.stack([angles.cos(), angles.sin()]).float()
+        turned = torch.stack([angles.cos(), angles.sin()]).float()
+        return torch.cat([turned, turned], dim=-1)
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """By how many radians each pair turns from one token to the next: float64 [size / 2]."""

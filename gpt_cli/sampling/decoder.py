@@ -15,7 +15,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.cache import SCORES_AT_ONCE, Cache, Step, make_cache
-from gpt_cli.sampling.products import Product, Products
+from gpt_cli.sampling.products import Product, Products, copied
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
@@ -45,9 +45,9 @@ class _Layer:
 
 
 class Decoder:
-    """Continues a batch of sequences token by token, with copies of a model's weights.
+    """Continues a batch of sequences token by token, with copies of a model's weights; those of 16 bits are its own.
 
-    Products with weights are in `dtype`. All else stays in the dtype of the model: the residual stream, norms,
+    Products with weights are in `dtype`. All else stays in the dtype of the model's norms: the residual stream, norms,
     attention over the cache, and the up-projections of latent attention. Prompts of different length share a batch:
     the shorter ones get padding in front, whose weights are exactly zero. `int8` rounds weights to whole numbers
     (quantise.py), with products in bfloat16. `num_rows` is how many sequences are expected, for the form of products.
@@ -62,7 +62,7 @@ class Decoder:
         self._products = Products(dtype, int8=int8, num_rows=num_rows)
         self.dtype = self._products.dtype
         self.rotary = model.rotary
-        self.token_embedding = model.token_embedding.weight.detach().clone()
+        self.token_embedding = copied(model.token_embedding.weight)
         self.device = self.token_embedding.device
         self.ngrams = None if model.ngram_embedding is None else _frozen(model.ngram_embedding)
         self.positions = None
@@ -71,6 +71,7 @@ class Decoder:
                 self.positions = model.position_embedding(torch.arange(self.config.context_length, device=self.device))
         self.layers = [self._layer(block) for block in model.blocks]
         self.final_norm = _frozen(model.final_norm)
+        self._plain = next(self.final_norm.parameters())  # in the dtype of all that is no product
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
         self.tokens: list[list[int]] = []  # of each row, from the start of its window
@@ -79,7 +80,7 @@ class Decoder:
 
     def cache_bytes(self, num_tokens: int) -> int:
         """The size of one row of `num_tokens` tokens, prompt included, in all caches."""
-        return _cache_bytes(self.config, num_tokens, self.token_embedding.element_size())
+        return _cache_bytes(self.config, num_tokens, self._plain.element_size())
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
@@ -87,7 +88,7 @@ class Decoder:
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
         for layer in self.layers:
-            layer.cache.begin(B, length, self.token_embedding)
+            layer.cache.begin(B, length, self._plain)
         self.tokens = [list(prompt) for prompt in prompts]
         self.starts = [length - len(prompt) for prompt in prompts]
         self.end = length
@@ -110,7 +111,7 @@ class Decoder:
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
         """Compute rows with a full window again from its last half, and the others as usual."""
         half = max(1, self.config.context_length // 2)
-        logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.token_embedding.dtype)
+        logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self._plain.dtype)
         for number in full:
             self.tokens[number] = self.tokens[number][-half:]
             self.starts[number] = self.end - half
@@ -125,7 +126,7 @@ class Decoder:
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         ids = torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
         ids = send(ids, self.device)
-        x = self.token_embedding[ids[:, num_before:]]
+        x = self.token_embedding[ids[:, num_before:]].to(self._plain.dtype)
         return x if self.ngrams is None else self.ngrams(x, ids, num_before)
 
     def _run(self, T: int, rows: list[int]) -> Tensor:

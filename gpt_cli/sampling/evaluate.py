@@ -217,7 +217,7 @@ def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> di
     tokenizer = loaded.tokenizer
     samples = continuations(
         Decoder(loaded.model),
-        [[tokenizer.end_of_text]],
+        [tokenizer.begin([])],
         SamplingParameters(temperature=1.0),
         seed=request.seed,
         max_new_tokens=request.max_new_tokens,

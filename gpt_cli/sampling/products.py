@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.machine.devices import cpu_multiplies_bfloat16, processor_vendor
-from gpt_cli.sampling.quantise import to_int8
+from gpt_cli.sampling.quantise import to_int8, widened
 
 Product = Callable[[Tensor], Tensor]
 Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
@@ -114,6 +114,11 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 )
 
 
+def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A weight in `dtype`, None for its own: a copy, or one of 16 bits itself, since nothing trains those."""
+    return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
+
+
 class Products:
     """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
 
@@ -126,21 +131,23 @@ class Products:
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """x [N, in] -> [N, out], both in `dtype`, with copies of a weight [out, in] and a bias."""
+        """x [N, in] -> [N, out], both in `dtype`, with copies of a weight [out, in] and a bias; see `copied`."""
         form = self._choose(weight.numel(), self.dtype, weight.device)
-        weight = weight.detach() if self.int8 else weight.detach().to(self.dtype, copy=True)
-        return FORMS[form](weight, None if bias is None else bias.detach().to(self.dtype, copy=True))
+        weight = weight.detach() if self.int8 else copied(weight, self.dtype)
+        return FORMS[form](weight, None if bias is None else copied(bias, self.dtype))
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.
 
-        They are in the dtype of the weights: bfloat16 takes three times as long for such small products (NOTES.md).
+        They are in the dtype of the weights, of 16 bits in float32: bfloat16 takes three times as long for such small
+        products (NOTES.md).
         """
         stacked = torch.stack([self._rounded(weight.detach()) for weight in weights])
         matrices = (stacked if transposed else stacked.transpose(1, 2)).contiguous()
         return lambda x: torch.bmm(x, matrices)
 
     def _rounded(self, weight: Tensor) -> Tensor:
+        weight = widened(weight)
         if not self.int8:
             return weight
         numbers, scales = to_int8(weight)

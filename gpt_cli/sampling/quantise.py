@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from gpt_cli.model import GPT
 
 LEVELS = 127
+_ROWS = 4096  # that are rounded at once: the steps of a large embedding would take many times its memory
 
 
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -16,9 +17,19 @@ def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     A scale is the largest entry of its row / 127, rounded to bfloat16. The error of an entry is at most half a scale,
     apart from that rounding.
     """
+    parts = [_part_to_int8(widened(rows)) for rows in weight.split(_ROWS)]
+    return torch.cat([numbers for numbers, _ in parts]), torch.cat([scales for _, scales in parts])
+
+
+def _part_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     scales = (weight.abs().amax(dim=1) / LEVELS).clamp(min=1e-30).to(torch.bfloat16)
     rounded = (weight / scales.to(weight.dtype)[:, None]).round().clamp(-LEVELS, LEVELS)
     return rounded.to(torch.int8), scales
+
+
+def widened(weight: Tensor) -> Tensor:
+    """A weight of 16 bits in float32, which has each of its numbers; others as they are."""
+    return weight if weight.dtype.itemsize > 2 else weight.float()
 
 
 @torch.no_grad()

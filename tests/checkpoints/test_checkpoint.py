@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.Mo
     """A hundred thousand of them took three seconds."""
     entries = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(400)}
     (tmp_path / "c").write_bytes(replace(intact(), entries={**intact().entries, **entries}).joined())
-    monkeypatch.setattr(module, "load_safetensors", lambda _: pytest.fail("they are loaded"))
+    monkeypatch.setattr(module, "_taken", lambda *_, **__: pytest.fail("they are loaded"))
     with pytest.raises(CheckpointError, match=r"it has [0-9]+ tensors, far more than its config asks for"):
         read_checkpoint(tmp_path / "c")
 
@@ -224,8 +225,8 @@ def resealed(path: Path, checkpoint: Checkpoint, **metadata: str) -> None:
 
     original = module.header_bytes
 
-    def header(shapes: Mapping[str, Sequence[int]], given: Mapping[str, str]) -> bytes:
-        return original(shapes, {**given, **metadata})
+    def header(shapes: Mapping[str, Sequence[int]], given: Mapping[str, str], **types: Any) -> bytes:
+        return original(shapes, {**given, **metadata}, **types)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "header_bytes", header)

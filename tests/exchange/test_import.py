@@ -6,15 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from exchange.test_directory import with_config
+from safetensors.torch import load_file, save_file
 from support.exchange import sharp_checkpoint
 from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
 from gpt_cli import import_model, load
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import UsageError
-from gpt_cli.exchange.export_model import write_for_transformers
+from gpt_cli.exchange.export_model import write_file, write_for_transformers
 
 
 @pytest.fixture
@@ -48,6 +51,53 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
         if command[0] == "explain":
             formulas = [step["formula"] for step in json.loads(outcome.out)["steps"]]
             assert {"q = Wq a + bq", "k = Wk a + bk", "v = Wv a + bv"} <= set(formulas)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
+    dtype: torch.dtype, directory: Path, run: RunCommand
+) -> None:
+    theirs = {name: tensor.to(dtype) for name, tensor in load_file("hf/model.safetensors").items()}
+    save_file(theirs, "hf/model.safetensors", {"format": "pt"})
+    assert run("import", directory, "--quiet").code == 0
+    file = Path("runs/hf/checkpoints/best.safetensors")
+    stored = load_file(file)
+    assert {tensor.dtype for tensor in stored.values()} == {dtype}
+    assert torch.equal(stored["token_embedding.weight"], theirs["transformer.wte.weight"])
+    head = theirs["transformer.h.1.attn.c_attn.weight"].T[12:24]
+    assert torch.equal(stored["blocks.1.attention.heads.1.Wq.weight"], head)
+    read = read_checkpoint(file, everything=True).weights
+    assert {tensor.dtype for tensor in read.values()} == {torch.float32}
+    assert all(torch.equal(read[name], tensor.float()) for name, tensor in stored.items())
+    assert json.loads(run("info", "runs/hf", "--json").out)["weights"] == str(dtype).removeprefix("torch.")
+
+    # what is sampled is what the same numbers in float32 give, in each number format
+    words = ["--prompt", "the", "--max-new-tokens", "8", "--seed", "1", "--quiet"]
+    write_file(Path("wide.safetensors"), read_checkpoint(file))
+    for numbers in (["--dtype", "float32"], ["--dtype", "bfloat16"], ["--quantize", "int8"]):
+        found = [run("sample", "--run", name, *words, *numbers).out for name in ("runs/hf", "wide.safetensors")]
+        assert found[0] == found[1] != ""
+
+    assert run("export", "--run", "runs/hf", "--format", "hf", "--out", "again", "--quiet").code == 0
+    again = load_file("again/model.safetensors")
+    assert {name: tensor.dtype for name, tensor in again.items()} == dict.fromkeys(theirs, dtype)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in again.items())
+    assert json.loads(Path("again/config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("number", ["nan", "-inf"])
+def test_a_number_that_is_not_finite_leaves_the_old_run(
+    dtype: torch.dtype, number: str, directory: Path, run: RunCommand
+) -> None:
+    assert run("import", directory, "--quiet").code == 0
+    before = Path("runs/hf/checkpoints/best.safetensors").read_bytes()
+    theirs = {name: tensor.to(dtype) for name, tensor in load_file("hf/model.safetensors").items()}
+    theirs["transformer.ln_f.bias"][-1] = float(number)
+    save_file(theirs, "hf/model.safetensors", {"format": "pt"})
+    outcome = run("import", directory, "--overwrite", "--quiet")
+    assert (outcome.code, "transformer.ln_f.bias" in outcome.err) == (4, True)
+    assert Path("runs/hf/checkpoints/best.safetensors").read_bytes() == before
 
 
 def test_import_model_makes_the_run_and_prints_nothing(

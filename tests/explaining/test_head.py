@@ -147,8 +147,9 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
     close(step["scores"], q @ k.T)
     if "divided" in step:
         close(step["divided"], step["scores"] / np.sqrt(k.shape[1]))
+    window = re.search(r"j ≤ i - (\d+)", said["masked"])
+    assert (window is not None) == (form == "windows")
     for row, query in enumerate(queries):
-        window = re.search(r"j ≤ i - (\d+)", said["masked"])
         seeing = slice(max(0, query + 1 - int(window[1])) if window else 0, query + 1)
         assert np.isnan(np.delete(step["masked"][row], seeing)).all(), "minus infinity is null"
         close(step["masked"][row, seeing], step.get("divided", step["scores"])[row, seeing])
@@ -159,7 +160,6 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
         close(step["head_output"], step["weighted_values"].sum(0, keepdims=True))
     close(step["head_output"], step["weights"] @ step["values"])
     K = step["values"].shape[1]
-    assert (window is not None) == form.startswith("windows")
     close(step["concatenated"][:, K : 2 * K], step["head_output"])
     close(
         step["projected"], step["concatenated"] @ of["projection_layer.weight"].T + of.get("projection_layer.bias", 0)

@@ -77,15 +77,14 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     rows, found = head_rows(scores), dict[str, Any]()
     if how := request.ablate:
         dtype = choose_dtype(request.dtype or "auto", device, sizes.d_model, host.notice)
-        chosen_how = chosen | {"how": how, "dtype": dtype}
-        seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, **chosen_how)
+        seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, **chosen)
         if seconds > _LONG:
             removed = counted(len(rows), "head") if how != "layer" else counted(len(asked.layers), "layer")
             less = "fewer --layers or --heads, or fewer tokens, take less"
             host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
         num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
         with host.counting("removing heads", num_tokens, "tokens") as count:
-            without = ablate(loaded.model, text.ids, text.targets, count=count, **chosen_how)
+            without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
         found["loss"], changes = without.loss, change_rows(without.changes, without.errors)
         if how == "layer":
             found["layers"] = [{"layer": layer, **change} for layer, change in zip(asked.layers, changes, strict=True)]
