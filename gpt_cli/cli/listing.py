@@ -58,7 +58,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "gpt export --run runs/tiny --out tiny-hf",
     ),
     "import": (
-        "Make a run of a GPT-2, with which all commands work: sample, attn-dump, explain, train with --init-from.",
+        "Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.",
         "gpt import tiny-gpt2 --out runs/tiny-again",
     ),
     "report": (

@@ -57,7 +57,7 @@ PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
 class ImportRequest(Request):
-    """Make a run of an open model, with which all commands work: sample, attn-dump, explain, train with --init-from.
+    """Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.
 
     GPT-2, GPT-Neo, GPT-NeoX (Pythia), Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee. It reads config.json,
     safetensors and the tokenizer; nothing is downloaded or unpickled.

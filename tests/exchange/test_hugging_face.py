@@ -115,7 +115,16 @@ def test_the_whole_table(words: str, class_name: str, transformers: Any, tmp_pat
 
 
 @pytest.mark.filterwarnings("default")  # those of a library that is not ours
-@pytest.mark.parametrize("words", ["", f"{ROPE} {GROUPED}", f"{ROPE} {RMS}"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        f"{ROPE} {GROUPED}",
+        f"{ROPE} {RMS}",
+        f"{ROPE} {RMS} activation=swiglu bias=false {GROUPED}",
+        f"{ROPE} parallel_branches=true rotary_size=4",
+    ],
+)
 def test_transformer_lens_sees_the_same_attention(words: str, transformers: Any, tmp_path: Path) -> None:
     lens = pytest.importorskip("transformer_lens.model_bridge", reason="TransformerLens is not installed")
     stored = sharp_checkpoint(*settings_of(words))
