@@ -21,8 +21,8 @@ import torch
 from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, save_checkpoint
 from gpt_cli.checkpoints.verified import BLANK, digest
 from gpt_cli.config.reading import read_config
-from gpt_cli.exchange.tokenizer_json import byte_letters
 from gpt_cli.model import GPT
+from gpt_cli.text.base_tokenizer import byte_letters
 from gpt_cli.text.tokenizer import CharTokenizer
 
 MB = 1_000_000

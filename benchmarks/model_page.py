@@ -23,7 +23,8 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.config.reading import read_config
 from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
 from gpt_cli.model import GPT
-from gpt_cli.text.tokenizer import WORD_PATTERN, BytePairTokenizer
+from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer
 
 PROMPT = "abcdefghijklmnopqrst"  # 20 tokens: no pairs of these bytes are merged
 # notes when the worker is asked and answers, and when the page has shown what it answered

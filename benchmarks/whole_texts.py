@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from gpt_cli.text.blocks import pieces
-from gpt_cli.text.tokenizer import WORD_PATTERN, BytePairTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
 
 
 def read(source: Path) -> list[str]:

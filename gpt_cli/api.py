@@ -249,8 +249,7 @@ def evaluate(request: EvaluateRequest, found: Any, host: Host) -> Evaluation:
 def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
     with host.importing():
         from gpt_cli.exchange.import_model import adopt
-    out, foreign = found
-    return adopt(out, foreign, host)
+    return adopt(*found, host)
 
 
 @function(ExportRequest)

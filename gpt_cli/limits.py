@@ -54,10 +54,15 @@ FOREIGN_HEADER_BYTES = 2**22
 FOREIGN_CONFIG_BYTES = 2**20
 FOREIGN_FILES = 1000  # with weights
 TOKENIZER_BYTES = 2**26  # 200,000 tokens take 30 million
-# squares of the lengths of all tokens: what checking their merges costs; GPT-2 has 3 million
+# squares of the lengths of all tokens: what checking the merges of an export of ours costs; GPT-2 has 3 million
 TOKENIZER_WORK = 40_000_000
+TOKENIZER_IDS = 2**20  # beyond the largest id; Gemma has 262,144
+TOKENIZER_ADDED = 2**14  # tokens beside the vocabulary; Gemma has 6,400
+TOKENIZER_NAME = 2**10  # characters of a token; the longest published one has a few hundred
+TOKENIZER_STEPS = 16  # of each part of a pipeline
 
 # attention
+HEADS_WINDOW = 1024  # tokens of a window, and of the repeated tokens for induction, in `gpt heads`
 HEADS_TOKENS = 16_384  # of the text that `gpt heads` reads, unless --max-tokens says more
 
 # the machine

@@ -213,6 +213,11 @@ class Progress:
         )
 
     @property
+    def imported(self) -> bool:
+        """Whether another program made these weights: a training knows its text."""
+        return self.num_training_tokens == 0
+
+    @property
     def observed(self) -> bool:
         """Whether the last step's evaluation, log line and sample are done."""
         return self.observed_step == self.step

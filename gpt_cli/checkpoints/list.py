@@ -134,7 +134,7 @@ def _overview(run: RunFiles) -> Overview:
     state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
     if state == "stopped" and header is None:
         state = "empty"
-    elif state == "stopped" and not steps and header is not None and header.step == 0:
+    elif state == "stopped" and header is not None and header.progress.imported:
         state = "imported"
     best_loss = None if header is None else (best or header).progress.best_loss
     closing = figure(outcome.get("validation_loss"))

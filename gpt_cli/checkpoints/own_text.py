@@ -30,8 +30,9 @@ _SAMPLE_BYTES = 1024  # of samples.txt, which tell the kind of text
 
 
 def is_imported(run: RunFiles) -> bool:
-    """Whether the only weights are those of step 0: a training saves its first best after some steps."""
-    return not run.steps() and run.best.exists() and read_header(run.best).step == 0
+    """Whether gpt import made its weights."""
+    path = next(reversed(run.steps().values()), run.best)
+    return path.exists() and read_header(path).progress.imported
 
 
 def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
@@ -147,7 +148,7 @@ def _of_transformers(run: RunFiles) -> bool:
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
     """As `own_config`, of a checkpoint by itself."""
     sources = _sources(header.config.data)
-    if header.step == 0 or not all(source in ENTRIES for source in sources):
+    if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
     for source in sources:
         if not ENTRIES[source].is_here():

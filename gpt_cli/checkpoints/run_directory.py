@@ -61,6 +61,8 @@ class RunDirectory(RunFiles):
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
             hint = "free some space, name another directory with --out, or try --set train.keep_checkpoints=1"
+            if not (best and num_checkpoints):  # nothing is trained
+                hint = "free some space, or name another directory with --out"
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:

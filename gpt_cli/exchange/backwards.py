@@ -71,6 +71,10 @@ class Weights:
             found = found[self._rows]
         return np.ascontiguousarray(found)
 
+    def forget(self) -> None:
+        """Let go of the tensors in memory."""
+        self._read.cache_clear()
+
     def part(self, place: Rows) -> np.ndarray:
         """What lies at a place, float32."""
         found = widened(self._cut(place), self._directory.tensors[place.source].dtype)

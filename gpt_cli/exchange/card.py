@@ -74,13 +74,15 @@ def model_card(
     sources = ", ".join(f"`{visible(source)}`" for source in _listed(config.data.source))
     origin = f"A GPT, trained with gpt-cli {__version__} on {sources} ({counted(num_tokens, 'token')}) for "
     origin += f"{counted(num_steps, 'step')}."
-    if num_steps == 0:  # imported; its sources are a default
+    imported = num_steps == 0 or num_tokens == 0
+    if imported:  # its sources are a default
         origin = f"A GPT, written by gpt-cli {__version__}, which did not train it."
+        origin += f" Its step is {num_steps:,}." if num_steps else ""
     if began_from is not None:
         origin += f" It began with the weights of `{visible(began_from)}`."
     half = max(1, config.model.context_length // 2)
     lines = "".join(f"- {note}\n" for note in fit.notes)
-    known = [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES and num_steps]
+    known = [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES and not imported]
     all_known = known and len(known) == len(_listed(config.data.source))
     languages = {entry.language for entry in known} if all_known else set()
     licences = "; ".join(f"`{entry.name}`: {entry.licence}" for entry in known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,8 +27,8 @@ from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
 from gpt_cli.exchange.recipes import Fit, Part, Recipe
 from gpt_cli.exchange.request import FILES, ExportRequest
-from gpt_cli.exchange.tokenizer_json import tokenizer_config, tokenizer_json
-from gpt_cli.files import Buffer, write_directory
+from gpt_cli.exchange.tokenizer_json import as_file, tokenizer_files
+from gpt_cli.files import write_directory
 from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.attention_page import attention_page, prompt_content
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
@@ -152,7 +151,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
     about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
     own = {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
-    end_of_text = {"bos_token_id": tokenizer.end_of_text, "eos_token_id": tokenizer.end_of_text}
+    ends = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}
     card = model_card(
         os.path.basename(os.path.realpath(out)),
         config,
@@ -166,15 +165,14 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     )
     contents = (
         [card.encode("utf-8")],
-        _json({**found.config, "dtype": number_type, "gpt_cli": own}),
-        _json({**end_of_text, "pad_token_id": tokenizer.end_of_text}),
+        [as_file({**found.config, **ends, "dtype": number_type, "gpt_cli": own})],
+        [as_file({**ends, "pad_token_id": tokenizer.end_of_text})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
             [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],
             (bytes_of(computed(recipe, ours)) for recipe in found.tensors.values()),
         ),
-        _json(tokenizer_json(tokenizer)),
-        _json(tokenizer_config(config.model.context_length)),
+        *([content] for content in tokenizer_files(tokenizer, config.model.context_length)),
     )
     write_directory(out, dict(zip(FILES, contents, strict=True)))
     return found
@@ -211,10 +209,6 @@ def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
     for other in others:
         product = product @ other.double()
     return (product * part.factor).float()
-
-
-def _json(content: Mapping[str, Any]) -> list[Buffer]:
-    return [json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"]
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:

@@ -20,7 +20,7 @@ from gpt_cli.exchange.families import FAMILIES
 from gpt_cli.exchange.families.family import Family
 from gpt_cli.exchange.families.given import Given, brief
 from gpt_cli.exchange.hugging_face import fit, tensors_of
-from gpt_cli.exchange.ranks_from_merges import read_tokenizer
+from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.exchange.recipes import Recipe
 from gpt_cli.safetensors_numbers import READABLE
 from gpt_cli.text.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     if problems := given.problems():
         raise together(problems)
     length = _context_length(settings, context_length)
-    read = read_tokenizer(path, _end_of_text(directory.config), {} if own is None else own["tokenizer"])
+    read = read_tokenizer(path, directory.config.get("eos_token_id"), {} if own is None else own["tokenizer"])
     num_rows = _num_rows(directory, family, max(read.rows))
     notices = [*read.notices]
     exported = None if own is None else _config_of(own, read.tokenizer, directory)
@@ -129,13 +129,6 @@ def _family(directory: Directory) -> Family:
         return FAMILIES[kind]
     wrong = f"it is a model of type {brief(kind)}, which gpt does not know"
     raise CheckpointError(directory.where, wrong if kind else "its config.json has no model_type", hint=_HINT)
-
-
-def _end_of_text(config: Mapping[str, Any]) -> int | None:
-    """The id that config.json names, the first of several."""
-    found = config.get("eos_token_id")
-    first = found[0] if isinstance(found, list) and found else found
-    return first if isinstance(first, int) else None
 
 
 def _context_length(settings: Mapping[str, Any], asked: int | None) -> int:

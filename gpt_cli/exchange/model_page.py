@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.config import Config, ModelConfig
+from gpt_cli.config import Config
 from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import DataError, UsageError
-from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout, require_known_form
+from gpt_cli.exchange.page_size import Kind, Layout, chosen_layout, page_context, require_known_form
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
 from gpt_cli.explaining.explanation import HEAD_STEPS, Note, say
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import scored_content
 from gpt_cli.inspecting.heads.scores import induction_scores
 from gpt_cli.language import LANGUAGES
+from gpt_cli.model import GPT
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.model import PARTS
 from gpt_cli.sampling.quantise import to_int8
@@ -67,7 +68,7 @@ def model_page(
     num_parameters = sum(tensor.numel() for tensor in weights.values())
     progress = checkpoint.progress
     content = {
-        "config": model_content(checkpoint.config.model),
+        "config": model_content(model),
         "tokenizer": tokenizer,
         "tensors": found.tensors,
         "origin": {
@@ -76,21 +77,24 @@ def model_page(
             "loss": progress.loss,
             "best_loss": progress.best_loss,
             "parameters": num_parameters,
+            "context_length": checkpoint.config.model.context_length,
             "kind": found.kind,
         },
         "title": title,
         "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
         "colours": STEPS,
-        "scores": scored_content(induction_scores(model, end_of_text=checkpoint.tokenizer.end_of_text)),
+        "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
     return ModelPage(content, packed_weights, found.kind, num_parameters)
 
 
-def model_content(model: ModelConfig) -> dict[str, Any]:
-    """The settings of a model, and what follows from them."""
-    derived = ("value_size", "query_size", "turned_size", "key_value_heads")
-    return model.model_dump(mode="json") | {name: getattr(model, name) for name in derived}
+def model_content(model: GPT) -> dict[str, Any]:
+    """The settings of a model, with the context that it has on a page, and what follows from them."""
+    config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
+    follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
+    frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
+    return config.model_dump(mode="json") | follows | {"frequencies": frequencies}
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer) -> str:
@@ -117,6 +121,7 @@ def stored(found: Layout, weights: Mapping[str, Tensor]) -> bytes:
 
 def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
     """The arrays of one tensor, each with the place of its first byte."""
+    weight = weight.float()
     if tensor["kind"] == "int8":
         numbers, scales = to_int8(weight)
         yield tensor["at"], numbers.numpy()

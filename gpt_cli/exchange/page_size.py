@@ -20,6 +20,7 @@ LARGEST = 200_000_000  # bytes of a page; browsers refuse texts of twice the siz
 _LARGEST_FLOAT16 = 30_000_000  # bytes of a page above which matrices are int8 unless the user chooses
 _ALIGNMENT = 4  # bytes; arrays of JavaScript begin at multiples of the size of a number
 FORMS = ("multi_head", "grouped_query", "latent")  # of attention that the engine computes
+_MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads have 76 million on 1,024 tokens
 _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 
 
@@ -37,6 +38,12 @@ def require_known_form(model: ModelConfig) -> None:
     if model.attention not in FORMS:
         hint = "--format safetensors exports every model for use with gpt"
         raise unknown_form("the page of a model", model.attention, hint)
+
+
+def page_context(model: ModelConfig) -> int:
+    """How many tokens of a text the model reads on a page, which holds the attention weights of all heads."""
+    rows = math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads))
+    return min(model.context_length, rows)
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
@@ -18,18 +18,31 @@ from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
 from gpt_cli.config.fields import Misfit, Size, Switch
-from gpt_cli.config.request import NONE, Flag, MaybePath, PathText, Request, WhichCheckpoint, WhichRun
+from gpt_cli.config.request import (
+    NONE,
+    Flag,
+    Given,
+    MaybePath,
+    PathText,
+    ReadPath,
+    Request,
+    WhichCheckpoint,
+    WhichRun,
+    read_texts,
+)
 from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
-from gpt_cli.exchange.page_size import Kind, chosen_layout, require_known_form
+from gpt_cli.exchange.page_size import Kind, chosen_layout, page_context, require_known_form
 from gpt_cli.files import require_directory_place, require_no_file
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.opening import read_bytes
 
 if TYPE_CHECKING:
+    from gpt_cli.exchange.backwards import Weights
     from gpt_cli.exchange.foreign import Foreign
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
+Directories = Annotated[Given[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
 # of a directory for transformers
 FILES = (
     "README.md",
@@ -50,8 +63,13 @@ class ImportRequest(Request):
     safetensors and the tokenizer; nothing is downloaded or unpickled.
     """
 
-    directory: Annotated[PathText, Flag("DIR", position=True)] = Field(
+    directory: Annotated[Directories, Flag("DIR", position=True)] = Field(
         kw_only=False, description="A directory of transformers with such a model, or one that gpt export wrote."
+    )
+    steps: Switch = Field(
+        default=False,
+        description="The directories are one model at several steps of its training, which their names tell, such as "
+        "step1000: make a checkpoint of each.",
     )
     out: Annotated[MaybePath, Flag("RUN")] = Field(
         default=NONE, description="The run directory. Default: runs/<name of DIR>."
@@ -62,15 +80,28 @@ class ImportRequest(Request):
     )
     overwrite: Switch = Field(default=False, description="Replace the run in --out.")
 
-    def find(self, host: Host) -> tuple[Path, Foreign]:
-        """Where the run goes, and the model, of which all but the weights is read.
+    def misfits(self) -> Iterator[Misfit]:
+        """No directory, or several that nobody calls steps."""
+        if not self.directory:
+            yield Misfit(("directory",), "it names no directory")
+        if len(self.directory) > 1 and not self.steps:
+            yield Misfit(
+                ("directory",), "several directories need {steps}, which makes a checkpoint of each", "{steps}"
+            )
 
-        Raises UsageError where something would be replaced that nobody named, and for a context that the model does
-        not have, CheckpointError for a model that ours cannot have.
+    def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
+        """Where the run goes, the model, and with `steps` the weights of each step; no weight is read.
+
+        Raises UsageError where something would be replaced that nobody named and for steps that do not belong
+        together or a context that the model does not have, CheckpointError for a model that ours cannot have.
         """
         from gpt_cli.exchange.foreign import read_foreign
+        from gpt_cli.exchange.steps import by_step, read_steps, shared_name
 
-        run = RunFiles(self.out or Path("runs") / os.path.basename(os.path.realpath(self.directory)))
+        first, *_ = self.directory
+        steps = by_step(self.directory) if self.steps else {}
+        name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
+        run = RunFiles(self.out or Path("runs") / name)
         require_no_file(run.path)
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with --overwrite, or name another --out"
@@ -78,7 +109,9 @@ class ImportRequest(Request):
         if not run.exists() and (found := run.files()):
             sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
             raise UsageError(shown(run.path), sentence)
-        return run.path, read_foreign(self.directory, self.context_length)
+        if steps:
+            return run.path, *read_steps(steps, self.context_length, host)
+        return run.path, read_foreign(first, self.context_length), {}
 
 
 class ExportRequest(Request):
@@ -146,6 +179,10 @@ class ExportRequest(Request):
             found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
+            own = header.config.model.context_length
+            if (read := page_context(header.config.model)) < own:
+                why = "since it holds the attention of every head"
+                host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {own:,}, {why}")
         return header, prompt, ReadingAhead(header.path).read
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gpt_cli.text.tokenizer import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer, as_oniguruma
+from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
+from gpt_cli.text.kept import KeptTokenizer
+from gpt_cli.text.patterns import as_oniguruma
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
@@ -42,6 +46,23 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
+def tokenizer_files(tokenizer: Tokenizer, context_length: int) -> tuple[bytes, bytes]:
+    """The bytes of tokenizer.json and of tokenizer_config.json; those of a kept one are as they came."""
+    if isinstance(tokenizer, KeptTokenizer):
+        settings = tokenizer.settings or tokenizer_config(context_length) | {
+            "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
+            "eos_token": tokenizer.token_text(tokenizer.end_of_text),
+            "split_special_tokens": False,
+        }
+        return tokenizer.written.encode("utf-8"), as_file(settings)
+    return as_file(tokenizer_json(tokenizer)), as_file(tokenizer_config(context_length))
+
+
+def as_file(content: Mapping[str, Any]) -> bytes:
+    """The bytes of a file of JSON."""
+    return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"
+
+
 def tokenizer_config(context_length: int) -> dict[str, Any]:
     """The content of tokenizer_config.json.
 
@@ -58,16 +79,6 @@ def tokenizer_config(context_length: int) -> dict[str, Any]:
         # by default there are token_type_ids too, for which GPT-2 would add an embedding
         "model_input_names": ["input_ids", "attention_mask"],
     }
-
-
-def byte_letters() -> list[str]:
-    """The character that stands for each byte in vocabularies of byte pairs, as GPT-2 chose it: printable ones alone.
-
-    A byte that is a visible character of Latin-1 is that character; the others follow from U+0100 in their order.
-    """
-    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in visible else next(others)) for byte in range(256)]
 
 
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:

@@ -23,6 +23,8 @@ HEAD_STEPS = (
     "query_latent",
     "queries",
     "keys",
+    "normalised_queries",
+    "normalised_keys",
     "rotary_queries",
     "rotary_keys",
     "rotated_queries",
@@ -63,8 +65,11 @@ _ENGLISH = {
     "ids_said": "ids: {ids}",
     "norm_said": "g: the weights of the norm",
     "norm_bias_said": "g and b: the weights and the bias of the norm",
-    "rotation_said": "{key}₁ and {key}₂ are the halves of {key}; pair n of them rotates by t θₙ, θₙ = "
-    "10000^(-2n / {size})",
+    "rotation_said": "{key}₁ and {key}₂ are the halves of {turned}; pair n of them rotates by t θₙ, θₙ = "
+    "{base}^(-2n / {size})",
+    "scaling_said": "Slow pairs are slower here, as in Llama 3: θₙ is divided by {factor} where a pair turns fewer "
+    "than {low} times in {original_length} tokens, not where it turns more than {high} times, and partly between.",
+    "parallel_said": "The feed-forward part of this block reads x, not y.",
     "places_said": "i: the position of the token that looks; j: of the token it looks at",
     "rounded": "Rounded to 4 decimals; … stands for omitted columns. --json prints every number in full.",
     # the journey of six tokens

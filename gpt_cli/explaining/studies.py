@@ -9,6 +9,7 @@ from torch import Tensor
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.explaining.explanation import Explanation, Note, Step
 from gpt_cli.explaining.journey import EMBEDDINGS, WORDS, linear_head, step_of
+from gpt_cli.limits import HEADS_WINDOW
 from gpt_cli.model import CrossAttention
 from gpt_cli.model.attention import attention_scores, causal_mask
 from gpt_cli.model.dropout import drop_out
@@ -78,13 +79,14 @@ def _measured(scores: Tensor, K: int) -> np.ndarray:
 def _model_scores(loaded: Loaded, columns: list[Note]) -> Step:
     """The means over the heads and rows of each layer, on a text that the model writes itself."""
     model, start = loaded.model, loaded.tokenizer.end_of_text
-    count = loaded.config.model.context_length - 1
+    count = min(loaded.config.model.context_length, HEADS_WINDOW) - 1
     steps = generate(Decoder(model), [[start]], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
     ids = [start, *(draw.token for (draw,) in steps if draw is not None)]
     K = loaded.config.model.query_size
     rows = []
-    for stages in model.double().attention_stages(torch.tensor([ids])):
-        hidden = stages.scores[0].masked_fill(causal_mask(len(ids)), -torch.inf)
+    for block, stages in zip(model.blocks, model.double().attention_stages(torch.tensor([ids])), strict=True):
+        mask = causal_mask(len(ids), window=block.attention.window)
+        hidden = stages.scores[0].masked_fill(mask, -torch.inf)
         rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
     return Step(
         "model_scores",

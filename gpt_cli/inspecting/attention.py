@@ -22,7 +22,7 @@ from gpt_cli.inspecting.export import num_rows, pieces, write_dump
 from gpt_cli.inspecting.formats import num_written
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.columns import PATTERNS
-from gpt_cli.inspecting.heads.scores import as_scores, induction_scores, pattern_sums
+from gpt_cli.inspecting.heads.scores import NUM_REPEATS, as_scores, induction_scores, pattern_sums, repeated_length
 from gpt_cli.inspecting.maps import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.request import STDOUT, AttentionRequest, ToInspect
 from gpt_cli.inspecting.room import require_room_for_dump
@@ -203,14 +203,23 @@ def _dumped(request: AttentionRequest, asked: ToInspect, loaded: Loaded, host: H
         origin = Origin(str(loaded.path), loaded.step, asked.prompt)
         about = {"file_dtype": request.file_dtype, "num_generated": len(added), "origin": origin}
         dump = dump_attention(model, tokenizer, ids + added, **chosen, **about)
-        return with_heads(dump, model, tokenizer, host.notice) if request.ending == ".html" else dump
+    if request.ending != ".html":
+        return dump
+    num_tokens = NUM_REPEATS * repeated_length(model) + dump.weights[..., 0, 0].size * len(dump.token_ids)
+    with host.counting("scoring heads", num_tokens, "tokens") as count:
+        return with_heads(dump, model, tokenizer, host.notice, count)
 
 
 def with_heads(
-    dump: AttentionDump, model: GPT, tokenizer: Tokenizer, notice: Callable[[str], object] = ignored
+    dump: AttentionDump,
+    model: GPT,
+    tokenizer: Tokenizer,
+    notice: Callable[[str], object] = ignored,
+    count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
     """The dump with the scores of its heads on its tokens, and with what they write, unless that is too much.
 
+    `count` receives the number of tokens done since its last call: those for induction, then the dump's for each head.
     Raises CheckpointError where the model computes numbers that are not finite.
     """
     device = model.token_embedding.weight.device
@@ -219,12 +228,12 @@ def with_heads(
     sums = torch.zeros(len(dump.layers), len(PATTERNS), len(dump.heads), dtype=torch.float64)
     for row, weights in enumerate(dump.weights):
         sums[row], counts = pattern_sums(torch.from_numpy(weights).float()[None].to(device), ids)
-    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, **chosen)
+    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, count=count, **chosen)
     dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen))
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:
         notice("the page does not show what heads write, which is too much here; fewer --layers or --heads make room")
         return dump
-    writes = head_writes(model, dump.token_ids, top=top, **chosen)
+    writes = head_writes(model, dump.token_ids, top=top, count=count, **chosen)
     known = np.unique([writes.raised, writes.lowered]).tolist()
     return replace(dump, writes=writes, texts={token: tokenizer.token_text(token) for token in known})

@@ -14,6 +14,7 @@ from gpt_cli.inspecting.heads.columns import HeadScores
 from gpt_cli.machine.devices import exact
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
 from gpt_cli.text.tokenizer import Tokenizer
 
 
@@ -100,7 +101,11 @@ def _chances(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[Chanc
     """The chances of the last tokens of a batch [1, T]."""
     if not num_generated:
         return ()
-    logits = model(batch)[0, -num_generated - 1 : -1]
+    x, rotation = model.embed(batch)
+    for block in model.blocks:
+        x = block(x, rotation)
+    x = x[:, -max(num_generated + 1, LOGITS_AT_ONCE // model.vocab_size) :]
+    logits = model.logits(x)[0, -num_generated - 1 : -1]
     logits = logits.to(exact(logits.device)).double()
     own = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
     probabilities = (own - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]

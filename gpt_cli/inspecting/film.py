@@ -15,8 +15,9 @@ from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.inspecting.over_training import Watched, steps_of
 from gpt_cli.inspecting.request import AttentionRequest
-from gpt_cli.inspecting.snapshots import Snapshot, losses_by_step, newest_snapshot, read_snapshots
+from gpt_cli.inspecting.snapshots import Snapshot, Steps, kept_steps
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
@@ -80,24 +81,30 @@ class Frames:
 
 
 def make_film(
-    run: RunFiles, layers: str | None = None, heads: str | None = None, *, name: str | None = None, title: str = ""
+    run: RunFiles | Steps,
+    layers: str | None = None,
+    heads: str | None = None,
+    *,
+    name: str | None = None,
+    title: str = "",
 ) -> Film:
-    """The film of these heads, such as `0,3-5`, on the prompt of the run's newest snapshot.
+    """The film of these heads, such as `0,3-5`, on the prompt of the steps, or of the run's newest snapshot.
 
     It calls the run `name`, None: by its path.
 
     Raises CheckpointError for a run without snapshots or with a damaged or foreign one, UsageError for heads that the
     model does not have.
     """
+    run = kept_steps(run) if isinstance(run, RunFiles) else run
     found = read_frames(run, MOST_BYTES, layers, heads, name)
     content = found.content | {
         "title": title,
         "scores": scores_content(found.scores),
         "writes": None,
-        "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(losses_by_step(run))},
+        "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(run.losses)},
     }
     return Film(
-        run=str(run.path),
+        run=run.run,
         page=build_page(PARTS, content),
         tokens=found.newest.tokens,
         steps=found.steps,
@@ -108,11 +115,11 @@ def make_film(
     )
 
 
-def film(request: AttentionRequest, run: RunFiles, host: Host) -> Film:
-    """The film of a run, written to the file of the request; raises errors as `make_film` does."""
+def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
+    """The film of a run, written to the file of the request; raises errors as `steps_of` and `make_film` do."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
-    with host.working(writing):
-        made = replace(make_film(run, request.layers, request.heads), out=request.out and str(request.out))
+    with steps_of(watched, host) as steps, host.working(writing):
+        made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
             write_durably(request.out, [made.page])
     tell_omissions(made, host.notice)
@@ -134,23 +141,22 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 
 
 def read_frames(
-    run: RunFiles, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
+    run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
 ) -> Frames:
     """As many snapshots of the newest one's prompt as `most_bytes` hold before they are compressed, at least one.
 
     Raises errors as `make_film` does.
     """
-    newest = newest_snapshot(run)
+    newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]
     places = parse_selection(layers, num_layers, "--layers"), parse_selection(heads, num_heads, "--heads")
     T = len(newest.tokens)
-    num_snapshots = len(run.snapshots())
-    every = frames_apart(num_snapshots, len(places[0]) * len(places[1]), T, most_bytes)
+    every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes)
     steps: list[int] = []
     losses: list[float] = []
     weights: list[np.ndarray] = []
     scores: list[HeadScores] = []
-    for snapshot in read_snapshots(run, every):
+    for snapshot in run.read(every):
         steps.append(snapshot.step)
         losses.append(snapshot.loss)
         chosen = snapshot.weights[np.ix_(*places)]
@@ -164,11 +170,11 @@ def read_frames(
         "heads": places[1],
         "generated": [],
         "colours": STEPS,
-        "origin": {"checkpoint": name or str(run.path), "step": newest.step, "prompt": prompt_content(newest.prompt)},
+        "origin": {"checkpoint": name or run.run, "step": newest.step, "prompt": prompt_content(newest.prompt)},
         "levels": _LEVELS,
         "weights": packed(_differences(np.stack(weights)).tobytes()),
     }
-    num_others = -(-num_snapshots // every) - len(steps)
+    num_others = -(-run.number // every) - len(steps)
     return Frames(content, tuple(scores), newest, tuple(steps), tuple(losses), every, num_others)
 
 

@@ -14,7 +14,6 @@ from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.own_text import own_config, readable_prompt, trusted_config
-from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Misfit, Switch, Whole, read_number
@@ -38,6 +37,7 @@ from gpt_cli.config.request import (
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Column
+from gpt_cli.inspecting.over_training import Watched, find_watched
 from gpt_cli.inspecting.stages import STAGES, Stage, parse_selection
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
@@ -139,7 +139,8 @@ class AttentionRequest(Request):
     truncate: Truncate = False
     over_training: Switch = Field(
         default=False,
-        description="Write a film of the steps that gpt train --watch has kept, as a page: --out film.html.",
+        description="Write a film as a page, --out film.html: of the steps that gpt train --watch has kept, or with "
+        "--prompt of the checkpoints.",
     )
     device: Device = None
 
@@ -156,8 +157,8 @@ class AttentionRequest(Request):
     def misfits(self) -> Iterator[Misfit]:
         """What a film has no use for, and what only generated tokens or stdout have."""
         if self.over_training:
-            of_prompt = ("prompt", "prompt_file", "format", "checkpoint", "generate", "temperature", "seed", "stage")
-            yield from self.apart("over_training", *of_prompt, "file_dtype", "truncate", "device")
+            of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
+            yield from self.apart("over_training", *of_step, "file_dtype", "truncate", "device")
             return
         if self.format and self.out != STDOUT:
             yield Misfit(("format",), "only {out} - needs it; a file's ending names its format", "{out} -")
@@ -167,8 +168,8 @@ class AttentionRequest(Request):
                     wrong = "it changes what {generate} adds, so it needs {generate}"
                     yield Misfit((key,), wrong, "{generate} 20")
 
-    def find(self, host: Host) -> ToInspect | RunFiles:
-        """The prompt and the heads that are meant; for a film the run.
+    def find(self, host: Host) -> ToInspect | Watched:
+        """The prompt and the heads that are meant; for a film the run, with the prompt where there is one.
 
         Raises UsageError for heads that the model does not have and for files that cannot be written.
         """
@@ -178,7 +179,7 @@ class AttentionRequest(Request):
                     wrong = "a film is a page, so it needs a name in .html"
                     raise UsageError("--over-training", wrong, hint="--out film.html")
                 require_foreign(self.out)
-            return RunFiles(find_header(self.run, None, host).path.parent.parent)
+            return find_watched(self.run, self.prompt, self.prompt_file, host)
         if ending := self.ending:
             check_format(ending, self.stages, self.file_dtype)
         if self.out not in (None, STDOUT):
@@ -220,7 +221,10 @@ class HeadsRequest(Request):
         default=None,
         description="Show the tokens that each head promotes most at this token of the prompt, from 0; -1 is the last.",
     )
-    over_training: Switch = Field(default=False, description="The scores by step, of a run trained with --watch.")
+    over_training: Switch = Field(
+        default=False,
+        description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints.",
+    )
     sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(
         default=None,
         description=f"The highest first: {', '.join(COLUMNS)}; with --ablate, {LOSS_CHANGE}. "
@@ -241,7 +245,7 @@ class HeadsRequest(Request):
     def misfits(self) -> Iterator[Misfit]:
         """What a history, a prompt or scores alone have no use for."""
         if self.over_training:
-            others = ("prompt", "prompt_file", "data", "checkpoint", "ablate", "query", "truncate", "max_tokens")
+            others = ("data", "checkpoint", "ablate", "query", "truncate", "max_tokens")
             yield from self.apart("over_training", *others, "device", "dtype", "threads")
         else:
             yield from self.apart("prompt_file" if self.prompt_file else "prompt", "data", "max_tokens")
@@ -251,8 +255,8 @@ class HeadsRequest(Request):
             wrong = "only {ablate} zero and {ablate} mean tell the loss change of a head"
             yield Misfit(("sort",), wrong, None if self.over_training else "{ablate} zero")
 
-    def find(self, host: Host) -> ToInspect | RunFiles:
-        """What the heads read, and which of them are meant; of a training the run.
+    def find(self, host: Host) -> ToInspect | Watched:
+        """What the heads read, and which of them are meant; of a training the run, with the prompt if there is one.
 
         Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
         without a text of its own.
@@ -264,9 +268,9 @@ class HeadsRequest(Request):
                 raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
         if self.out is not None:
             self._require_file(self.out)
-        header = find_header(self.run, self.checkpoint, host)
         if self.over_training:
-            return RunFiles(header.path.parent.parent)
+            return find_watched(self.run, self.prompt, self.prompt_file, host)
+        header = find_header(self.run, self.checkpoint, host)
         chosen = _chosen(header, self.layers, self.heads)
         prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if has_prompt else None
         source = prompt_source(self.prompt, self.prompt_file)

@@ -63,7 +63,7 @@ def require_room_for_dump(
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
     """About what memory `with_heads` takes beside its result, for some heads of a layer on some tokens."""
     V, sizes = model.vocab_size, model.config
-    T = repeated_length(V, sizes.context_length)
+    T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(NUM_REPEATS, sequences_at_once(sizes.num_heads, T))
     writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # what heads give, before they write it
     return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 
 from gpt_cli.checkpoints.logs import metrics_of
+from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.errors import CheckpointError, DataError, counted, shown
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
 from gpt_cli.limits import SNAPSHOT_BYTES
 from gpt_cli.opening import read_bytes
@@ -42,6 +44,18 @@ class Snapshot:
     tokens: tuple[str, ...]
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What heads did on one prompt at steps of a run; `read` yields every n-th of these, counted from the last."""
+
+    run: str
+    newest: Snapshot
+    number: int  # of all steps, those of another prompt included
+    read: Callable[[int], Iterator[Snapshot]]
+    losses: Losses
+    computed: bool = False  # from checkpoints; the loss of a step is then that of the prompt
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,8 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
         hint = "gpt train --config tiny --watch 'one two one two' --out runs/watched"
+        if run.steps() and is_imported(run):
+            hint = f"--prompt 'one two one two' computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
     return read_snapshot(paths[-1])
 
@@ -133,6 +149,13 @@ def read_snapshots(run: RunFiles, every: int = 1) -> Iterator[Snapshot]:
         snapshot = read_snapshot(path)
         if snapshot.prompt == prompt:
             yield snapshot
+
+
+def kept_steps(run: RunFiles) -> Steps:
+    """The snapshots that a run has kept; raises CheckpointError as `newest_snapshot` does."""
+    return Steps(
+        str(run.path), newest_snapshot(run), len(run.snapshots()), partial(read_snapshots, run), losses_by_step(run)
+    )
 
 
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:

@@ -31,8 +31,8 @@ class Costs:
     vocab_size: int
     parameters: int
     parameters_by_part: dict[str, int]
-    training_tokens: int
-    tokens_per_parameter: float
+    training_tokens: int | None  # None where another program trained the model, as the next one
+    tokens_per_parameter: float | None
     training_flops_per_token: int
     sampling_flops_per_token: int
     training_bytes: int
@@ -127,8 +127,11 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
         facts["checkpoints"] = states
     if stored.progress.began_from is not None:
         facts["began_from"] = visible(stored.progress.began_from)
-    facts["best_validation_loss"] = stored.progress.best_loss
-    facts["training_seconds"] = round(stored.progress.seconds, 3)
+    if stored.progress.imported:
+        facts["state"] = "imported"
+    else:
+        facts["best_validation_loss"] = stored.progress.best_loss
+        facts["training_seconds"] = round(stored.progress.seconds, 3)
     stored.build_model()
     types = {str(weight.dtype).removeprefix("torch.") for weight in stored.weights.values()}
     facts["weights"] = ", ".join(sorted(types))
@@ -165,8 +168,8 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         vocab_size=vocab_size,
         parameters=costs.parameters,
         parameters_by_part=costs.parameters_by_part,
-        training_tokens=num_tokens,
-        tokens_per_parameter=num_tokens / costs.parameters,
+        training_tokens=num_tokens or None,
+        tokens_per_parameter=num_tokens / costs.parameters if num_tokens else None,
         training_flops_per_token=costs.training_flops_per_token,
         sampling_flops_per_token=costs.sampling_flops_per_token,
         training_bytes=costs.training_bytes,

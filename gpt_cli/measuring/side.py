@@ -161,7 +161,7 @@ class Side:
         """The weights of a run that was exported for transformers and imported again."""
         out, again = self.folder / "exported", self.folder / "imported"
         ask(export, ExportRequest, run=run, out=out)
-        adopt(*ImportRequest(directory=out, out=again).find(NOBODY), NOBODY)
+        adopt(*ImportRequest(directory=[out], out=again).find(NOBODY), NOBODY)
         return weights(again)
 
 

@@ -47,7 +47,8 @@ class Variant:
 def vocab_size_of(config: Config) -> int:
     """The vocabulary size that a config asks for, or a likely one where the text would decide."""
     published = {"cl100k_base": 100_277, "o200k_base": 200_019}.get(config.tokenizer.name, 50_257)
-    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66, "tiktoken": published}[config.tokenizer.kind]
+    learned = {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}
+    return learned.get(config.tokenizer.kind, published)
 
 
 def require_batch(config: Config, num_tokens: int) -> None:

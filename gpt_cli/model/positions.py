@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+_MOST_ROWS = 8192  # of a table of angles; one of 131,072 would take a second and 700 MB at each start
+
 
 class SinusoidalPositions(nn.Module):
     """A fixed table of sines and cosines: positions [T] -> [T, D]. Vaswani et al. 2017, section 3.5."""
@@ -52,9 +54,12 @@ class RotaryPositions(nn.Module):
         super().__init__()
         self.size, self.base, self.scaling = size, base, scaling
         # on the CPU even when the model is built on the meta device, so that the table has values
-        self.register_buffer("table", self.at(torch.arange(context_length, device="cpu")), persistent=False)
+        rows = torch.arange(min(context_length, _MOST_ROWS), device="cpu")
+        self.register_buffer("table", self.at(rows), persistent=False)
 
     def forward(self, num_tokens: int) -> Tensor:
+        if num_tokens > self.table.shape[1]:
+            return self.at(torch.arange(num_tokens, device="cpu")).to(self.table)
         return self.table[:, :num_tokens]
 
     def at(self, positions: Tensor) -> Tensor:

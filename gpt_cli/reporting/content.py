@@ -14,6 +14,7 @@ from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import GptError, visible
 from gpt_cli.inspecting.attention_page import dump_content
 from gpt_cli.inspecting.film import read_frames
+from gpt_cli.inspecting.snapshots import kept_steps
 from gpt_cli.language import chinese
 from gpt_cli.pages.building import build_page, packed
 from gpt_cli.pages.report import PARTS
@@ -170,7 +171,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
 
 def _frames_content(run: RunFiles, most_bytes: int) -> dict[str, object] | None:
     """Frames of the film of a run; None where a single one is too large."""
-    frames = read_frames(run, most_bytes)
+    frames = read_frames(kept_steps(run), most_bytes)
     if frames.newest.weights.size > 2 * most_bytes:
         return None
     return frames.content | {"frames": {"steps": frames.steps, "losses": frames.losses}}

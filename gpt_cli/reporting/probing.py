@@ -25,7 +25,7 @@ def attention_of_runs(runs: Mapping[str, Path], prompt: str, warn: Callable[[str
             missing.append(error)
             continue
         sizes = loaded.config.model
-        ids = encode_text(loaded.tokenizer, prompt, "--prompt") or [loaded.tokenizer.end_of_text]
+        ids = loaded.tokenizer.begin(encode_text(loaded.tokenizer, prompt, "--prompt"))
         if len(ids) > sizes.context_length:
             sentence = (
                 f"it has {counted(len(ids), 'token')}, but the model of {shown(path)} sees {sizes.context_length}"

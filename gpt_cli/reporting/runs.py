@@ -56,7 +56,7 @@ class ListedRun:
     def as_dict(self) -> dict[str, Any]:
         """All that is known of it, with every setting that differs, whole."""
         run = self.overview
-        train = None if run.config is None else run.config.train
+        train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
         return {
             "run": str(run.path),

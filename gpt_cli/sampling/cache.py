@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,19 +21,19 @@ from gpt_cli.sampling.products import Products
 # scores of a row, in all heads, that are computed at once: 64 MiB in float32; longer prompts go through them in parts
 SCORES_AT_ONCE = 2**24
 _FEWEST_QUERIES = 64  # of a part
-_FEWEST_SLOTS = 1024  # that a row gets, where its layer can use so many
+_NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 
 
 @dataclass(frozen=True)
 class Step:
     """The last T tokens of R rows, in slots `start` to `end`, counted from the first token of the longest prompt.
 
-    `starts` [R, 1], on the host, are the slots where the windows of the rows start; padding is before them. Several
+    `starts` are the slots where the windows of the rows start; padding is before them. Several
     tokens see no earlier slots. `rotation` [2, R, 1, T, size] is that of rotary positions.
     """
 
     rows: slice | Tensor
-    starts: Tensor
+    starts: Sequence[int]
     start: int
     end: int
     rotation: Tensor | None
@@ -45,11 +45,12 @@ class Step:
         The keys are in slots `first` to `end`, and a query sees `reach` of them. None lets each look everywhere.
         Padding looks at itself, since softmax needs at least one key.
         """
-        if end - start == 1 and bool((self.starts <= first).all()):
+        if end - start == 1 and max(self.starts) <= first:
             return None
         seen = torch.arange(first, end, device=like.device)
         query = torch.arange(start, end, device=like.device)[:, None]
-        oldest = torch.maximum(send(self.starts, like.device)[:, :, None], query - reach + 1)  # [R, T, 1]
+        starts = send(torch.tensor(self.starts), like.device)[:, None, None]
+        oldest = torch.maximum(starts, query - reach + 1)  # [R, T, 1]
         hidden = (seen > query) | ((seen < oldest) & (seen != query))
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
@@ -84,7 +85,7 @@ class Cache(ABC):
     def begin(self, num_rows: int, length: int, like: Tensor) -> None:
         """Forget all tokens, and make room for new rows of `length` tokens."""
         self.base = max(0, length - self.reach)
-        num_slots = min(2 * self.reach, max(length - self.base + 1, _FEWEST_SLOTS))
+        num_slots = min(2 * self.reach, length - self.base + _NEW_SLOTS)
         if num_rows != self.num_rows or num_slots > self.num_slots:
             # not zeroed: a slot is written before it is read, and touching all of them costs 20 ms
             self.kept = like.new_empty(self.shape(num_rows, num_slots))
@@ -103,31 +104,41 @@ class Cache(ABC):
             kept[..., : self.reach, :] = kept[..., self.reach :, :].clone()
             self.base += self.reach
 
-    def _keep(self, kept: Tensor, found: Tensor, step: Step) -> Tensor:
-        """Put what tokens leave [R, ..., T, size] into slots of `kept` [B, ..., slots, size]; returns what they see."""
-        own, end = found[..., -self.reach :, :], step.end - self.base
-        kept[step.rows, ..., end - own.shape[-2] : end, :] = own
-        if found.shape[-2] > 1:
-            return found
-        return kept[step.rows, ..., max(0, end - self.reach) : end, :]
+    def _keep(self, kept: Tensor, found: Tensor, step: Step) -> None:
+        """Put what the tokens leave, [R, ..., T, size], into their slots of `kept` [B, ..., slots, size]."""
+        if found.shape[-2] > self.reach:
+            found = found[..., -self.reach :, :]
+        end = step.end - self.base
+        kept[step.rows, ..., end - found.shape[-2] : end, :] = found
+
+    def _seen(self, step: Step) -> slice | None:
+        """The slots of `kept` that the tokens see, counted from `base`; None if it does not keep them all."""
+        num_tokens, end = step.end - step.start, step.end - self.base
+        if num_tokens > self.reach:
+            return None
+        return slice(max(0, end - self.reach) if num_tokens == 1 else end - num_tokens, end)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: Step) -> Tensor:
         """[R, H, T, K], [R * G, S, K], [R * G, S, K'] -> mixed values [R, H, T, K'].
 
         Long prompts go through a part of the queries at a time, each with the keys that it sees.
         """
-        (R, H, T, _), G, S = queries.shape, self.num_groups, keys.shape[1]
+        H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
         size = max(1, min(SCORES_AT_ONCE // (H * S), max(self.reach, _FEWEST_QUERIES)))
+        if size >= T:
+            bias = self._bias(step, step.end - S, step.start, step.end, queries)
+            return self._mixed(queries, keys, values, bias)
         outputs = []
         for start in range(0, T, size):
-            end = min(start + size, T)
-            # there are as many keys as queries, or the one query sees all of them
-            first, last = max(0, start + 1 - self.reach), S - T + end
-            part = queries[:, :, start:end].reshape(R * G, H // G * (end - start), -1)
-            bias = self._bias(step, step.end - S + first, step.start + start, step.start + end, queries)
-            mixed, _ = attend(part, keys[:, first:last], values[:, first:last], bias, self.scale)
-            outputs.append(mixed.view(R, H, end - start, -1))
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+            first, end = max(0, start + 1 - self.reach), min(start + size, T)
+            bias = self._bias(step, step.start + first, step.start + start, step.start + end, queries)
+            outputs.append(self._mixed(queries[:, :, start:end], keys[:, first:end], values[:, first:end], bias))
+        return torch.cat(outputs, dim=2)
+
+    def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+        (R, H, T, K), G = queries.shape, self.num_groups
+        mixed, _ = attend(queries.reshape(R * G, H // G * T, K), keys, values, bias, self.scale)
+        return mixed.view(R, H, T, -1)
 
     def _bias(self, step: Step, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
         """What is added to the scores of queries in slots `start` to `end`: [R * G, H // G * T, end - first].
@@ -160,8 +171,9 @@ class KeyValueCache(Cache):
         self.queries_keys_values = products.of(*attention.projection_weights(range(attention.num_heads)))
         self.norms: Tensor | None = None  # the weights of those of queries and keys [H + G, 1, K]
         if attention.query_norm is not None and attention.key_norm is not None:
-            of_heads = [attention.query_norm.weight] * self.num_heads + [attention.key_norm.weight] * self.num_groups
-            self.norms, self.epsilon = torch.stack(of_heads)[:, None], attention.query_norm.eps
+            of_queries, of_keys = (norm.weight.detach() for norm in (attention.query_norm, attention.key_norm))
+            K, self.epsilon = self.head_size, attention.query_norm.eps
+            self.norms = torch.cat([of_queries.expand(self.num_heads, 1, K), of_keys.expand(self.num_groups, 1, K)])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
         """The shape of `kept`."""
@@ -178,7 +190,12 @@ class KeyValueCache(Cache):
         if step.rotation is not None:
             turning = rotate(turning, step.rotation)
         queries, keys = turning.split((H, G), dim=1)
-        keys, values = (self._keep(*pair, step).flatten(0, 1) for pair in zip(self.kept, (keys, values), strict=True))
+        self._keep(self.kept[0], keys, step)
+        self._keep(self.kept[1], values, step)
+        if seen := self._seen(step):
+            keys, values = self.kept[:, step.rows, :, seen].view(2, R * G, -1, K)
+        else:
+            keys, values = keys.flatten(0, 1), values.flatten(0, 1)
         return self._attend(queries, keys, values, step).transpose(1, 2).reshape(R * T, H * K)
 
 
@@ -223,7 +240,8 @@ class LatentCache(Cache):
             turned = rotate(queries[..., K:].transpose(1, 2), step.rotation)
             absorbed = torch.cat([absorbed, turned], dim=-1)
             latents = torch.cat([latents[..., :C], rotate(latents[..., C:], step.rotation[:, :, 0])], dim=-1)
-        keys = self._keep(self.kept, latents, step)
+        self._keep(self.kept, latents, step)
+        keys = self.kept[step.rows, seen] if (seen := self._seen(step)) else latents
         mixed = self._attend(absorbed, keys, keys[..., :C], step)
         outputs = self.absorbed_values(mixed.transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)

@@ -22,7 +22,8 @@ def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_
     """About the memory that a decoder takes at most for a row of `num_tokens` tokens, its prompt included."""
     T = num_prompt_tokens
     scores = min(config.num_heads * T * T, max(SCORES_AT_ONCE, config.num_heads * T))
-    of_prompt = 4 * (T * (8 * config.d_model + 2 * config.hidden_size) + 2 * scores)
+    heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
+    of_prompt = 4 * (T * (2 * config.d_model + 6 * max(config.d_model, heads) + hidden) + 2 * scores)
     return _cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times
 
 
@@ -132,9 +133,9 @@ class Decoder:
         """Compute the last T tokens of some rows in the last T slots; returns the logits [R, V] after the last."""
         R, D = len(rows), self.config.d_model
         of_rows = slice(None) if len(self.tokens) == R else send(torch.tensor(rows), self.device)
-        # where tokens are is known here; their angles need float64, which some devices lack
-        starts = torch.tensor([self.starts[row] for row in rows])[:, None]
-        positions = (torch.arange(self.end - T, self.end) - starts).clamp(min=0)  # [R, T]; padding gets position 0
+        # where tokens are is known here, with padding at 0; their angles need float64, which some devices lack
+        starts = [self.starts[row] for row in rows]
+        positions = (torch.arange(self.end - T, self.end) - torch.tensor(starts)[:, None]).clamp(min=0)  # [R, T]
         x = self._embed(T, rows).view(R * T, D)
         if self.positions is not None:
             x = x + self.positions[send(positions, self.device)].view(R * T, D)

@@ -34,6 +34,7 @@ from gpt_cli.sampling.scoring import (
 )
 from gpt_cli.sampling.surprisals import Surprisals
 from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
+from gpt_cli.sampling.windows import window_length
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -125,14 +126,18 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             place = "--data" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
         number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
-        stride, batch_size = request.stride or sizes.context_length, None
+        length = window_length(sizes)
+        stride, batch_size = request.stride or length, None
+        if length < min(sizes.context_length, len(ids) - 1):
+            read = f"the text is read in windows of {counted(length, 'token')}"
+            host.notice(f"{read}, since the attention of all {sizes.context_length:,} would take too much memory")
         if where.type == "cpu":  # a GPU refuses by itself
             batch_size = _require_room(loaded, len(ids), stride, number_type, request)
         with host.counting("evaluating", len(ids) - 1, "tokens") as count:
             model = round_weights(loaded.model) if request.quantize else loaded.model
             options = {"dtype": number_type, "batch_size": batch_size, "count": count}
             parts = surprisals(model.to(where), ids, stride=stride, **options)
-            windows = Stretches(sizes.context_length, ids)
+            windows = Stretches(length, ids)
             paired.append(_stretches_to_pair(asked, ids, tokenizer))
             parts = in_stretches(parts, ids, (windows, paired[-1]))
             parts = [*parts] if request.per_token else parts
@@ -179,7 +184,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     if request.quantize:
         hint = "leave out --quantize"
         require_room("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
-    length = min(model.config.context_length, num_ids - 1)
+    length = min(window_length(model.config), num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
     require_room(
         "eval",

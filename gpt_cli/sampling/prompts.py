@@ -75,11 +75,13 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool
 ) -> list[int]:
-    """The ids of a prompt that leave place for those to come; an empty one is the end-of-text token.
+    """The ids of a prompt that leave place for those to come, after what the tokenizer puts before every text.
+
+    An empty one is that, or the end-of-text token.
 
     Raises DataError where they do not fit, unless the first ones may be left out, and as `encode_text`.
     """
-    ids = encode_text(tokenizer, text, source) or [tokenizer.end_of_text]
+    ids = tokenizer.begin(encode_text(tokenizer, text, source))
     room = context_length - num_generated
     if room < 1:
         raise UsageError(

@@ -42,6 +42,7 @@ from gpt_cli.config.request import (
 from gpt_cli.errors import UsageError
 from gpt_cli.sampling.prompts import prompt_source, read_prompts
 from gpt_cli.sampling.removing import parse_heads
+from gpt_cli.sampling.windows import window_length
 
 
 class ToLoad(NamedTuple):
@@ -217,7 +218,7 @@ class EvaluateRequest(Request):
         headers = [find_header(path, self.checkpoint, host) for path in runs]
         off: tuple[tuple[int, int], ...] = ()
         for header in headers:
-            length = header.config.model.context_length
+            length = window_length(header.config.model)
             if self.stride and self.stride > length:
                 raise UsageError("--stride", f"{header.path} sees {length} tokens; use 1 to {length}")
             if self.without:
@@ -232,7 +233,7 @@ class EvaluateRequest(Request):
             runs=runs,
             texts=[config.data for config in configs],
             without=off,
-            longest_window=max(header.config.model.context_length for header in headers),
+            longest_window=max(window_length(header.config.model) for header in headers),
             one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
             headers=headers,
             read=read_ahead(headers[0].path, host),

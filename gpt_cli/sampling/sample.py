@@ -24,7 +24,6 @@ from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
 from gpt_cli.sampling.streaming import TextStream
-from gpt_cli.text.tokenizer import BytePairTokenizer
 
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
@@ -134,11 +133,11 @@ class Sampler:
         Those of an empty prompt start a document. Raises DataError about `source` for a character the model lacks.
         """
         loaded, notice, length = self.loaded, self._host.notice, self._decoder.config.context_length
-        encoded = [array("i", encode_text(loaded.tokenizer, text, source)) for text in prompts]
+        tokenizer = loaded.tokenizer
+        encoded = [array("i", tokenizer.begin(encode_text(tokenizer, text, source))) for text in prompts]
         if seed is not None:
             notice(f"{loaded.path}, step {loaded.step:,}, --seed {seed}")
-        pairs = isinstance(loaded.tokenizer, BytePairTokenizer)
-        if pairs and any(re.search(r"\S +\Z", text) for text in prompts):
+        if tokenizer.kind not in ("byte", "char") and any(re.search(r"\S +\Z", text) for text in prompts):
             notice(
                 "the prompt ends with a space, which this model learned as the beginning of the next word; "
                 "it continues better without it"
@@ -146,8 +145,7 @@ class Sampler:
         for ids in encoded:
             if len(ids) > length:
                 notice(f"the prompt has {len(ids)} tokens; the model sees the last {length}")
-        start = array("i", [loaded.tokenizer.end_of_text])
-        return [Prompt(text, ids[-length:] or start) for text, ids in zip(prompts, encoded, strict=True)]
+        return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
         """The prompts in order, at once as many as SAMPLING_BYTES of memory hold, and at least one."""
@@ -179,7 +177,11 @@ class Sampler:
         """
         tokenizer, several = self.loaded.tokenizer, request.num_samples
         self._require_memory(max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens, len(prompts), several)
-        rows = [_Row(prompt.text, TextStream(tokenizer, request.stop)) for prompt in prompts for _ in range(several)]
+        rows = [
+            _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text))
+            for prompt in prompts
+            for _ in range(several)
+        ]
         steps = generate(
             self._decoder,
             [prompt.ids for prompt in prompts],

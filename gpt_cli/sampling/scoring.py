@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gpt_cli.machine.devices import autocast, send
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.windows import WEIGHTS_AT_ONCE, window_length
 from gpt_cli.text.token_store import Ids, chunks, windows
 from gpt_cli.text.tokenizer import Tokenizer
 
 LOGITS_AT_ONCE = 2**26  # 256 MB in float32
-WEIGHTS_AT_ONCE = 2**28  # of attention in one block; 16 windows of 1,024 tokens and 12 heads have fewer
 SUMMED_AT_ONCE = 2**16
 
 
@@ -41,12 +42,12 @@ def surprisals(
 ) -> Iterator[np.ndarray]:
     """-log of the chance of each token but the first, in nats, in order: ids [N] -> float64 arrays, together [N - 1].
 
-    Windows of context_length C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
+    Windows of `window_length` C advance by `stride` (1 to C); each scores the tokens that the one before did not, so
     that a token is predicted from at least C - stride tokens before it, where there are that many. A stride of C is the
     evaluation of training. `count` receives the number of tokens done since its last call. A batch has `batch_size`
     windows; None takes `windows_at_once`.
     """
-    C, num_targets = model.config.context_length, len(ids) - 1
+    C, num_targets = window_length(model.config), len(ids) - 1
     assert 1 <= stride <= C
     num_windows = count_windows(model, len(ids), stride)
     batch_size = batch_size or windows_at_once(model, num_windows)
@@ -59,9 +60,10 @@ def surprisals(
         starts = np.arange(first, min(first + batch_size, first + whole)) * stride
         batch = send(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
         with torch.inference_mode(), autocast(device, dtype):
-            logits = model(batch[:, :-1])
-        logits = logits.double() if logits.dtype == torch.float64 else logits.float()
-        nats = -logits.log_softmax(dim=-1).gather(-1, batch[:, 1:, None])[..., 0]
+            x, rotation = model.embed(batch[:, :-1])
+            for block in model.blocks:
+                x = block(x, rotation)
+            nats = costs(model, x, batch[:, 1:])
         rows = nats.cpu().double().numpy()
         new = [row[0 if start == 0 else C - stride :] for start, row in zip(starts, rows, strict=True)]
         for row in new:
@@ -70,17 +72,31 @@ def surprisals(
         first += len(starts)
 
 
+def costs(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
+    """-log of the chance of each target, in nats, from the residual stream after all blocks: [B, T, D] -> [B, T].
+
+    At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence.
+    """
+    at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
+    parts = []
+    for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
+        logits = model.logits(some)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        parts.append(-logits.log_softmax(dim=-1).gather(-1, wanted[..., None])[..., 0])
+    return torch.cat(parts, dim=1)
+
+
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
     """How many windows `surprisals` has on a number of ids."""
-    return 1 + max(0, -(-(num_ids - 1 - model.config.context_length) // stride))
+    return 1 + max(0, -(-(num_ids - 1 - window_length(model.config)) // stride))
 
 
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
-    """How many of the windows of context_length a batch has: at most 16, fewer of long ones, at least one.
+    """How many of the windows of `window_length` a batch has: at most 16, fewer of long ones, at least one.
 
     Where `free` bytes cannot hold as many, it is the first half, quarter, ... of them that they can hold, or one.
     """
-    C, V, H = model.config.context_length, model.vocab_size, model.config.num_heads
+    C, V, H = window_length(model.config), model.vocab_size, model.config.num_heads
     fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
     while fitting > 1 and free is not None and scoring_bytes(model, fitting, C, dtype) > free:
         fitting //= 2
@@ -94,9 +110,10 @@ def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float
     """
     sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
     copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
-    # scores and weights of a block and what softmax takes, the residual stream and what is made from it, logits
-    per_token = 3 * sizes.num_heads * size * length + 4 * (8 * sizes.d_model + 2 * sizes.hidden_size) + 4 * 4 * V
-    return copies + num_windows * length * per_token
+    # scores and weights of a block and what softmax takes, the residual stream and what is made from it
+    per_token = 3 * sizes.num_heads * size * length + 4 * (8 * sizes.d_model + 2 * sizes.hidden_size)
+    logits = 4 * 4 * min(num_windows * length * V, max(LOGITS_AT_ONCE, num_windows * V))
+    return copies + num_windows * length * per_token + logits
 
 
 def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
@@ -110,7 +127,8 @@ def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
     """The bytes of each token's text: int64 [V]; end-of-text has none."""
-    return np.array([len(token) for token in tokenizer.token_bytes] + [0])
+    lengths = [len(token) for token in tokenizer.token_bytes]
+    return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
 
 
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:

@@ -12,19 +12,24 @@ class TextStream:
     """Returns text as soon as its characters are complete; bytes that are not UTF-8 become U+FFFD.
 
     The text ends before the first of the `stops`, wherever tokens are cut. It holds back text that may become a stop.
+    Where it `begins` with the first token, it begins without the space that some tokenizers put there.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = ()):
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, begins: bool = True):
         assert all(stops), "an empty stop would end every text"
         self.stopped = False
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stops = stops
         self._held = ""
+        self._begins = begins
 
     def feed(self, token_id: int) -> str:
         """The characters that this token completes; often none for Chinese, whose characters take three bytes."""
-        return self._pass_on(self._decoder.decode(self._tokenizer.decode_bytes([token_id])))
+        content = self._tokenizer.decode_bytes([token_id])
+        if self._begins and content:
+            content, self._begins = self._tokenizer.at_the_start(content), False
+        return self._pass_on(self._decoder.decode(content))
 
     def finish(self) -> str:
         """The rest: a character that was never completed, or the start of a stop that never came."""

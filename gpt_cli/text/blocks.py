@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -45,6 +45,7 @@ class Block(NamedTuple):
     starts: bool
     text: str
     utf8: bytes | None = None  # the text as it was read, where that is what encoding it gives
+    is_first: bool = False  # of a whole corpus
 
     @property
     def content(self) -> bytes:
@@ -167,8 +168,16 @@ def pieces(text: str) -> Iterator[str]:
     return (piece.text for piece in in_pieces([Block(True, text)]))
 
 
-def in_pieces(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Documents in pieces, cut as `pieces` cuts each: the units that are tokenized, whatever the blocks."""
+def at_line(text: str, at: int) -> int | None:
+    """Where a piece of a text that begins at a place ends: after its last newline, or MAX_PIECE; None for the rest."""
+    if len(text) - at <= MAX_PIECE:
+        return None
+    newline = text.rfind("\n", at, at + MAX_PIECE)
+    return newline + 1 if newline >= 0 else at + MAX_PIECE
+
+
+def in_pieces(blocks: Iterable[Block], cut: Callable[[str, int], int | None] = at_line) -> Iterator[Block]:
+    """Documents in pieces, cut as `pieces` or a tokenizer cuts: the units that are tokenized, whatever the blocks."""
     text, starts = "", True
     for block in blocks:
         if block.starts:
@@ -176,11 +185,9 @@ def in_pieces(blocks: Iterable[Block]) -> Iterator[Block]:
                 yield Block(starts, text)
             text, starts = "", True
         text, at = text + block.text, 0
-        while len(text) - at > MAX_PIECE:
-            newline = text.rfind("\n", at, at + MAX_PIECE)
-            cut = newline + 1 if newline >= 0 else at + MAX_PIECE
-            yield Block(starts, text[at:cut])
-            at, starts = cut, False
+        while (end := cut(text, at)) is not None:
+            yield Block(starts, text[at:end])
+            at, starts = end, False
         text = text[at:]
     if text:
         yield Block(starts, text)

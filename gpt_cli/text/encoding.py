@@ -112,7 +112,7 @@ def encode(
             # a cache that cannot be written costs time, not correctness
             notice(f"the tokens of this text are not kept for the next start: {error.sentence}")
     found = [np.empty(0, _dtype(tokenizer))]
-    for group, num_bytes in _encoded(_groups(corpus), tokenizer):
+    for group, num_bytes in _encoded(_groups(corpus, tokenizer), tokenizer):
         found.append(group)
         count(num_bytes)
     corpus.require_unchanged()
@@ -156,7 +156,7 @@ def _write(
         _clear(directory)
         write_durably(origin, [json.dumps([corpus.fingerprint]).encode()])
     writer = TokenWriter(directory, _dtype(tokenizer))
-    groups = _groups(corpus)
+    groups = _groups(corpus, tokenizer)
     for group in islice(groups, writer.num_groups):
         count(_num_bytes(group))
     try:
@@ -174,10 +174,10 @@ def _write(
     writer.finish(about | {"vocab_size": tokenizer.vocab_size})
 
 
-def _groups(corpus: Corpus) -> Iterator[list[Block]]:
-    """The pieces of a text in groups; `starts` where end-of-text comes before a piece."""
-    pieces = in_pieces(corpus.blocks())
-    return in_groups(chain((Block(False, first.text) for first in islice(pieces, 1)), pieces))
+def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[Block]]:
+    """The pieces of a text in groups."""
+    pieces = in_pieces(corpus.blocks(), tokenizer.cut)
+    return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
 
 
 def _encoded(groups: Iterator[list[Block]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
@@ -201,12 +201,12 @@ def _encoded(groups: Iterator[list[Block]], tokenizer: Tokenizer) -> Iterator[tu
 
 def _encode_group(group: list[Block], tokenizer: Tokenizer) -> tuple[np.ndarray, int]:
     dtype = _dtype(tokenizer)
-    end_of_text = np.array([tokenizer.end_of_text], dtype)
+    between = np.array([tokenizer.end_of_text, *tokenizer.starts_with], dtype)
     found = list[np.ndarray]()
     for piece in group:
         if piece.starts:
-            found.append(end_of_text)
-        found.append(tokenizer.array(piece.text))
+            found.append(between[1:] if piece.is_first else between)
+        found.append(tokenizer.array(piece.text) if piece.starts else tokenizer.continued(piece.text))
     return np.concatenate(found, dtype=dtype, casting="same_kind"), _num_bytes(group)
 
 

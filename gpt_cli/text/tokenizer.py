@@ -7,113 +7,23 @@ No text encodes to it: the literal `<|endoftext|>` in a corpus or prompt is enco
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.text.base_tokenizer import END_OF_TEXT, Tokenizer, utf8
 from gpt_cli.text.blocks import pieces
+from gpt_cli.text.kept import KeptTokenizer
+from gpt_cli.text.patterns import PATTERNS
 
 if TYPE_CHECKING:
     import tiktoken
 
-END_OF_TEXT = "<|endoftext|>"
-# A pattern cuts a text into words before byte pairs are merged. Some patterns would take the library that searches with
-# them exponential time or gigabytes, so gpt refuses a file of strangers that names another than these.
-
-# words with their leading space, up to three digits, runs of marks, white space
-WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# as Radford et al. 2019 published it, which imported tokenizers have
-GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# of the library tiktoken since its version 0.9
-R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-CL100K_PATTERN = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-)
-O200K_PATTERN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# as versions before 0.9 wrote the first two of those, which many imported tokenizers have; Llama 3 has the second
-OLD_R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-OLD_CL100K_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# of Qwen 2: one digit at a time
-QWEN2_PATTERN = OLD_CL100K_PATTERN.replace("{1,3}", "")
-PATTERNS = (
-    WORD_PATTERN,
-    GPT2_PATTERN,
-    R50K_PATTERN,
-    CL100K_PATTERN,
-    O200K_PATTERN,
-    OLD_R50K_PATTERN,
-    OLD_CL100K_PATTERN,
-    QWEN2_PATTERN,
-)
 _UNKNOWN = np.uint32(2**32 - 1)
 _FEW = 0.02  # of the characters of a text, which one may leave out
-
-
-class Tokenizer(ABC):
-    """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text."""
-
-    kind: str
-    token_bytes: list[bytes]  # of every id but end_of_text
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(vocab_size={self.vocab_size})"
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.token_bytes) + 1
-
-    @property
-    def end_of_text(self) -> int:
-        return len(self.token_bytes)
-
-    @cached_property
-    def digest(self) -> str:
-        """The sha256 of the whole tokenizer: tokenizers with equal digests encode alike."""
-        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
-
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text; raises DataError for a character that the vocabulary lacks."""
-        return self.array(text).tolist()
-
-    @abstractmethod
-    def array(self, text: str) -> np.ndarray:
-        """The ids of a text as an array of unsigned numbers [tokens]; raises DataError as `encode` does."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
-
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of some ids, which may end in the middle of a character; end-of-text has none."""
-        return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids; bytes that are not a whole character become U+FFFD."""
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
-
-    def token_text(self, token_id: int) -> str:
-        """One token for a reader: its text, or its bytes as <0xE4> where they are not a character."""
-        if token_id == self.end_of_text:
-            return END_OF_TEXT
-        content = self.token_bytes[token_id]
-        try:
-            return content.decode("utf-8").replace("\0", "<0x00>")
-        except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in content)
 
 
 class ByteTokenizer(Tokenizer):
@@ -125,7 +35,7 @@ class ByteTokenizer(Tokenizer):
         self.token_bytes = [bytes([byte]) for byte in range(256)]
 
     def array(self, text: str) -> np.ndarray:
-        return np.frombuffer(_utf8(text), np.uint8)
+        return np.frombuffer(utf8(text), np.uint8)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind}
@@ -138,7 +48,7 @@ class CharTokenizer(Tokenizer):
 
     def __init__(self, characters: Sequence[str]):
         self.characters = list(characters)
-        self.token_bytes = [_utf8(character) for character in self.characters]
+        self.token_bytes = [utf8(character) for character in self.characters]
 
     def array(self, text: str) -> np.ndarray:
         ids = self._id_of_code_point[np.minimum(code_points(text), len(self._id_of_code_point) - 1)]
@@ -196,7 +106,7 @@ class BytePairTokenizer(Tokenizer):
         return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens=special)
 
     def array(self, text: str) -> np.ndarray:
-        _utf8(text)
+        utf8(text)
         encoded = [self.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in pieces(text)]
         return encoded[0] if len(encoded) == 1 else np.concatenate([np.empty(0, np.uint32), *encoded])
 
@@ -221,7 +131,9 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
             known = set(tokens)
             if {bytes([byte]) for byte in range(256)} <= known and len(known) == len(tokens) and b"" not in known:
                 tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
-    except (KeyError, TypeError, ValueError, AttributeError):
+        elif stored["kind"] == "kept":
+            tokenizer = KeptTokenizer.of_dict(stored)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         tokenizer = None
     if tokenizer is None or tokenizer.to_dict() != stored:
         raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
@@ -233,31 +145,5 @@ def code_points(text: str) -> np.ndarray:
     try:
         return np.frombuffer(text.encode("utf-32-le"), np.uint32)
     except UnicodeEncodeError:
-        _utf8(text)
+        utf8(text)
         raise
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        wrong = ord(text[error.start])
-        if 0xDC80 <= wrong <= 0xDCFF:  # as Python keeps bytes of a command line that are not UTF-8
-            sentence = f"byte 0x{wrong - 0xDC00:02x} at position {error.start:,} is not UTF-8"
-            hint = "the terminal may send another encoding, such as GBK; set it to UTF-8"
-            raise DataError("text", sentence, hint=hint) from None
-        half = f"U+{wrong:04X} at position {error.start:,}"
-        raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None
-
-
-def as_oniguruma(pattern: str) -> str:
-    """A pattern for the library tokenizers, whose {1,3}+ repeats {1,3} and is not possessive.
-
-    In these patterns nothing follows the digits, so both forms match the same.
-    """
-    return pattern.replace("{1,3}+", "{1,3}")
-
-
-def known_pattern(written: str) -> str | None:
-    """The one of PATTERNS that the library tokenizers has in these words; None where it is none of them."""
-    return {as_oniguruma(pattern): pattern for pattern in PATTERNS}.get(written)

@@ -19,10 +19,9 @@ from gpt_cli.streams import random_words, stream_key
 from gpt_cli.text.blocks import Block, in_pieces, pieces
 from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.reading import NOBODY
 from gpt_cli.text.tokenizer import (
-    PATTERNS,
-    WORD_PATTERN,
     BytePairTokenizer,
     ByteTokenizer,
     CharTokenizer,
@@ -40,7 +39,7 @@ _BUFFERED = 64  # pieces that the library holds in memory
 
 def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
     """The tokenizer that a config asks for; what was made from a large text is kept in the cache."""
-    if config.kind in ("byte", "tiktoken") or not training.is_large:
+    if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
     with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
@@ -69,8 +68,11 @@ def make_tokenizer(
 
     Byte pairs are learned from the training part alone. Characters come from both parts, so that the validation part
     can be encoded. `count` receives the bytes of text read since its last call. Raises EnvironmentFailure when a
-    published vocabulary is neither in the cache nor downloadable.
+    published vocabulary is neither in the cache nor downloadable, UsageError for the kind of imported models.
     """
+    if config.kind == "kept":
+        sentence = "kept is the tokenizer of an imported model, which no text gives"
+        raise UsageError("tokenizer.kind", sentence, hint="--init-from RUN begins with such a model and its tokenizer")
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind == "char":

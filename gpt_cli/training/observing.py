@@ -167,7 +167,7 @@ def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sa
             )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(run.progress.step, None) from error
-    return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens))
+    return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
 
 
 def _metrics_line(run: Run, stepped: Stepped, found: Score | None) -> str:

@@ -25,7 +25,7 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids) -> 
         found = _beginning(tokenizer, validation_ids[:_SEARCHED].astype(int).tolist())
     else:
         try:
-            found = tokenizer.encode(config.train.sample_prompt)
+            found = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
         except DataError as error:
             error.where = "train.sample_prompt"
             raise
@@ -62,7 +62,7 @@ def _space_after(part: bytes) -> bytes:
 
 def _is_within_character(part: bytes) -> bool:
     """Whether a token begins with a later byte of a character of UTF-8."""
-    return 0x80 <= part[0] < 0xC0
+    return b"\x80" <= part[:1] < b"\xc0"
 
 
 def first_prompt(tokenizer: Tokenizer, validation_ids: Ids) -> str:

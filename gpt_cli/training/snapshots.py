@@ -30,7 +30,7 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
     if prompt is None:
         return []
     try:
-        ids = tokenizer.encode(prompt)
+        ids = [*tokenizer.starts_with, *tokenizer.encode(prompt)]
     except DataError as error:
         error.where = where
         raise

@@ -84,18 +84,18 @@ def test_a_run_that_was_never_begun_is_empty(made: list[str], here: Path) -> Non
     assert (found.state, found.problem, found.num_bytes) == ("empty", None, 0)
 
 
-def test_an_imported_run_has_weights_of_step_0_alone(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_text_no_training_has_read_is_imported(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (copied / "outcome.json").unlink()
     (copied / "metrics.jsonl").unlink()
-    for path in RunDirectory(copied).steps().values():
-        path.unlink()
     assert overview(copied).state == "stopped"
     read = module.read_header
 
-    def at_the_start(path: Path) -> Header:
-        return replace(read(path), step=0)
+    def without_text(path: Path) -> Header:
+        header = read(path)
+        progress = json.loads(header.metadata["progress"]) | {"num_training_tokens": 0}
+        return replace(header, metadata={**header.metadata, "progress": json.dumps(progress)})
 
-    monkeypatch.setattr(module, "read_header", at_the_start)
+    monkeypatch.setattr(module, "read_header", without_text)
     assert overview(copied).state == "imported"
 
 

@@ -24,11 +24,12 @@ ALONE = f'"alone.safetensors": {NO_TEXT}'
 IN_A_RUN = "mine/checkpoints/best.safetensors"
 
 
-def header_naming(source: str, path: str = "alone.safetensors", *settings: str, step: int = 7) -> Header:
-    """The header of a checkpoint there that was trained on a source."""
+def header_naming(source: str, path: str = "alone.safetensors", *settings: str, num_tokens: int = 1000) -> Header:
+    """The header of a checkpoint there that was trained on a source; of an import, on no tokens."""
     checkpoint = sharp_checkpoint(f"data.source={source}", "model.num_blocks=1", *settings)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    save_checkpoint(Path(path), replace(checkpoint, progress=replace(checkpoint.progress, step=step)))
+    progress = replace(checkpoint.progress, step=7, num_training_tokens=num_tokens)
+    save_checkpoint(Path(path), replace(checkpoint, progress=progress))
     return read_header(Path(path))
 
 
@@ -62,7 +63,7 @@ def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
 def test_a_run_without_a_config_and_an_imported_one_have_no_text(here: Path) -> None:
     header = header_naming("python-docs", IN_A_RUN)
     assert refusal(header) == ['error: "mine": its config.yaml, which names its text, is missing', "hint: --data FILE"]
-    header = header_naming("python-docs", IN_A_RUN, "train.compile=on", step=0)
+    header = header_naming("python-docs", IN_A_RUN, "train.compile=on", num_tokens=0)
     run_naming("my.txt")
     assert refusal(header) == [
         'error: "mine": this run was imported, so it has no text of its own',
@@ -129,7 +130,7 @@ def test_a_text_of_the_catalogue_may_be_named_where_it_needs_no_network(
     assert refusal(header) == far
     entry.cached.write_bytes(content)
     assert own_config(header).data.source == "tinyshakespeare"
-    assert refusal(header_naming("tinyshakespeare", step=0)) == [f"error: {ALONE}", "hint: --data FILE"]
+    assert refusal(header_naming("tinyshakespeare", num_tokens=0)) == [f"error: {ALONE}", "hint: --data FILE"]
 
 
 def test_a_text_from_stdin_is_gone_but_may_be_given_again(here: Path) -> None:

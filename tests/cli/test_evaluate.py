@@ -415,11 +415,26 @@ def test_samples_that_memory_cannot_hold_are_refused_before_the_evaluation_and_t
     assert run(*few, number[1]).code == 0
 
 
-def test_long_windows_are_evaluated_one_by_one() -> None:
+def test_a_text_is_read_in_shorter_windows_where_attention_would_not_fit(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("The value of the expression is the value of its operands.\n" * 5)
+    command = ("eval", "--run", smoke_run, "--data", text, "--json")
+    whole = json.loads(run(*command).out)["runs"][0]
+    monkeypatch.setattr("gpt_cli.sampling.windows.WEIGHTS_AT_ONCE", 2 * 16**2)  # of both heads on 16 tokens
+    found = run(*command)
+    assert "the text is read in windows of 16 tokens, since the attention of all 32 would take" in found.err
+    assert json.loads(found.out)["runs"][0]["num_tokens"] == whole["num_tokens"]
+    assert json.loads(found.out)["runs"][0]["loss"] != whole["loss"]
+    assert run(*command, "--stride", "17").code == 2
+
+
+def test_few_long_windows_are_evaluated_at_once() -> None:
     model = GPT(ModelConfig(context_length=16, d_model=8, num_heads=2, num_blocks=1, dropout=0), 10)
     assert [windows_at_once(model, number) for number in (3, 100)] == [3, 16]
-    model.config = model.config.changed(context_length=16_384)  # 2 heads have 2^29 weights
-    assert windows_at_once(model, 100) == 1
+    model.config = model.config.changed(context_length=4096, num_heads=8)  # which have 2^27 weights
+    assert windows_at_once(model, 100) == 2
 
 
 def test_at_least_one_window_is_evaluated_at_once_and_half_as_many_until_they_fit() -> None:

@@ -66,9 +66,6 @@ def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--prompt", "The"],
-        ["--prompt", ""],
-        ["--prompt-file", "a.txt"],
         ["--format", "csv"],
         ["--checkpoint", "best"],
         ["--generate", "3"],

@@ -21,8 +21,11 @@ from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 
 GPT2, STARCODER2, ARCEE = "GPT2LMHeadModel", "Starcoder2ForCausalLM", "ArceeForCausalLM"
+NEO, NEOX, LLAMA = "GPTNeoForCausalLM", "GPTNeoXForCausalLM", "LlamaForCausalLM"
+MISTRAL, QWEN2, QWEN3 = "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
 ROPE, RMS = "positions=rope", "norm=rmsnorm"
 GROUPED, LATENT = "attention=grouped_query num_key_value_heads=2", "attention=latent latent_size=20"
+SLOWED = "rope_scaling=8 rope_original_length=20"
 # what each class must express, the settings of the model in words
 CASES = [
     ("", GPT2),
@@ -39,6 +42,23 @@ CASES = [
     (f"{ROPE} {RMS} activation=relu2", ARCEE),
     (f"{ROPE} {RMS} {GROUPED} bias=false tie_embeddings=true", ARCEE),
     (f"{ROPE} {RMS} bias=false qkv_bias=true feed_forward_size=100 activation=relu2", ARCEE),
+    ("norm_epsilon=0.01", GPT2),
+    ("attention_window=[null,5] scale=none", NEO),
+    (f"attention_window=7 {GROUPED} bias=false activation=relu tie_embeddings=true", NEO),
+    ("attention_window=[3,null,null] positions=sinusoidal norm_epsilon=0.001", NEO),
+    (f"{ROPE} parallel_branches=true rotary_size=4 rope_base=500", NEOX),
+    (f"{ROPE} rotary_size=10 bias=false qkv_bias=true activation=relu2 scale=none", NEOX),
+    (f"{ROPE} parallel_branches=true bias=false tie_embeddings=true norm_epsilon=0.01", NEOX),
+    (f"{ROPE} {GROUPED} norm_epsilon=0.001 attention_window=9 rope_base=300 head_size=8", STARCODER2),
+    (f"{ROPE} {RMS} {SLOWED} head_size=14 activation=relu", ARCEE),
+    (f"{ROPE} {RMS} activation=swiglu {SLOWED}", LLAMA),
+    (f"{ROPE} {RMS} activation=geglu bias=false {GROUPED} tie_embeddings=true norm_epsilon=0.01", LLAMA),
+    (f"{ROPE} {RMS} activation=swiglu bias=false attention_window=5", MISTRAL),
+    (f"{ROPE} {RMS} activation=swiglu bias=false num_heads=5 head_size=6", MISTRAL),
+    (f"{ROPE} {RMS} activation=swiglu bias=false qkv_bias=true {GROUPED}", QWEN2),
+    (f"{ROPE} {RMS} activation=swiglu bias=false attention_window=[null,null,4]", QWEN2),
+    (f"{ROPE} {RMS} activation=swiglu bias=false qk_norm=true head_size=20", QWEN3),
+    (f"{ROPE} {RMS} activation=geglu bias=false qkv_bias=true qk_norm=true {GROUPED} scale=none", QWEN3),
 ]
 # the whole table: all settings crossed
 TABLE = [
@@ -84,7 +104,7 @@ def test_with_rope_nothing_but_the_angles_is_rounded_otherwise(words: str, trans
     assert 1e-6 < (cosines - ours).abs().max() < 1e-5
     theirs.model.rotary_emb = angles
     with torch.no_grad():
-        close(theirs(ids).logits, stored.build_model()(ids), 2e-6)
+        close(theirs(ids).logits, stored.build_model()(ids), 3e-6)
 
 
 @pytest.mark.long
@@ -107,8 +127,8 @@ def test_transformer_lens_sees_the_same_attention(words: str, transformers: Any,
 
 
 def is_exact(words: str) -> bool:
-    """Whether nothing is rounded: rope's angles are float32 there, products and other scales are rounded once."""
-    return not any(word in words for word in (ROPE, "scale=none", "latent"))
+    """Whether nothing is rounded: rope's angles and GPT-Neo's scores are float32 there, products are rounded once."""
+    return not any(word in words for word in (ROPE, "scale=none", "latent", "attention_window"))
 
 
 def compare(
@@ -177,6 +197,30 @@ def test_the_tensors_of_a_class_name_ours() -> None:
             "ngram_embedding=2 norm_position=post norm=rmsnorm",
             ["model.norm_position: ", "model.ngram_embedding: ", "model.norm: "],
         ),
+        (
+            "activation=swiglu parallel_branches=true",
+            ["model.activation: GPT2LMHeadModel, the", "model.parallel_branches"],
+        ),
+        ("qk_norm=true head_size=10", ["model.qk_norm: ", "model.head_size: "]),
+        (
+            "attention_window=[3,4] qkv_bias=true",
+            ["model.qkv_bias: ", "model.attention_window: GPTNeoForCausalLM, the"],
+        ),
+        (
+            f"{ROPE} rotary_size=4 {GROUPED} attention_window=3",
+            ["model.attention: GPTNeoX", "model.attention_window: "],
+        ),
+        (
+            f"{ROPE} activation=geglu attention_window=[null,3]",
+            ["model.activation: Starco", "model.attention_window: "],
+        ),
+        (f"{ROPE} {RMS} activation=swiglu attention_window=3", ["model.attention_window: LlamaForCausalLM"]),
+        (f"{ROPE} {RMS} activation=swiglu qk_norm=true", ["model.bias: Qwen3ForCausalLM"]),
+        (
+            f"{ROPE} {RMS} rotary_size=4 parallel_branches=true",
+            ["model.parallel_branches: Arcee", "model.rotary_size: "],
+        ),
+        (f"{ROPE} {RMS} num_heads=3 head_size=6", ["model.head_size: ArceeForCausalLM"]),
         (f"{LATENT} {ROPE}", ["model.attention: no class of transformers has this form of latent attention with rope"]),
         ("norm=rmsnorm positions=none", ["model.norm: no class of transformers has rmsnorm with positions none"]),
     ],

@@ -16,7 +16,7 @@ from support.pages import content_of
 
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.model_page import first_prompt, model_page, stored, write_model_page
-from gpt_cli.exchange.page_size import layout, page_bytes
+from gpt_cli.exchange.page_size import Kind, layout, page_bytes
 from gpt_cli.pages.building import hash_of_source
 from gpt_cli.sampling.quantise import to_int8
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
@@ -33,8 +33,11 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     assert content["config"] == checkpoint.config.model.model_dump() | {
         "value_size": 12,
         "query_size": 12,
-        "turned_size": 0,
         "key_value_heads": 4,
+        "epsilon": 1e-5,
+        "windows": [None, None, None],
+        "gated": False,
+        "frequencies": [],
     }
     assert content["tokenizer"] == {"kind": "byte"}
     assert content["origin"] == {
@@ -43,6 +46,7 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
         "loss": None,
         "best_loss": None,
         "parameters": sum(weight.numel() for weight in checkpoint.weights.values()),
+        "context_length": 80,
         "kind": "float16",
     }
     data = re.search(rb'<script type="text/plain" id="data">(.*?)</script>', written)
@@ -78,6 +82,16 @@ def test_weights_are_rounded_as_they_are_when_sampling() -> None:
     assert np.frombuffer(found, "<f4", 3, 28).tolist() == [0, 1, 2]
     halves = stored(layout(shapes, "float16"), weights)
     assert np.frombuffer(halves, "<f2", 15, 0).tolist() == weights["a.weight"].half().reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+def test_weights_in_bfloat16_make_the_page_of_their_numbers(kind: Kind) -> None:
+    checkpoint = sharp_checkpoint("model.num_blocks=1")
+    halved = {name: weight.bfloat16() for name, weight in checkpoint.weights.items()}
+    whole = {name: weight.float() for name, weight in halved.items()}
+    assert model_page(replace(checkpoint, weights=halved), kind, "x") == model_page(
+        replace(checkpoint, weights=whole), kind, "x"
+    )
 
 
 def test_weights_beyond_float16_are_refused() -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpt_cli.config import ModelConfig
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.exchange.page_size import chosen_layout, layout, page_bytes
+from gpt_cli.exchange.page_size import chosen_layout, layout, page_bytes, page_context
 
 SHAPES = {"a.weight": (3, 5), "optimizer.a.weight.exp_avg": (3, 5), "b": (3,), "c.weight": (2, 2)}
 
@@ -19,6 +20,13 @@ def test_tensors_begin_where_javascript_can_read_them() -> None:
     assert halves.num_bytes == 52
     assert [(tensor["at"], tensor.get("scales_at")) for tensor in bytes_.tensors] == [(0, 16), (28, None), (40, 44)]
     assert bytes_.num_bytes == 52
+
+
+def test_a_page_takes_a_context_whose_attention_it_can_hold() -> None:
+    gpt2 = ModelConfig(context_length=1024, d_model=768, num_heads=12, num_blocks=12)
+    assert page_context(gpt2) == 1024
+    # 270 heads have 270 x 769 x 770 / 2 = 79.9 million weights
+    assert page_context(ModelConfig(context_length=8192, d_model=576, num_heads=9, num_blocks=30)) == 769
 
 
 def matrix(num_millions: int) -> dict[str, tuple[int, ...]]:

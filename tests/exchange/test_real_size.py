@@ -17,7 +17,7 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.measured import measured
 
 from gpt_cli import load
-from gpt_cli.exchange.tokenizer_json import byte_letters
+from gpt_cli.text.base_tokenizer import byte_letters
 
 PROMPT = "The quick brown fox jumps over the lazy dog."
 # runs gpt, then prints the most memory that it has held, in kB; getrusage would count the process that started it

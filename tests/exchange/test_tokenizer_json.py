@@ -11,8 +11,10 @@ from support.faults import scaled
 from support.tokenizers import TOKENIZERS, texts
 
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.tokenizer_json import byte_letters, merges, tokenizer_json
-from gpt_cli.text.tokenizer import WORD_PATTERN, BytePairTokenizer, ByteTokenizer, CharTokenizer
+from gpt_cli.exchange.tokenizer_json import merges, tokenizer_json
+from gpt_cli.text.base_tokenizer import byte_letters
+from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

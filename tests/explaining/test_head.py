@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from support.helpers import small_config
 
+from gpt_cli.explaining.explanation import say
 from gpt_cli.explaining.head import explain_head
 from gpt_cli.model import GPT
 
@@ -26,12 +28,28 @@ FORMS = {
     "grouped, with biases": ["model.attention=grouped_query", "model.positions=rope", "model.qkv_bias=true"],
     "no positions": ["model.positions=none"],
     "post-norm": ["model.positions=learned", "model.norm_position=post"],
+    "normalised queries and keys": [
+        "model.qk_norm=true",
+        "model.norm=rmsnorm",
+        "model.norm_epsilon=0.01",
+        "model.head_size=6",
+        "model.attention=grouped_query",
+        "model.positions=none",
+    ],
+    "they turn in part": ["model.qk_norm=true", "model.positions=rope", "model.rotary_size=2", "model.qkv_bias=true"],
+    "parallel branches": ["model.parallel_branches=true", "model.positions=rope", "model.rotary_size=4"],
+    "windows": ["model.attention_window=[null,3]", "model.scale=none", "model.activation=geglu"],
+    "scaled rope": ["model.positions=rope", "model.rope_scaling=8", "model.rope_original_length=16"],
     "n-grams": ["model.ngram_embedding=3", "model.ngram_rows=1000"],
 }
 
 
-def model_of(form: str) -> GPT:
-    model = GPT(small_config(*FORMS[form]).model, 257, torch.Generator().manual_seed(1))
+def epsilon_in(formula: str) -> float:
+    return float(formula.partition(") + ")[2].partition(")")[0])
+
+
+def model_of(form: str, *others: str) -> GPT:
+    model = GPT(small_config(*FORMS[form], *others).model, 257, torch.Generator().manual_seed(1))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
@@ -62,7 +80,11 @@ def test_the_residual_is_the_models_own(form: str, layer: int) -> None:
     # the norm after the first sum sees it before the feed-forward (pre), or is the one that follows it (post)
     norm = block.norm_2 if block.pre_norm else block.norm_1
     norm.register_forward_hook(lambda *call: seen.append(call[1][0] if block.pre_norm else call[2]))
+    block.attention.register_forward_hook(lambda *call: seen.append(call[2]))
     model(torch.tensor([IDS]))
+    attended, *seen = seen
+    if block.parallel:  # that norm sees what attention adds to
+        seen[0] = seen[0] + attended
     name = "residual" if block.pre_norm else "normalised_after"
     close(numbers(content)[name], seen[0][0].detach().numpy())
 
@@ -76,8 +98,8 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
     seen = step["stream"]
     if "normalised" in step:
         formula = next(found["formula"] for found in content["steps"] if found["name"] == "normalised")
-        center, tiny = (seen.mean(-1, keepdims=True), 1e-5) if "var(x)" in formula else (0, 1e-6)
-        spread = np.sqrt(((seen - center) ** 2).mean(-1, keepdims=True) + tiny)
+        center = seen.mean(-1, keepdims=True) if "var(x)" in formula else 0
+        spread = np.sqrt(((seen - center) ** 2).mean(-1, keepdims=True) + epsilon_in(formula))
         seen = (seen - center) / spread * of["norm_1.weight"] + of.get("norm_1.bias", 0)
         close(step["normalised"], seen)
     looking = seen
@@ -95,17 +117,27 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
     for name, bias in (("queries", "bq"), ("keys", "bk"), ("values", "bv")):
         assert said[name].endswith(f" + {bias}") == (bias in of)
     q, k = step["queries"], step["keys"]
+    if "normalised_keys" in step:
+
+        def normalised(x: np.ndarray, name: str) -> np.ndarray:
+            spread = np.sqrt((x**2).mean(-1, keepdims=True) + epsilon_in(said[f"normalised_{name}"]))
+            return x / spread * of[f"{'query' if name == 'queries' else 'key'}_norm.weight"]
+
+        close(step["normalised_queries"], normalised(q, "queries"))
+        close(step["normalised_keys"], normalised(k, "keys"))
+        q, k = step["normalised_queries"], step["normalised_keys"]
     turning_q, turning_k = q, k
     if "rotary_keys" in step:
         close(step["rotary_queries"], (looking @ of["W_QR"].T)[queries])
         close(step["rotary_keys"], seen @ of["W_KR"].T)
         turning_q, turning_k = step["rotary_queries"], step["rotary_keys"]
     if "rotated_keys" in step:
-        half = turning_k.shape[1] // 2
+        R = content["sizes"].get("R", turning_k.shape[1])
 
         def turned(x: np.ndarray, places: list[int]) -> np.ndarray:
-            other = np.concatenate([-x[:, half:], x[:, :half]], axis=1)
-            return x * of["rotation.cosines"][places] + other * of["rotation.sines"][places]
+            other = np.concatenate([-x[:, R // 2 : R], x[:, : R // 2]], axis=1)
+            part = x[:, :R] * of["rotation.cosines"][places] + other * of["rotation.sines"][places]
+            return np.concatenate([part, x[:, R:]], axis=1)
 
         close(step["rotated_queries"], turned(turning_q, queries))
         close(step["rotated_keys"], turned(turning_k, list(range(len(IDS)))))
@@ -116,8 +148,10 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
     if "divided" in step:
         close(step["divided"], step["scores"] / np.sqrt(k.shape[1]))
     for row, query in enumerate(queries):
-        assert np.isnan(step["masked"][row, query + 1 :]).all(), "minus infinity is null"
-        close(step["masked"][row, : query + 1], step.get("divided", step["scores"])[row, : query + 1])
+        window = re.search(r"j ≤ i - (\d+)", said["masked"])
+        seeing = slice(max(0, query + 1 - int(window[1])) if window else 0, query + 1)
+        assert np.isnan(np.delete(step["masked"][row], seeing)).all(), "minus infinity is null"
+        close(step["masked"][row, seeing], step.get("divided", step["scores"])[row, seeing])
     powers = np.exp(np.where(np.isnan(step["masked"]), -np.inf, step["masked"]))
     close(step["weights"], powers / powers.sum(-1, keepdims=True))
     if len(queries) == 1:
@@ -125,6 +159,7 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
         close(step["head_output"], step["weighted_values"].sum(0, keepdims=True))
     close(step["head_output"], step["weights"] @ step["values"])
     K = step["values"].shape[1]
+    assert (window is not None) == form.startswith("windows")
     close(step["concatenated"][:, K : 2 * K], step["head_output"])
     close(
         step["projected"], step["concatenated"] @ of["projection_layer.weight"].T + of.get("projection_layer.bias", 0)
@@ -135,6 +170,24 @@ def test_every_number_follows_from_those_before_it(form: str, queries: list[int]
         center = found.mean(-1, keepdims=True)
         spread = np.sqrt(((found - center) ** 2).mean(-1, keepdims=True) + 1e-5)
         close(step["normalised_after"], (found - center) / spread * of["norm_1.weight"] + of["norm_1.bias"])
+
+
+def test_formulas_and_notes_have_the_numbers_of_the_model() -> None:
+    _, content = explained("normalised queries and keys", [6])
+    said = {step["name"]: step["formula"] for step in content["steps"]}
+    assert said["normalised"] == "a = x / √(mean(x²) + 0.01) · g"
+    assert said["normalised_queries"] == "q̂ = q / √(mean(q²) + 0.01) · g"
+    assert said["scores"] == "s = q̂ · k̂"
+    _, content = explained("they turn in part", [6])
+    said = {step["name"]: step["formula"] for step in content["steps"]}
+    assert said["rotated_queries"] == "q′ = (q̂[:R] cos(t θ) + (-q̂₂, q̂₁) sin(t θ), q̂[R:])"
+    model = model_of("scaled rope", "model.rope_base=500000", "model.rotary_size=6")
+    steps = {step.name: step for step in explain_head(model, TOKENS, IDS, layer=0, head=0, queries=[6]).steps}
+    assert [say(note, "en") for note in steps["rotated_keys"].notes] == [
+        "k₁ and k₂ are the halves of k[:R]; pair n of them rotates by t θₙ, θₙ = 500000^(-2n / R)",
+        "Slow pairs are slower here, as in Llama 3: θₙ is divided by 8 where a pair turns fewer than 1 times in 16 "
+        "tokens, not where it turns more than 4 times, and partly between.",
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)

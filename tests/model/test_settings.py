@@ -89,6 +89,14 @@ def test_rope_turns_the_first_numbers_of_a_head_alone() -> None:
     torch.testing.assert_close(RotaryPositions(8, 4, base=100.0).frequencies(), torch.tensor([1.0, 0.1]).double())
 
 
+def test_angles_beyond_the_table_are_those_of_a_longer_one() -> None:
+    rotary = RotaryPositions(100_000, 2)
+    assert rotary.table.shape == (2, 8192, 2)
+    found = rotary(9000)
+    assert found[:, :8192].equal(rotary.table)
+    torch.testing.assert_close(found[:, 8999, 0], torch.tensor([math.cos(8999), math.sin(8999)]))
+
+
 def test_scaled_rope_slows_slow_pairs_keeps_fast_ones_and_mixes_between() -> None:
     scaling = RopeScaling(8.0, 64, 1.0, 4.0)
     turns = torch.tensor([0.5, 1.0, 2.5, 4.0, 10.0], dtype=torch.float64)

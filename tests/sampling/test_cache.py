@@ -6,8 +6,8 @@ from support.helpers import sharp_model
 
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate
-from gpt_cli.sampling.cache import KeyValueCache, LatentCache
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.cache import SCORES_AT_ONCE, KeyValueCache, LatentCache
+from gpt_cli.sampling.decoder import Decoder, row_bytes
 
 V, C = 11, 8
 FORMS = [
@@ -53,6 +53,18 @@ def test_a_cache_has_the_size_that_the_config_computes(settings: list[str]) -> N
     assert kept == 2 * decoder.cache_bytes(2 * C) == 2 * 2 * 8 * 2 * C * model.config.cached_size
     kind = LatentCache if model.config.attention == "latent" else KeyValueCache
     assert all(isinstance(layer.cache, kind) for layer in decoder.layers)
+
+
+def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
+    """Not what the context allows: imported models have contexts of a hundred thousand tokens."""
+    settings = "model.positions=none", "model.context_length=65536", "model.attention_window=[null,16]"
+    decoder = Decoder(sharp_model(V, *settings), torch.float64)
+    for length, slots in ((3, [259, 32]), (1500, [1756, 32])):
+        decoder.prefill([[1] * length])
+        assert [layer.cache.kept.shape[-2] for layer in decoder.layers] == slots
+    assert decoder.cache_bytes(100) == 2 * 16 * 8 * (100 + 32)
+    kept, of_prompt, scores = 4 * 32 * (20_010 + 32), 4 * 20_000 * (8 * 16 + 2 * 64), 2 * 4 * SCORES_AT_ONCE
+    assert row_bytes(decoder.config, V, 20_000, 20_010) == kept + of_prompt + scores + 72 * V
 
 
 @pytest.mark.parametrize("settings", FORMS, ids=IDS)

@@ -9,13 +9,24 @@ from support.helpers import sharp_model
 from torch import Tensor
 
 from gpt_cli.model import GPT
-from gpt_cli.model.attention import attention_weights
-from gpt_cli.model.positions import RotaryPositions
+from gpt_cli.model.attention import attend, attention_weights
+from gpt_cli.sampling import cache
 from gpt_cli.sampling.decoder import Decoder
 
 V = 11
 C = 8
 PROMPTS = [[1, 2, 3, 4, 5, 6, 7, 8], [3], [4, 5, 6], [9, 9, 1, 0, 2]]
+
+
+LLAMA = ["model.positions=rope", "model.attention=grouped_query", "model.norm=rmsnorm", "model.activation=swiglu"]
+SLOWED = ["model.rope_scaling=8", "model.rope_original_length=64", "model.rope_base=500"]
+FAMILIES = [
+    ["model.positions=learned", "model.scale=none", "model.attention_window=[null,3]"],  # GPT-Neo
+    ["model.positions=rope", "model.rotary_size=2", "model.parallel_branches=true", "model.qkv_bias=true"],  # GPT-NeoX
+    [*LLAMA, *SLOWED, "model.norm_epsilon=0.01"],  # Llama 3
+    [*LLAMA, "model.attention_window=3", "model.num_heads=4", "model.num_key_value_heads=2"],  # Mistral
+    [*LLAMA, "model.qk_norm=true", "model.head_size=12"],  # Qwen3
+]
 
 
 def make_model(*settings: str) -> GPT:
@@ -37,29 +48,24 @@ def cropped_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
 
 
 def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
-    """Without a cache: all tokens at once, each head by itself, and each token sees the C - 1 before it."""
+    """Without a cache: all tokens at once, each head by itself, and each token sees C, or those of its window."""
     T = len(tokens)
-    rotation = RotaryPositions(T, model.config.turned_size)(T).double() if model.rotary else None
+    rotation = model.rotary.at(torch.arange(T)).double() if model.rotary else None
     distance = torch.arange(T)[:, None] - torch.arange(T)
-    mask = (distance < 0) | (distance >= C)
     ids = torch.tensor([tokens])
     x = model.token_embedding(ids)
     if model.ngram_embedding is not None:
         x = model.ngram_embedding(x, ids)
     for block in model.blocks:
         seen = block.attention_input(x)
+        mask = (distance < 0) | (distance >= min(C, block.attention.window or C))
         heads = []
         for number in range(model.config.num_heads):
             stages = block.attention.head_stages(number, seen, rotation)
             scale = 1.0 if model.config.scale == "none" else model.config.query_size**-0.5
             bias = block.attention.distance_bias(T, T, [number], x)
             heads.append(attention_weights(stages.scores, mask, scale, 0.0 if bias is None else bias) @ stages.values)
-        x = x + block.attention.projection_layer(torch.cat(heads, dim=-1))
-        if block.pre_norm:
-            x = x + block.feed_forward(block.norm_2(x))
-        else:
-            x = block.norm_1(x)
-            x = block.norm_2(x + block.feed_forward(x))
+        x = block.after_attention(x, block.attention.projection_layer(torch.cat(heads, dim=-1)))
     return model.logits(x[:, -1])[0]
 
 
@@ -83,6 +89,11 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
         ["model.positions=rope", "model.norm_position=post"],
         ["model.positions=learned", "model.ngram_embedding=3"],
         ["model.positions=rope", "model.ngram_embedding=4", "model.ngram_rows=50"],
+        *FAMILIES,
+        ["model.positions=rope", "model.attention=latent", "model.attention_window=[2,null]", "model.head_size=6"],
+        ["model.positions=learned", "model.attention=latent", "model.attention_window=1"],
+        ["model.positions=none", "model.activation=geglu", "model.qk_norm=true", "model.attention_window=7"],
+        ["model.positions=sinusoidal", "model.norm_position=post", "model.activation=swiglu", "model.head_size=5"],
     ],
     ids=lambda settings: ",".join(setting.removeprefix("model.") for setting in settings),
 )
@@ -119,6 +130,24 @@ def agrees_up_to_three_windows(model: GPT) -> None:
         logits = decoder.decode(chosen)
 
 
+@pytest.mark.parametrize("settings", FAMILIES)
+@torch.no_grad()
+def test_parts_of_a_prompt_give_what_the_whole_gives(settings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part has as many queries as have SCORES_AT_ONCE scores, here 100 / (2 or 4 heads * 20 tokens)."""
+    model = make_model("model.context_length=20", *settings)
+    prompts = [[continuation(row, number) for number in range(length)] for row, length in enumerate((20, 3, 11))]
+    found, parts = [], []
+    for most in (cache.SCORES_AT_ONCE, 100):
+        monkeypatch.setattr(cache, "SCORES_AT_ONCE", most)
+        monkeypatch.setattr(cache, "attend", lambda *given: (parts.append(given[0].shape), attend(*given))[1])
+        decoder = Decoder(model, torch.float64)
+        found.append(torch.stack([decoder.prefill(prompts), decoder.decode([1, 2, 3])]))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-12)
+    assert len(parts) > 4 * len(model.blocks)
+    for row, prompt in enumerate(prompts):
+        torch.testing.assert_close(found[1][0, row], model.next_logits(torch.tensor([prompt]))[0], rtol=0, atol=1e-10)
+
+
 @torch.no_grad()
 def test_within_the_window_it_is_the_model_itself() -> None:
     for positions in ("learned", "rope", "none"):
@@ -137,6 +166,23 @@ def test_a_decoder_can_start_again_with_other_prompts() -> None:
     decoder.prefill(PROMPTS)
     decoder.decode([1, 2, 3, 4])
     assert torch.equal(decoder.prefill([[5, 6]]), other.prefill([[5, 6]]))
+
+
+@torch.no_grad()
+def test_a_cache_that_grows_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From two slots to 16, and again for a longer prompt in as many rows."""
+    model = make_model(*FAMILIES[4])
+    whole = Decoder(model, torch.float64)
+    whole.prefill([[1], [2]])
+    monkeypatch.setattr(cache, "_NEW_SLOTS", 1)
+    growing, sizes = Decoder(model, torch.float64), []
+    growing.prefill([[1], [2]])
+    for number in range(2 * C):
+        chosen = [continuation(row, number) for row in range(2)]
+        torch.testing.assert_close(growing.decode(chosen), whole.decode(chosen), rtol=0, atol=1e-12)
+        sizes.append(growing.layers[0].cache.kept.shape[-2])
+    assert sizes == [2, *[4] * 2, *[8] * 4, *[16] * 9]
+    assert torch.equal(growing.prefill(PROMPTS[:2]), whole.prefill(PROMPTS[:2]))
 
 
 @torch.no_grad()

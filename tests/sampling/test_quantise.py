@@ -27,7 +27,7 @@ def test_the_error_of_an_entry_is_at_most_half_a_scale() -> None:
 
 @torch.no_grad()
 def test_decoding_with_int8_is_the_model_with_rounded_weights() -> None:
-    for setting in ("tie_embeddings=false", "tie_embeddings=true", "attention=latent"):
+    for setting in ("tie_embeddings=false", "tie_embeddings=true", "attention=latent", "activation=swiglu"):
         config = small_config("model.d_model=64", f"model.{setting}").model
         model = GPT(config, 40, torch.Generator().manual_seed(0)).eval()
         for block in model.blocks:  # as large as the residual stream, so that an error shows

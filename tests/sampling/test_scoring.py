@@ -8,8 +8,10 @@ import pytest
 import torch
 from support.helpers import small_config
 
+from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
+from gpt_cli.sampling import scoring
 from gpt_cli.sampling.scoring import (
     Stretches,
     byte_lengths,
@@ -20,6 +22,7 @@ from gpt_cli.sampling.scoring import (
     standard_error,
     surprisals,
 )
+from gpt_cli.sampling.windows import window_length
 from gpt_cli.text import token_writer
 from gpt_cli.text.token_store import validation_windows
 from gpt_cli.text.token_writer import TokenWriter
@@ -51,6 +54,24 @@ def test_each_token_is_predicted_once_from_the_tokens_of_its_window(stride: int,
         with torch.no_grad():
             expected = -MODEL(context)[0, -1].log_softmax(-1)[int(IDS[target])].item()
         assert found[target - 1] == pytest.approx(expected, abs=1e-10)
+
+
+def test_logits_of_a_few_positions_at_a_time_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, sizes = np.concatenate([*surprisals(MODEL, IDS, stride=C)]), list[int]()
+    monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 3 * TOKENIZER.vocab_size)
+    watching = MODEL.final_norm.register_forward_hook(lambda _, __, x: sizes.append(x.shape[1]))
+    found = np.concatenate([*surprisals(MODEL, IDS, stride=C, batch_size=1)])
+    watching.remove()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert max(sizes) == 3
+
+
+def test_a_window_has_no_more_attention_than_memory_should_hold() -> None:
+    def length(num_heads: int, context_length: int) -> int:
+        return window_length(ModelConfig(num_heads=num_heads, context_length=context_length))
+
+    assert [length(heads, 40_960) for heads in (2, 8, 16, 32)] == [8192, 4096, 4096, 2048]
+    assert [length(16, most) for most in (128, 3000)] == [128, 3000]
 
 
 def test_a_stride_of_the_window_is_the_evaluation_of_training() -> None:

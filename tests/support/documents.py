@@ -18,10 +18,11 @@ ENGLISH = sorted(page for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")] if ".
 CHINESE = sorted(page for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")] if ".zh-CN" in page.name)
 # corpora that need a network, for which the reader's text stands in
 FETCHED = ("lunyu", "shijing", "songci-300")
-# their tests compare what the commands print, so they run them with the configs that they name
+# their tests compare what the commands print, so they run them with the configs that they name, or with models of others
 WITH_OUTPUTS = (
     *("lesson.md", "lesson.zh-CN.md", "forms.md", "forms.zh-CN.md"),
     *("induction.md", "induction.zh-CN.md"),
+    *("real-model.md", "real-model.zh-CN.md"),
 )
 
 

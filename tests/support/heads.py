@@ -9,4 +9,9 @@ FORMS = [
     "model.positions=rope model.norm=rmsnorm model.activation=relu2 model.bias=false",
     "model.tie_embeddings=true model.ngram_embedding=3",
     "model.norm=rmsnorm model.norm_position=post model.qkv_bias=true model.positions=sinusoidal",
+    "model.positions=rope model.rotary_size=4 model.parallel_branches=true model.qkv_bias=true",
+    "model.attention_window=[null,3] model.scale=none model.activation=gelu_tanh model.head_size=5",
+    "model.attention=grouped_query model.num_heads=4 model.num_key_value_heads=2 model.qk_norm=true model.head_size=6 "
+    "model.positions=rope model.rope_base=500 model.rope_scaling=8 model.rope_original_length=16 model.norm=rmsnorm "
+    "model.norm_epsilon=0.01 model.activation=swiglu model.bias=false",
 ]

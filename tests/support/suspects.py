@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.exchange.export_model import write_for_transformers
-from gpt_cli.exchange.tokenizer_json import byte_letters
+from gpt_cli.text.base_tokenizer import byte_letters
 from support.strangers import intact
 
 STRINGS = [

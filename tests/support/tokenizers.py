@@ -10,8 +10,8 @@ from functools import cache
 
 from tiktoken_ext.openai_public import r50k_pat_str
 
-from gpt_cli.exchange.ranks_from_merges import GPT2_PATTERN
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
+from gpt_cli.text.patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import train_byte_pairs
 

@@ -18,17 +18,8 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, Usage
 from gpt_cli.text import vocabulary as module
 from gpt_cli.text.blocks import pieces
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.tokenizer import (
-    PATTERNS,
-    WORD_PATTERN,
-    BytePairTokenizer,
-    ByteTokenizer,
-    CharTokenizer,
-    Tokenizer,
-    as_oniguruma,
-    known_pattern,
-    tokenizer_from_dict,
-)
+from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import make_tokenizer, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
@@ -279,13 +270,3 @@ def test_the_patterns_of_the_installed_tiktoken_are_known(monkeypatch: pytest.Mo
         monkeypatch.setattr(published, name, lambda *_, **__: {})
     for construct in published.ENCODING_CONSTRUCTORS.values():
         assert construct()["pat_str"] in PATTERNS
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_an_exported_pattern_comes_back(pattern: str) -> None:
-    assert known_pattern(as_oniguruma(pattern)) == pattern
-
-
-@pytest.mark.parametrize("written", ["", "a", r"(a)\1", r"(?=a)", "(("])
-def test_no_other_pattern_is_known(written: str) -> None:
-    assert known_pattern(written) is None

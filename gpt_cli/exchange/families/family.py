@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.exchange.families.given import Given
 from gpt_cli.exchange.recipes import Recipe, unscaled
 
+_T = TypeVar("_T")
 USUAL_NAMES = {
     "max_position_embeddings": "context_length",
     "hidden_size": "d_model",
@@ -119,7 +120,7 @@ def own_epsilon(given: Given, key: str, default: float, usual: float = 1e-5) -> 
     return None if found == usual else found
 
 
-def pattern(windows: Sequence[int | None]) -> list[int | None]:
+def pattern(windows: Sequence[_T]) -> list[_T]:
     """The shortest list that gives these windows when it is repeated."""
     for size in range(1, len(windows)):
         if len(windows) % size == 0 and list(windows[:size]) * (len(windows) // size) == list(windows):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpt_cli.errors import CheckpointError, GptError
-from gpt_cli.exchange.directory import as_json
+from gpt_cli.errors import CheckpointError, GptError, visible
 
 _MOST_NAMED = 12
 _MOST_SHOWN = 60  # characters of a value
@@ -104,7 +104,7 @@ class Given:
 
 def brief(value: Any) -> str:
     """A value as its file has it, cut where it is long."""
-    text = as_json(value)
+    text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 

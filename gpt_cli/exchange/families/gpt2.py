@@ -23,13 +23,13 @@ from gpt_cli.exchange.recipes import (
     unscaled,
 )
 
-# activations there; the last is the same function by another name
+# activations there; of two names for one function, the usual one is the last
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "relu": "relu",
     "relu2": "relu2",
-    "gelu_pytorch_tanh": "gelu_tanh",
 }
 _NAMES_OF_GPT2 = {
     "n_positions": "context_length",
@@ -45,7 +45,7 @@ _NAMES_OF_GPT_NEO = {
     "num_layers": "num_blocks",
     "intermediate_size": "feed_forward_size",
 }
-NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+NAMES = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 
 
 class GPT2(Family):
@@ -208,14 +208,14 @@ def _windows(given: Given, num_blocks: Any) -> list[int | None] | None:
 def _spread(types: Any, num_blocks: Any) -> list[str] | None:
     """The kinds of all blocks; None where there are not as many as blocks."""
     spread = list[str]()
-    for item in types if isinstance(types, list) else [None]:
-        is_pair = isinstance(item, list) and len(item) == 2 and isinstance(item[0], list) and type(item[1]) is int
+    if not isinstance(types, list) or not isinstance(num_blocks, int):
+        return None
+    for item in types:
+        kinds, times = item if isinstance(item, list) and len(item) == 2 else (None, None)
         # a hostile file may ask for millions
-        if (
-            not is_pair
-            or not isinstance(num_blocks, int)
-            or len(spread) + len(item[0]) * item[1] > min(num_blocks, 1024)
-        ):
+        if not isinstance(kinds, list) or type(times) is not int or len(kinds) * times > min(num_blocks, 1024):
             return None
-        spread += item[0] * item[1]
+        spread += kinds * times
+        if len(spread) > num_blocks:
+            return None
     return spread if len(spread) == num_blocks else None

@@ -17,7 +17,7 @@ from gpt_cli.exchange.recipes import Part, Recipe, copy, linear, norm, projected
 _WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 _PLAIN = {"up_proj": "expand", "down_proj": "contract"}
 _OF_STARCODER2 = {"c_fc": "expand", "c_proj": "contract"}
-_GATED = {"silu": "swiglu", "gelu": "geglu", "swish": "swiglu"}
+_GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual name of two is the last
 
 
 class Llama(Family):
@@ -83,7 +83,7 @@ class Llama(Family):
         return re.compile(rf"\.({'|'.join(parts)})\.\w+\.bias$")
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
-        names = {ours: theirs for theirs, ours in reversed(self.activations.items())}
+        names = {ours: theirs for theirs, ours in self.activations.items()}
         return {
             "hidden_size": model.d_model,
             "intermediate_size": model.hidden_size,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.attribution import head_outputs, written
 from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
-from gpt_cli.model import GPT
+from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, in_batches, standard_error
+from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, costs, in_batches, standard_error
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows
 
@@ -52,8 +52,8 @@ def ablate(
     `zero` takes what a head adds to the residual stream away, `mean` puts the mean over these windows in its place, and
     `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go through the layers
     above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory does not grow with the
-    number of heads. `count` receives the number of tokens done since its last call. Raises CheckpointError where losses
-    are not finite.
+    number of heads. `count` receives the number of tokens done since its last call, those of each of `num_models` by
+    themselves. Raises CheckpointError where losses are not finite.
     """
     assert how in WAYS
     assert not model.training
@@ -62,10 +62,8 @@ def ablate(
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T
     lengths, num_variants = ends - starts, 1 if how == "layer" else len(heads)
-    # a token without one head and the same token without another one count as two
-    num_tokens = min(tokens_at_once(device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
-    at_once = max(1, num_tokens // int(lengths.max()))
-    nats = np.zeros((len(layers) * num_variants + 1, len(windows)))  # the last row is the whole model's
+    at_once = _sequences_at_once(model, int(lengths.max()))
+    nats = np.zeros((num_models(how, layers, heads), len(windows)))  # the last row is the whole model's
     with autocast(device, dtype):
         means = None
         if how == "mean":
@@ -75,14 +73,57 @@ def ablate(
                 found = _without_layers(model, tokens, layers)
             else:
                 found = _without_heads(model, tokens, layers, heads, means, max(1, at_once // len(tokens)))
-            nats[:, numbers] = torch.cat([*found]).cpu().numpy()
-            count(int(lengths[numbers].sum()))
+            parts = []
+            for part in found:
+                parts.append(part.cpu().numpy())
+                count(len(part) * int(lengths[numbers].sum()))
+            nats[:, numbers] = np.concatenate(parts)
     require_finite(torch.from_numpy(nats), "losses")
     rises, num_tokens = nats[:-1] - nats[-1], lengths.sum()
     errors = [np.nan if (error := standard_error(rise, lengths)) is None else error for rise in rises]
     shape = (len(layers),) if how == "layer" else (len(layers), len(heads))
     changes = (rises.sum(1) / num_tokens).reshape(shape)
     return Ablation(float(nats[-1].sum() / num_tokens), changes, np.array(errors).reshape(shape))
+
+
+def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
+    """How many models `ablate` measures: one without each head or layer, and the whole one."""
+    return len(layers) * (1 if how == "layer" else len(heads)) + 1
+
+
+@torch.no_grad()
+def seconds_to_ablate(
+    model: GPT,
+    ids: Ids,
+    windows: Sequence[tuple[int, int]],
+    *,
+    how: str,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    dtype: str,
+) -> float:
+    """About how long `ablate` takes, from the time of some windows in the whole model and in its output layer alone."""
+    starts, ends = np.array(windows).T
+    lengths, device, L = ends - starts, model.token_embedding.weight.device, len(model.blocks)
+    at_once = _sequences_at_once(model, int(lengths.max()))
+    _, tokens = next(_batches(ids, starts, lengths, at_once, device))
+    seconds = []
+    with autocast(device, dtype):
+        x, rotation = model.embed(tokens[:, :-1])
+        for first in (L, L, 0):  # the first time is longer
+            began = time.perf_counter()
+            _nats(model, x[None], rotation, first, tokens[:, 1:]).sum().item()
+            seconds.append(time.perf_counter() - began)
+    _, of_output, of_all = seconds
+    blocks = sum((L - layer) / L for layer in layers) * (num_models(how, layers, heads) - 1) / len(layers)
+    once = blocks * (of_all - of_output) + num_models(how, layers, heads) * of_output
+    return once * float(lengths.sum()) / tokens[:, 1:].numel()
+
+
+def _sequences_at_once(model: GPT, length: int) -> int:
+    """How many sequences of a length go through the model at once; without one head and without another are two."""
+    num_tokens = min(tokens_at_once(model.token_embedding.weight.device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
+    return max(1, num_tokens // length)
 
 
 def _batches(
@@ -107,11 +148,18 @@ def _without_heads(
             missing = outputs if means is None else outputs - means[layer][:, None]
             for first in range(0, len(heads), at_once):
                 some = heads[first : first + at_once]
-                # taken from x, which stays in float32, and not from what attention adds to it
-                variants = block.after_attention(x - written(block, missing, some), attended)
+                variants = _lacking(block, x, attended, written(block, missing, some))
                 yield _nats(model, variants, rotation, layer + 1, targets)
         x = block.after_attention(x, attended)
     yield _nats(model, x[None], rotation, len(model.blocks), targets)
+
+
+def _lacking(block: Block, x: Tensor, attended: Tensor, missing: Tensor) -> Tensor:
+    """What a block gives without what is `missing` of its attention: [B, T, D], [n, B, T, D] -> [n, B, T, D]."""
+    if block.parallel:  # nothing in it reads what its heads write
+        return block.after_attention(x, attended) - missing
+    # taken from x, which stays in float32, and not from what attention adds to it
+    return block.after_attention(x - missing, attended)
 
 
 def _without_layers(model: GPT, tokens: Tensor, layers: Sequence[int]) -> Iterator[Tensor]:
@@ -131,9 +179,7 @@ def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: T
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:
         x = block(x, rotation)
-    logits = model.logits(x)
-    logits = logits.float() if logits.dtype == torch.bfloat16 else logits
-    nats = F.cross_entropy(logits.flatten(0, 1), targets.expand(n, B, T).flatten(), reduction="none")
+    nats = costs(model, x, targets.expand(n, B, T).flatten(0, 1))
     return nats.view(n, B, T).to(exact(x.device)).sum(-1, dtype=torch.float64)
 
 

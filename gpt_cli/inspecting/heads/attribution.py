@@ -7,7 +7,7 @@ Mathematical Framework for Transformer Circuits".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,13 +70,14 @@ def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
     stream = _Stream(["embedding"], x[:, -1])
     for layer, block in enumerate(model.blocks):
         outputs, projection = head_outputs(block, x, rotation), block.attention.projection_layer
-        heads = range(block.attention.num_heads)
+        heads, before = range(block.attention.num_heads), stream.sum()
         stream.add([f"L{layer} H{head}" for head in heads], written(block, outputs[:, :, -1:], heads)[:, 0, 0])
         if projection.bias is not None:
             stream.add([f"L{layer} projection bias"], projection.bias[None])
         if not block.pre_norm:
             stream.normalise(block.norm_1, f"L{layer} norm 1 bias")
-        branch = block.norm_2(stream.sum()) if block.pre_norm else stream.sum()
+        seen = before if block.parallel else stream.sum()
+        branch = block.norm_2(seen) if block.pre_norm else seen
         stream.add([f"L{layer} feed-forward"], block.feed_forward(branch)[None])
         if not block.pre_norm:
             stream.normalise(block.norm_2, f"L{layer} norm 2 bias")
@@ -124,10 +125,12 @@ def head_writes(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     top: int = 5,
+    count: Callable[[int], object] = lambda _: None,
 ) -> Writes:
     """The `top` tokens that each of the given heads raises and lowers most at the given positions (None: all).
 
     All tokens where the vocabulary has fewer. At most LOGITS_AT_ONCE logits are in memory at a time, of one head.
+    `count` receives the number of positions of each head that is done.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries
@@ -148,6 +151,7 @@ def head_writes(
             # in the cheaper order: many positions share a product of the factors, a few do without
             parts = [_extremes(torch.linalg.multi_dot((some, *factors)), top) for some in mixed.split(at_once)]
             found[layer, head] = [torch.cat(of_parts) for of_parts in zip(*parts, strict=True)]
+            count(len(queries))
     columns = zip(*(found[layer, head] for layer in layers for head in heads), strict=True)
     shape = (len(layers), len(heads), len(queries), -1)
     return Writes(*(torch.stack(column).view(shape).cpu().numpy() for column in columns))

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably
-from gpt_cli.inspecting.heads.ablation import ablate
+from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_ablate
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
-from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, repeated_length, score_windows
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, NUM_REPEATS, repeated_length, score_windows
 from gpt_cli.inspecting.request import HeadsRequest, ToInspect
-from gpt_cli.limits import HEADS_TOKENS
+from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
@@ -31,6 +32,7 @@ from gpt_cli.text.encoding import encode
 from gpt_cli.text.token_store import Ids, validation_windows
 
 TOP = 5  # tokens that a head raises or lowers most
+_LONG = 60  # seconds of an ablation, of which a user hears before
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     # what heads are worth, and what they promote, is computed with all heads of a layer
     whole = request.ablate is not None or query is not None
     longest = max(end - start for start, end in text.windows)
-    repeated = repeated_length(loaded.model.vocab_size, sizes.context_length)
+    repeated = repeated_length(loaded.model)
     _require_room(max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole)
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
-    with host.counting("scoring heads", text.num_tokens, "tokens") as count:
+    with host.counting("scoring heads", text.num_tokens + NUM_REPEATS * repeated, "tokens") as count:
         end = tokenizer.end_of_text
         scores = score_windows(loaded.model, text.ids, text.windows, end_of_text=end, count=count, **chosen)
     if longest > 1:  # otherwise no head has anything to choose
@@ -75,8 +77,15 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     rows, found = head_rows(scores), dict[str, Any]()
     if how := request.ablate:
         dtype = choose_dtype(request.dtype or "auto", device, sizes.d_model, host.notice)
-        with host.counting("removing heads", sum(end - start for start, end in text.targets), "tokens") as count:
-            without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
+        chosen_how = chosen | {"how": how, "dtype": dtype}
+        seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, **chosen_how)
+        if seconds > _LONG:
+            removed = counted(len(rows), "head") if how != "layer" else counted(len(asked.layers), "layer")
+            less = "fewer --layers or --heads, or fewer tokens, take less"
+            host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
+        num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
+        with host.counting("removing heads", num_tokens, "tokens") as count:
+            without = ablate(loaded.model, text.ids, text.targets, count=count, **chosen_how)
         found["loss"], changes = without.loss, change_rows(without.changes, without.errors)
         if how == "layer":
             found["layers"] = [{"layer": layer, **change} for layer, change in zip(asked.layers, changes, strict=True)]
@@ -132,8 +141,11 @@ def _text(request: HeadsRequest, asked: ToInspect, loaded: Loaded, host: Host) -
     if len(ids) < 3:
         place = "--data" if request.data else name
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
-    most = request.max_tokens or HEADS_TOKENS
-    windows = validation_windows(len(ids), min(loaded.config.model.context_length, most), most)
+    most, context_length = request.max_tokens or HEADS_TOKENS, loaded.config.model.context_length
+    length = min(context_length, HEADS_WINDOW, most)
+    if length == HEADS_WINDOW < context_length:
+        host.notice(f"the heads read windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
+    windows = validation_windows(len(ids), length, most)
     return Text(about, ids, windows, windows)
 
 

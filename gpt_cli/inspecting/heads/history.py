@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
-from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import SHARES, HeadScores
 from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, name_of, sort_rows
+from gpt_cli.inspecting.over_training import Watched, steps_of
 from gpt_cli.inspecting.request import HeadsRequest
-from gpt_cli.inspecting.snapshots import Losses, Snapshot, losses_by_step, newest_snapshot, read_snapshots
+from gpt_cli.inspecting.snapshots import Losses, Snapshot
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.results import Result
 from gpt_cli.tables import Rows
@@ -30,8 +30,8 @@ Step = Mapping[str, Any]
 class HeadHistory(Result):
     """The chosen heads of a run by step.
 
-    A step has the loss of its batch, a validation loss where it was evaluated, in nats per token, and the rows of its
-    heads.
+    A step has the loss of its batch, or if `computed` from a checkpoint of the prompt, a validation loss where it was
+    evaluated, in nats per token, and the rows of its heads.
     """
 
     run: str
@@ -41,6 +41,12 @@ class HeadHistory(Result):
     losses: Losses  # (step, loss) and (step, validation_loss) of the metrics
     sort: str | None = None
     out: str | None = None
+    computed: bool = False
+
+    @property
+    def noun(self) -> str:
+        """What a step is."""
+        return "checkpoint" if self.computed else "snapshot"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt heads --over-training --json` prints."""
@@ -54,8 +60,10 @@ class HeadHistory(Result):
     def legend(self) -> list[str]:
         """What the table is about, and how much of it, in lines."""
         about = [f"{self.run}, the attention to “{label_of(self.prompt, 60)}”"]
+        if self.computed:
+            about.append("computed from checkpoints; the loss is that of this prompt")
         if len(self.steps) > MAX_ROWS:
-            about.append(f"{MAX_ROWS} of {len(self.steps)} snapshots are shown; --json and --out have all")
+            about.append(f"{MAX_ROWS} of {counted(len(self.steps), self.noun)} are shown; --json and --out have all")
         return about
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
@@ -71,21 +79,22 @@ class HeadHistory(Result):
         return history_csv(self.steps) if ending == ".csv" else as_json(self.as_dict())
 
 
-def head_history(request: HeadsRequest, run: RunFiles, host: Host) -> HeadHistory:
+def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHistory:
     """The scores of a run by step, written to the file of the request.
 
-    Raises CheckpointError for a run without snapshots or with a damaged one, UsageError for layers it does not have.
+    Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
     """
-    num_layers, num_heads = newest_snapshot(run).weights.shape[:2]
-    layers = parse_selection(request.layers, num_layers, "--layers")
-    heads = parse_selection(request.heads, num_heads, "--heads")
-    history = history_of(str(run.path), read_snapshots(run), losses_by_step(run), layers, heads, request.sort)
-    history = replace(history, out=request.out and str(request.out))
-    if others := len(run.snapshots()) - len(history.steps):
+    with steps_of(watched, host) as found:
+        num_layers, num_heads = found.newest.weights.shape[:2]
+        layers = parse_selection(request.layers, num_layers, "--layers")
+        heads = parse_selection(request.heads, num_heads, "--heads")
+        history = history_of(found.run, found.read(1), found.losses, layers, heads, request.sort)
+    history = replace(history, out=request.out and str(request.out), computed=found.computed)
+    if others := found.number - len(history.steps):
         host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
     if request.out is not None:
         write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
-        numbers = ((len(history.steps), "snapshot"), (len(layers), "layer"), (len(heads), "head"))
+        numbers = ((len(history.steps), history.noun), (len(layers), "layer"), (len(heads), "head"))
         said = ", ".join(counted(number, noun) for number, noun in numbers)
         host.notice(f"wrote {visible(request.out)}: {said}")
     return history

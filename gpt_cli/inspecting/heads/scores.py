@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
+from gpt_cli.limits import HEADS_WINDOW
 from gpt_cli.machine.devices import exact, send
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import in_batches
@@ -53,8 +54,13 @@ def score_heads(
     end_of_text: int,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
-    """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own."""
+    """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own.
+
+    `count` receives the number of tokens done since its last call: those of the batches, then `repeated_length` of each
+    of NUM_REPEATS sequences.
+    """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
     sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
@@ -65,7 +71,8 @@ def score_heads(
             found, of_batch = pattern_sums(stages.weights, ids)
             sums[row] += found
         counts += of_batch
-    induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads)
+        count(ids.numel())
+    induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
     return as_scores(sums, counts, induction, layers, heads)
 
 
@@ -81,8 +88,7 @@ def score_windows(
 ) -> HeadScores:
     """The scores of the given heads (None: of all) over the ids from start to end of windows (start, end).
 
-    A batch has as many windows as `sequences_at_once` says. `count` receives the number of tokens done since its last
-    call.
+    A batch has as many windows as `sequences_at_once` says. `count` hears what `score_heads` says.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts
@@ -93,9 +99,8 @@ def score_windows(
         for chosen in in_batches(lengths, at_once):
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
             yield send(torch.from_numpy(tokens.astype(np.int64)), device)
-            count(int(lengths[chosen].sum()))
 
-    return score_heads(model, batches(), end_of_text=end_of_text, layers=layers, heads=heads)
+    return score_heads(model, batches(), end_of_text=end_of_text, layers=layers, heads=heads, count=count)
 
 
 def as_scores(
@@ -112,18 +117,22 @@ def sequences_at_once(num_heads: int, num_tokens: int) -> int:
     return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
 
 
-def repeated_length(vocab_size: int, context_length: int) -> int:
-    """The length of the sequences of `repeated_tokens`."""
-    return 2 * min(context_length // 2, vocab_size - 1)
+def repeated_length(model: GPT) -> int:
+    """The length 2 n of the sequences on which induction is measured: of context_length, but at most HEADS_WINDOW.
+
+    n is at most the shortest window of attention, so that every head sees the token after the first occurrence.
+    """
+    sizes = model.config
+    most = min(sizes.context_length, HEADS_WINDOW, *(2 * window for window in sizes.windows if window is not None))
+    return 2 * min(most // 2, model.vocab_size - 1)
 
 
-def repeated_tokens(vocab_size: int, context_length: int, end_of_text: int, num_repeats: int = NUM_REPEATS) -> Tensor:
+def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, num_repeats: int = NUM_REPEATS) -> Tensor:
     """Sequences of n different random tokens that come again once: ids [num_repeats, 2 n], always the same ones.
 
-    n is half of context_length, or fewer where the vocabulary is smaller. Without `end_of_text`.
+    n is half of num_tokens, and less than vocab_size. Without `end_of_text`.
     """
-    others = np.delete(np.arange(vocab_size), end_of_text)
-    n = repeated_length(vocab_size, context_length) // 2
+    others, n = np.delete(np.arange(vocab_size), end_of_text), num_tokens // 2
     keys = [stream_key(0, "induction", number) for number in range(num_repeats)]
     first = np.stack([others[permutation(key, len(others))[:n]] for key in keys])
     return torch.from_numpy(np.concatenate((first, first), axis=1))
@@ -147,11 +156,15 @@ def induction_scores(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     num_repeats: int = NUM_REPEATS,
+    count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
-    """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit."""
+    """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit.
+
+    `count` receives the number of tokens done since its last call.
+    """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
-    ids = repeated_tokens(model.vocab_size, model.config.context_length, end_of_text, num_repeats)
+    ids = repeated_tokens(model.vocab_size, repeated_length(model), end_of_text, num_repeats)
     if ids.shape[1] < 4:
         return np.full((len(layers), len(heads)), np.nan)
     sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
@@ -159,4 +172,5 @@ def induction_scores(
     for batch in send(ids, device).split(at_once):
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sums[row] += len(batch) * induction_of(stages.weights).cpu()
+        count(batch.numel())
     return (sums / num_repeats).numpy()

@@ -19,6 +19,7 @@ ENGINE = tuple(
         "reading",
         "tokenizer",
         "byte_pairs",
+        "kept",
         "streaming",
         "labels",
         "sampling",

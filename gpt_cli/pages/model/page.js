@@ -199,7 +199,7 @@ class ModelPage {
     const { origin } = this.content;
     document.querySelector("h1").textContent = this.content.title || words.title;
     document.title = `${this.content.title || `${words.title}: ${origin.run}`} – gpt`;
-    byId("sizes").textContent = words.sizes(opened.num_layers, opened.num_heads, opened.context_length);
+    byId("sizes").textContent = words.sizes(opened.num_layers, opened.num_heads, opened.context_length, origin.context_length);
     byId("origin").textContent = words.origin(origin);
     if (this.failure) showFailure(words, this.failure);
     this.writing.speak();

@@ -1,7 +1,7 @@
 // The words that only the page of a model has.
 Object.assign(WORDS.en, {
   title: "A model that runs on this page",
-  sizes: (layers, heads, context) => `${layers} layers × ${heads} heads · reads up to ${context} tokens`,
+  sizes: (layers, heads, context, own) => `${layers} layers × ${heads} heads · reads up to ${context.toLocaleString("en")} tokens${own > context ? `, where the model itself reads ${own.toLocaleString("en")}` : ""}`,
   origin: ({ run, step, best_loss, parameters, kind }) => `${run}, step ${step}${best_loss ? `, validation loss ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters in ${kind}`,
   opening: ({ parameters }) => `Opening the model: ${parameters.toLocaleString("en")} parameters …`,
   failed: (reason) => `The model stopped: ${reason}`,
@@ -62,7 +62,7 @@ Object.assign(WORDS.en, {
 });
 Object.assign(WORDS.zh, {
   title: "在本页中运行的模型",
-  sizes: (layers, heads, context) => `${layers} 层 × ${heads} 头 · 最多读 ${context} 个 token`,
+  sizes: (layers, heads, context, own) => `${layers} 层 × ${heads} 头 · 最多读 ${context.toLocaleString("en")} 个 token${own > context ? `（模型本身最多读 ${own.toLocaleString("en")} 个）` : ""}`,
   origin: ({ run, step, best_loss, parameters, kind }) => `${run}，第 ${step} 步${best_loss ? `，验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数（${kind}）`,
   opening: ({ parameters }) => `正在打开模型：${parameters.toLocaleString("en")} 个参数……`,
   failed: (reason) => `模型停止运行：${reason}`,

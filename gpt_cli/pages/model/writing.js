@@ -48,7 +48,6 @@ class Writing {
     if (this.encoded === typed) return true;
     try {
       const { ids, texts } = await engine.call("encode", { text: typed });
-      if (!ids.length) [ids[0], texts[0]] = [this.page.opened.end_of_text, "<|endoftext|>"];
       Object.assign(this, { ids, texts, encoded: typed, refusal: null });
     } catch (error) {
       Object.assign(this, { encoded: null, refusal: error });

@@ -13,7 +13,7 @@ from support.helpers import sharp_model
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.inspecting.heads import ablation
-from gpt_cli.inspecting.heads.ablation import ablate
+from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_ablate
 from gpt_cli.inspecting.heads.attribution import head_columns, head_outputs
 from gpt_cli.model import GPT
 from gpt_cli.sampling.removing import remove_heads
@@ -108,10 +108,20 @@ def test_no_batch_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(sizes) == 48
 
 
-def test_every_token_counts_once() -> None:
+def test_every_token_counts_once_for_each_model() -> None:
     counts: list[int] = []
     ablate(sharp_model(31), IDS, WINDOWS, how="mean", count=counts.append)
-    assert sum(counts) == 59
+    assert sum(counts) == 59 * (2 * 2 + 1) == 59 * num_models("mean", range(2), range(2))
+    assert num_models("layer", range(2), range(2)) == 3
+
+
+def test_the_time_grows_with_the_heads_and_with_the_layers_above_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ticks = sharp_model(31, "model.num_blocks=4"), iter([0, 9, 10, 11, 20, 25] * 3)
+    monkeypatch.setattr(ablation.time, "perf_counter", lambda: next(ticks))  # 1 s in the output layer, 5 s in all
+    asked = {"how": "zero", "heads": [0], "dtype": "float32"}
+    found = [seconds_to_ablate(model, IDS, WINDOWS[:3], layers=layers, **asked) for layers in ([0], [3], [0, 1, 2, 3])]
+    # of each removed head the blocks from its own on, and the output layer, which is the whole model's too
+    assert found == [4 + 2, 1 + 2, 4 + 3 + 2 + 1 + 5]
 
 
 def test_one_window_has_no_error() -> None:

@@ -16,10 +16,12 @@ from gpt_cli.inspecting.heads.scores import (
     induction_of,
     induction_scores,
     pattern_sums,
+    repeated_length,
     repeated_tokens,
     score_heads,
     score_windows,
 )
+from gpt_cli.limits import HEADS_WINDOW
 
 
 def scores_of(weights: torch.Tensor, ids: list[int]) -> dict[str, float]:
@@ -81,12 +83,29 @@ def test_induction_is_measured_on_as_many_sequences_at_once_as_memory_allows(mon
 
 
 def test_repeated_tokens_are_different_within_each_half_and_never_end_a_text() -> None:
-    ids = repeated_tokens(vocab_size=50, context_length=33, end_of_text=7).numpy()
+    ids = repeated_tokens(vocab_size=50, num_tokens=32, end_of_text=7).numpy()
     assert ids.shape == (8, 32)
     assert np.array_equal(ids[:, :16], ids[:, 16:])
     assert all(len(set(row)) == 16 for row in ids)
     assert 7 not in ids
-    assert repeated_tokens(vocab_size=5, context_length=64, end_of_text=4).shape == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("context_length=33", 32),
+        ("context_length=600", 512),  # of 257 tokens, all but end-of-text, twice
+        ("context_length=33 attention_window=[null,5]", 10),  # the last of 5 tokens sees the first one
+        ("context_length=33 attention_window=40", 32),
+    ],
+)
+def test_every_head_sees_the_first_occurrence_of_repeated_tokens(settings: str, expected: int) -> None:
+    model = sharp_model(257, *(f"model.{word}" for word in settings.split()))
+    assert repeated_length(model) == expected
+
+
+def test_repeated_tokens_of_a_long_context_are_as_many_as_a_window_has() -> None:
+    assert repeated_length(sharp_model(2000, "model.context_length=2048")) == HEADS_WINDOW == 1024
 
 
 def test_a_head_gets_the_first_label_whose_threshold_it_reaches() -> None:
@@ -110,12 +129,12 @@ def test_windows_are_read_from_start_to_end_in_batches_that_change_nothing(monke
     expected = score_heads(model, batches, end_of_text=6)
     for name in COLUMNS:
         np.testing.assert_allclose(found.columns[name], expected.columns[name], rtol=1e-12)
-    assert counts == [32, 3]
+    assert counts == [32, 3, 8 * 12]  # then repeated tokens: 6 that are not end-of-text, twice
     monkeypatch.setattr(scores, "WEIGHTS_AT_ONCE", 1)
     one_by_one = score_windows(model, IDS, chosen, end_of_text=6, count=counts.append)
     for name in COLUMNS:
         np.testing.assert_allclose(one_by_one.columns[name], expected.columns[name], rtol=1e-12)
-    assert counts[2:] == [16, 16, 3]
+    assert counts[3:] == [16, 16, 3, *[12] * 8]
 
 
 def test_only_the_chosen_heads_are_scored() -> None:

@@ -24,6 +24,17 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 from gpt_cli.sampling.removing import remove_heads
 
+_LLAMA = "model.norm=rmsnorm model.norm_epsilon=1e-3 model.activation=swiglu model.bias=false model.positions=rope "
+_LLAMA += "model.attention=grouped_query model.num_key_value_heads=2 "
+KINDS = {  # settings as other people's models have them
+    "gpt_neo": "model.scale=none model.attention_window=[null,5] model.activation=gelu_tanh model.tie_embeddings=true",
+    "gpt_neox": "model.positions=rope model.rotary_size=4 model.parallel_branches=true model.qkv_bias=true "
+    "model.norm_epsilon=0.01",
+    # pairs of a head turn 80 / 2 pi = 12.7 times in 80 tokens, 4.4, 1.5, 0.5, 0.2 and 0.06 times: all three kinds
+    "llama": _LLAMA + "model.rope_base=600 model.rope_scaling=8 model.rope_original_length=80",
+    "qwen3": _LLAMA + "model.qk_norm=true model.head_size=18 model.rope_base=1000000",
+    "mistral": _LLAMA + "model.attention_window=7 model.qkv_bias=true",
+}
 FORMS = [
     "model.activation=gelu",
     "model.attention=grouped_query model.qkv_bias=true",
@@ -38,6 +49,8 @@ FORMS = [
     "model.ngram_embedding=4 model.ngram_rows=300 model.positions=rope",
     "model.ngram_embedding=8 model.ngram_rows=1000 model.tie_embeddings=true",
     "model.d_model=27 model.num_heads=3 model.feed_forward_size=33 model.bias=false model.scale=none",
+    *KINDS.values(),
+    "model.activation=geglu model.attention=latent model.positions=rope model.attention_window=9 model.head_size=7",
 ]
 CONFIGS = sorted(path.stem for path in (Path(__file__).parents[3] / "configs").glob("*.yaml"))
 GREEDY = SamplingParameters(temperature=0)
@@ -50,11 +63,13 @@ def test_the_forms_are_all_that_a_config_can_name() -> None:
     for key in ("attention", "positions", "norm", "norm_position", "activation", "scale"):
         for value in get_args(ModelConfig.model_fields[key].annotation):
             assert f"model.{key}={value}" in named or getattr(defaults, key) == value
-    for setting in ("bias=false", "qkv_bias=true", "tie_embeddings=true"):
-        assert f"model.{setting}" in named
+    sizes = {"context_length", "d_model", "num_heads", "num_blocks", "latent_size", "dropout"}
+    bounds = {"rope_low_frequency", "rope_high_frequency"}
+    keys = {setting.split("=")[0].removeprefix("model.") for setting in named}
+    assert {key for key in ModelConfig.model_fields if key not in keys} <= sizes | bounds
 
 
-@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else FORMS[::2])
+@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*KINDS.values(), *FORMS[:13:2]])
 def test_logits_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(37)
     with torch.no_grad():
@@ -83,7 +98,7 @@ def test_shipped_configs_run(name: str, run_script: RunScript) -> None:
     np.testing.assert_allclose(np.reshape(found, (20, V)), expected, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("form", FORMS[::3])
+@pytest.mark.parametrize("form", [*KINDS.values(), *FORMS[:13:3]])
 def test_the_likeliest_tokens_are_those_of_the_decoder(form: str, run_script: RunScript) -> None:
     """For 50 tokens, each computed with the keys and values of those before."""
     checkpoint, prompt = sharp_checkpoint(*form.split()), random_ids(20)
@@ -130,7 +145,7 @@ def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> Non
     np.testing.assert_allclose(found, np.zeros((18, 3, 2)), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("form", [FORMS[1], FORMS[4], FORMS[7]])
+@pytest.mark.parametrize("form", [FORMS[1], FORMS[4], FORMS[7], KINDS["gpt_neo"], KINDS["qwen3"]])
 def test_attention_and_surprisals_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(40)
     model, batch = rounded(checkpoint, "float16"), torch.tensor([ids])
@@ -144,8 +159,9 @@ def test_attention_and_surprisals_are_those_of_the_model(form: str, run_script: 
     np.testing.assert_allclose(found["surprisals"][1:], expected, rtol=0, atol=1e-4)
 
 
-def test_a_head_that_is_switched_off_adds_nothing(run_script: RunScript) -> None:
-    checkpoint, ids = sharp_checkpoint(), random_ids(12)
+@pytest.mark.parametrize("form", ["", KINDS["gpt_neox"], KINDS["mistral"]])
+def test_a_head_that_is_switched_off_adds_nothing(form: str, run_script: RunScript) -> None:
+    checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(12)
     heads = ((0, 1), (0, 3), (2, 0))
     model = rounded(checkpoint, "float16")
     remove_heads(model, heads)

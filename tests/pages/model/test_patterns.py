@@ -10,14 +10,8 @@ import pytest
 from support.scripts import RunScript
 
 from gpt_cli.exchange.tokenizer_page import javascript_pattern, tokenizer_content
-from gpt_cli.text.tokenizer import (
-    CL100K_PATTERN,
-    GPT2_PATTERN,
-    O200K_PATTERN,
-    PATTERNS,
-    WORD_PATTERN,
-    BytePairTokenizer,
-)
+from gpt_cli.text.patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN, PATTERNS, WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer
 
 SCRIPTS = ["model/engine/tokenizer.js", "model/engine/byte_pairs.js"]
 # of each class of the patterns two: letters of both cases, digits, marks, quotes, white space, line ends

@@ -24,7 +24,8 @@ FORMS = [
     "model.attention=latent model.positions=rope",
     "model.attention=grouped_query model.num_key_value_heads=2 model.bias=false",
     "model.norm_position=post",
-    "model.norm=rmsnorm model.norm_position=post model.qkv_bias=true model.tie_embeddings=true",
+    "model.norm=rmsnorm model.norm_position=post model.norm_epsilon=0.05 model.qkv_bias=true model.tie_embeddings=true",
+    "model.parallel_branches=true model.attention_window=5 model.head_size=9 model.activation=swiglu",
 ]
 CHECKPOINT = sharp_checkpoint("model.positions=rope", "model.norm=rmsnorm", tokenizer=LEARNED)
 TEXT = "The value of 今天\n is the value of"

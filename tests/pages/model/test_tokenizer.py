@@ -16,7 +16,8 @@ from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
 from gpt_cli.text.corpus import Texts
-from gpt_cli.text.tokenizer import WORD_PATTERN, BytePairTokenizer, CharTokenizer
+from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer
 from gpt_cli.text.vocabulary import make_tokenizer
 
 SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs")]

@@ -3,22 +3,25 @@
 // What attention keeps of the tokens it has read: keys and values of each group, the weights of each head. Row t of
 // the weights has t + 1 numbers, since no token sees a later one.
 class Cache {
-  constructor({ numHeads, numGroups, querySize, headSize }, contextLength) {
+  constructor({ numHeads, numGroups, querySize, valueSize }, contextLength) {
     this.keys = Array.from({ length: numGroups }, () => new Rows(querySize, contextLength));
-    this.values = Array.from({ length: numGroups }, () => new Rows(headSize, contextLength));
+    this.values = Array.from({ length: numGroups }, () => new Rows(valueSize, contextLength));
     this.weights = Array.from({ length: numHeads }, () => new Rows(1, triangle(contextLength)));
   }
 }
 
-// What all forms share: sizes, and which group of keys and values a head uses.
+// What all forms share: sizes, and which group of keys and values a head uses. A token sees `window` tokens, itself included.
 class SelfAttention {
-  constructor(config, tensors, name) {
+  constructor(config, tensors, number) {
     this.numHeads = config.num_heads;
     this.numGroups = config.attention === "grouped_query" ? config.key_value_heads : config.num_heads;
-    this.headSize = config.value_size;
+    this.valueSize = config.value_size;
     this.querySize = config.query_size;
+    this.frequencies = config.frequencies;
+    this.window = config.windows[number] ?? Infinity;
     this.scale = config.scale === "none" ? 1 : config.query_size ** -0.5;
-    this.projectionLayer = tensors.linear(`${name}.projection_layer`);
+    this.name = `blocks.${number}.attention`;
+    this.projectionLayer = tensors.linear(`${this.name}.projection_layer`);
   }
 
   groupOf(head) { return Math.floor((head * this.numGroups) / this.numHeads); }
@@ -26,25 +29,28 @@ class SelfAttention {
 
 // H heads with matrices of their own; in grouped_query, those of keys and values belong to a group of heads.
 class MultiHeadAttention extends SelfAttention {
-  constructor(config, tensors, name) {
-    super(config, tensors, name);
+  constructor(config, tensors, number) {
+    super(config, tensors, number);
+    const { name } = this;
     const owner = config.attention === "grouped_query" ? "groups" : "heads";
-    this.rotates = config.positions === "rope";
     const heads = (count, owner, matrix) => Array.from({ length: count }, (_, head) => tensors.linear(`${name}.${owner}.${head}.${matrix}`));
     this.Wq = heads(this.numHeads, "heads", "Wq");
     this.Wk = heads(this.numGroups, owner, "Wk");
     this.Wv = heads(this.numGroups, owner, "Wv");
+    this.epsilon = config.epsilon;
+    const norm = (which) => normOf({ ...config, norm: "rmsnorm" }, tensors, `${name}.${which}_norm`);
+    [this.queryNorm, this.keyNorm] = config.qk_norm ? [norm("query"), norm("key")] : [null, null];
   }
 
   // Of tokens x [T, D] at positions from `start` on: queries of each head, keys and values of each group, all [T, K].
   project(x, numTokens, start) {
-    const turned = (matrix) => {
+    const made = (matrices, norm) => matrices.map((matrix) => {
       const found = linear(matrix, x, numTokens);
-      return this.rotates ? rotate(found, this.querySize, start) : found;
-    };
+      return rotate(norm ? norm(found) : found, this.frequencies, this.querySize, start);
+    });
     return {
-      queries: this.Wq.map(turned),
-      keys: this.Wk.map(turned),
+      queries: made(this.Wq, this.queryNorm),
+      keys: made(this.Wk, this.keyNorm),
       values: this.Wv.map((matrix) => linear(matrix, x, numTokens)),
     };
   }
@@ -52,9 +58,9 @@ class MultiHeadAttention extends SelfAttention {
 
 // H heads that make keys and values from one latent vector per token. DeepSeek-AI 2024, section 2.1.
 class LatentAttention extends SelfAttention {
-  constructor(config, tensors, name) {
-    super(config, tensors, name);
-    this.rotarySize = config.turned_size;
+  constructor(config, tensors, number) {
+    super(config, tensors, number);
+    const { name } = this;
     const found = (matrix) => (tensors.has(`${name}.${matrix}.weight`) ? tensors.linear(`${name}.${matrix}`) : null);
     this.W_DKV = found("W_DKV");
     this.W_KR = found("W_KR");
@@ -70,7 +76,7 @@ class LatentAttention extends SelfAttention {
   project(x, numTokens, start) {
     const latent = linear(this.W_DKV, x, numTokens);
     const source = this.W_DQ ? linear(this.W_DQ, x, numTokens) : x;
-    const turned = (matrix, of) => (matrix ? rotate(linear(matrix, of, numTokens), this.rotarySize, start) : null);
+    const turned = (matrix, of) => (matrix ? rotate(linear(matrix, of, numTokens), this.frequencies, matrix.weight.rows, start) : null);
     const shared = turned(this.W_KR, x);
     return {
       queries: this.W_UQ.map((up, head) => beside(linear(up, source, numTokens), turned(this.W_QR[head], source), numTokens)),
@@ -82,10 +88,10 @@ class LatentAttention extends SelfAttention {
 
 const FORMS = { multi_head: MultiHeadAttention, grouped_query: MultiHeadAttention, latent: LatentAttention };
 
-function attentionOf(config, tensors, name) {
+function attentionOf(config, tensors, number) {
   const Form = FORMS[config.attention];
   if (!Form) throw new Error(`the page does not support the form ${config.attention}`);
-  return new Form(config, tensors, name);
+  return new Form(config, tensors, number);
 }
 
 // The rows of one array and of another side by side: [T, a], [T, b] -> [T, a + b]; the second may be null.
@@ -103,37 +109,39 @@ function beside(one, other, numTokens) {
 // All heads on new tokens x [T, D], which the cache then has too; a head of `without` gives zeros. -> [T, D]
 function mix(attention, x, numTokens, start, cache, without) {
   const { queries, keys, values } = attention.project(x, numTokens, start);
-  const { numHeads, headSize } = attention;
+  const { numHeads, valueSize } = attention;
   keys.forEach((rows, group) => cache.keys[group].put(rows, start));
   values.forEach((rows, group) => cache.values[group].put(rows, start));
-  const out = new Float32Array(numTokens * numHeads * headSize);
+  const out = new Float32Array(numTokens * numHeads * valueSize);
   for (let head = 0; head < numHeads; head++) {
     const group = attention.groupOf(head);
     const removed = without.has(head);
     for (let token = 0; token < numTokens; token++) {
       const weights = weightsOf(attention, queries[head], token, cache.keys[group].numbers, start + token);
       cache.weights[head].put(weights, triangle(start + token));
-      if (!removed) addValues(weights, cache.values[group].numbers, headSize, out, (token * numHeads + head) * headSize);
+      if (!removed) addValues(weights, cache.values[group].numbers, valueSize, out, (token * numHeads + head) * valueSize);
     }
   }
   return out;
 }
 
-// Where the token at `position` looks: softmax(scores * scale) over the tokens up to it, Float32Array [position + 1].
-function weightsOf({ querySize, scale }, queries, token, keys, position) {
+// Where the token at `position` looks: softmax(scores * scale) over the tokens of its window up to it, and 0 before:
+// Float32Array [position + 1].
+function weightsOf({ querySize, scale, window }, queries, token, keys, position) {
+  const first = Math.max(0, position + 1 - window);
   const weights = new Float32Array(position + 1);
   let largest = -Infinity, total = 0;
-  for (let key = 0; key <= position; key++) {
+  for (let key = first; key <= position; key++) {
     let score = 0;
     for (let place = 0; place < querySize; place++) score += queries[token * querySize + place] * keys[key * querySize + place];
     weights[key] = score * scale;
     if (weights[key] > largest) largest = weights[key];
   }
-  for (let key = 0; key <= position; key++) {
+  for (let key = first; key <= position; key++) {
     weights[key] = Math.exp(weights[key] - largest);
     total += weights[key];
   }
-  for (let key = 0; key <= position; key++) weights[key] /= total;
+  for (let key = first; key <= position; key++) weights[key] /= total;
   return weights;
 }
 

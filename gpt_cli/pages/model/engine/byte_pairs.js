@@ -1,4 +1,4 @@
-// Byte pairs merged by rank, as the library tiktoken merges them.
+// Byte pairs merged by rank, as the library tiktoken merges them; those of a list of merges are in kept.js.
 
 const MAX_PIECE = 32768; // characters, as in gpt_cli/text/blocks.py
 
@@ -19,7 +19,8 @@ class BytePairTokenizer extends Tokenizer {
 
   idsOfWord(word) {
     const whole = this.idOf.get(word);
-    return whole === undefined ? mergePairs(word, this.idOf) : [whole];
+    if (whole !== undefined) return [whole];
+    return mergePairs(Array.from(word), (one, two) => this.idOf.get(one + two)).map((part) => this.idOf.get(part));
   }
 }
 
@@ -35,16 +36,16 @@ function cutTokens(bytes, lengths) {
   return tokens;
 }
 
-// Two neighbours that make a token are merged, the token of the lowest id first, of equal ones the first, until none do.
-function mergePairs(word, idOf) {
-  const size = word.length;
+// Two neighbouring parts that have a rank are merged, those of the lowest first, of equal ones the first, until none have one.
+function mergePairs(parts, rankOf) {
+  const size = parts.length;
   const [ends, starts] = [new Int32Array(size + 1), new Int32Array(size + 1)]; // of the part that begins, or ends, there
   for (let at = 0; at < size; at++) [ends[at], starts[at + 1]] = [at + 1, at];
-  const pairOf = (start) => (ends[start] < size ? idOf.get(word.slice(start, ends[ends[start]])) : undefined);
+  const pairOf = (start) => (ends[start] < size ? rankOf(parts[start], parts[ends[start]]) : undefined);
   const queue = new Queue();
   const offer = (start) => {
-    const id = pairOf(start);
-    if (id !== undefined) queue.push(id * size + start);
+    const rank = pairOf(start);
+    if (rank !== undefined) queue.push(rank * size + start);
   };
   for (let at = 0; at < size; at++) offer(at);
   while (queue.size) {
@@ -53,15 +54,16 @@ function mergePairs(word, idOf) {
     // a part of this pair may have been merged since it was offered
     if (ends[start] === 0 || pairOf(start) !== (first - start) / size) continue;
     const middle = ends[start];
+    parts[start] += parts[middle];
     ends[start] = ends[middle];
     ends[middle] = 0;
     starts[ends[start]] = start;
     if (start > 0) offer(starts[start]);
     offer(start);
   }
-  const ids = [];
-  for (let at = 0; at < size; at = ends[at]) ids.push(idOf.get(word.slice(at, ends[at])));
-  return ids;
+  const found = [];
+  for (let at = 0; at < size; at = ends[at]) found.push(parts[at]);
+  return found;
 }
 
 // Numbers of which the smallest leaves first: a heap.

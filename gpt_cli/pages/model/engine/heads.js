@@ -34,11 +34,11 @@ function meanPatterns(rows, numTokens) {
 // What one head adds to the logits after the token at `query` of a text that the memory has read, above their mean: [V].
 // Norms keep the scale that they have there, as in attribution.py.
 function headWrites(model, memory, { layer, head, query }) {
-  const { attention } = model.blocks[layer], { headSize } = attention;
+  const { attention } = model.blocks[layer], { valueSize } = attention;
   const cache = memory.caches[layer];
-  const alone = new Float32Array(attention.numHeads * headSize); // what all heads give, were the others silent
+  const alone = new Float32Array(attention.numHeads * valueSize); // what all heads give, were the others silent
   const weights = cache.weights[head].numbers.subarray(triangle(query), triangle(query + 1));
-  addValues(weights, cache.values[attention.groupOf(head)].numbers, headSize, alone, head * headSize);
+  addValues(weights, cache.values[attention.groupOf(head)].numbers, valueSize, alone, head * valueSize);
   const unbiased = ({ weight }, x) => linear({ weight, bias: null }, x, 1);
   const read = (number) => [memory.streams[number].row(query), 1, query, memory.caches[number], memory.without[number]];
   let written = unbiased(attention.projectionLayer, alone);

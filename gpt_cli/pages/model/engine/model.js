@@ -1,12 +1,14 @@
 // The whole model: token ids in, logits out.
 
 class Block {
-  constructor(config, tensors, name) {
+  constructor(config, tensors, number) {
+    const name = `blocks.${number}`;
     this.norm_1 = normOf(config, tensors, `${name}.norm_1`);
-    this.attention = attentionOf(config, tensors, `${name}.attention`);
+    this.attention = attentionOf(config, tensors, number);
     this.norm_2 = normOf(config, tensors, `${name}.norm_2`);
     this.feedForward = new FeedForward(config, tensors, `${name}.feed_forward`);
     this.preNorm = config.norm_position === "pre";
+    this.isParallel = config.parallel_branches;
   }
 
   // What the heads read, made from the residual stream: [T, D] -> [T, D].
@@ -21,7 +23,7 @@ class Block {
   // The residual stream of new tokens [T, D] -> [T, D].
   forward(x, numTokens, start, cache, without) {
     const attended = this.attend(x, numTokens, start, cache, without);
-    if (this.preNorm) return sum(attended, this.feedForward.forward(this.norm_2(attended), numTokens));
+    if (this.preNorm) return sum(attended, this.feedForward.forward(this.norm_2(this.isParallel ? x : attended), numTokens));
     const normalised = this.norm_1(attended);
     return this.norm_2(sum(normalised, this.feedForward.forward(normalised, numTokens)));
   }
@@ -34,7 +36,7 @@ class GPT {
     this.vocabSize = this.tokenEmbedding.rows;
     this.ngramEmbedding = config.ngram_embedding === null ? null : new NgramEmbedding(config, tensors, this.vocabSize);
     this.positionEmbedding = config.positions === "learned" ? tensors.of("position_embedding.weight") : null;
-    this.blocks = Array.from({ length: config.num_blocks }, (_, number) => new Block(config, tensors, `blocks.${number}`));
+    this.blocks = Array.from({ length: config.num_blocks }, (_, number) => new Block(config, tensors, number));
     this.finalNorm = normOf(config, tensors, "final_norm");
     this.outputLayer = { weight: config.tie_embeddings ? this.tokenEmbedding : tensors.of("output_layer.weight"), bias: null };
   }

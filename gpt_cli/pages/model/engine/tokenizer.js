@@ -3,13 +3,14 @@
 
 const END_OF_TEXT = "<|endoftext|>";
 
-// What every kind has in common: ids 0 to vocabSize - 1, of which the last is endOfText.
+// What every kind has in common: ids 0 to vocabSize - 1, of which the last is endOfText, but for kept ones.
 class Tokenizer {
   // `tokens` holds the bytes of every id but endOfText.
   constructor(tokens) {
     this.tokens = tokens;
     this.endOfText = tokens.length;
     this.vocabSize = tokens.length + 1;
+    this.startsWith = []; // ids before the first of every text
     this.texts = []; // of those that were asked for, by id
   }
 
@@ -19,6 +20,9 @@ class Tokenizer {
     if (half >= 0) throw new Refusal("halfCharacter", named(text[half], [...text.slice(0, half)].length));
     return this.idsOf(text);
   }
+
+  // The ids of a prompt: what comes before every text, then its own; end-of-text where there is nothing.
+  begin(ids) { return ids.length + this.startsWith.length ? [...this.startsWith, ...ids] : [this.endOfText]; }
 
   // The bytes of some ids, which may end in the middle of a character; end-of-text has none.
   bytesOf(ids) {
@@ -72,7 +76,8 @@ class CharTokenizer extends Tokenizer {
 // The tokenizer that `tokenizer_content` of gpt_cli/exchange/tokenizer_page.py described.
 function openTokenizer(content) {
   if (content.kind === "byte") return new ByteTokenizer();
-  return content.kind === "char" ? new CharTokenizer(content) : new BytePairTokenizer(content);
+  const kind = { char: CharTokenizer, kept: KeptTokenizer }[content.kind] ?? BytePairTokenizer;
+  return new kind(content);
 }
 
 // A character in an error message, and its position.

@@ -22,9 +22,9 @@ class Engine {
     };
   }
 
-  // The ids of a text, and the text of each token; an empty text has no ids.
+  // The ids of a text, and the text of each token; an empty text begins as gpt sample begins.
   encode({ text }) {
-    const ids = this.tokenizer.encode(text);
+    const ids = this.tokenizer.begin(this.tokenizer.encode(text));
     return { ids, texts: this.texts(ids) };
   }
 

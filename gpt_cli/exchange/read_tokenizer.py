@@ -1,0 +1,151 @@
+"""The tokenizer of a directory of transformers: ours where `gpt export` wrote it, else kept. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.exchange.directory import plainly, read_json
+from gpt_cli.exchange.tokenizer_json import tokenizer_json
+from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES, TOKENIZER_WORK
+from gpt_cli.opening import read_bytes
+from gpt_cli.strict_json import strict_json
+from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
+from gpt_cli.text.kept import KeptTokenizer
+from gpt_cli.text.patterns import PATTERNS
+from gpt_cli.text.pipelines import names_of, steps
+from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+
+_HINT = "save its tokenizer beside it: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
+_KNOWN = (
+    "gpt reads byte pairs, SentencePiece with byte fallback, and WordPiece, each with the steps that published models "
+    "have; docs/exchange.md lists them"
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tokenizer; `rows` [vocab_size] has the row of the embedding there for each of its ids."""
+
+    tokenizer: Tokenizer
+    rows: Sequence[int]
+    notices: list[str] = field(default_factory=list)
+
+
+def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Mapping[str, Any] | None) -> Read:
+    """The tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
+
+    `end_of_text` is what config.json names as eos_token_id, `own` what `gpt export` says about the tokenizer. Raises
+    CheckpointError for a tokenizer that would encode a text to other ids here.
+    """
+    path, settings = directory / "tokenizer.json", dict[str, Any]()
+    if (directory / "tokenizer_config.json").exists():
+        settings = read_json(directory / "tokenizer_config.json", "the config of a tokenizer", FOREIGN_CONFIG_BYTES)
+        settings.pop("auto_map", None)  # code of others, which is not kept
+    if path.exists():
+        written, where = _text(path, "a tokenizer"), shown(path)
+    else:
+        written, where = _of_files(directory, settings), shown(directory / "vocab.json")
+    try:
+        content = strict_json(written)
+        ours = _ours(content, own or {})
+        names = {} if ours else names_of(content)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
+    if ours:
+        return Read(ours, range(ours.vocab_size))
+    last = _end_of_text(names, end_of_text, settings, where)
+    kept = KeptTokenizer(written, settings, last, max(names) + 1)
+    try:
+        _, after = kept.template
+        _ = kept.library
+    except GptError as error:
+        for problem in (error, *error.others):
+            problem.where, problem.hint = where, _KNOWN
+        raise
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
+    if others := [number for number in after if number != last]:
+        raise CheckpointError(where, f"it puts {shown(names[others[0]])} after every text, which gpt does not do")
+    return Read(kept, range(kept.vocab_size))
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        return read_bytes(path, CheckpointError, most=(what, TOKENIZER_BYTES)).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(shown(path), "this is not UTF-8 text") from error
+
+
+def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
+    """The tokenizer.json of GPT-2's older form: ids in one file, merges in another."""
+    if not (directory / "vocab.json").exists() or not (directory / "merges.txt").exists():
+        sentence = "it has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt"
+        raise CheckpointError(shown(directory), sentence, hint=_HINT)
+    vocabulary = read_json(directory / "vocab.json", "a vocabulary", TOKENIZER_BYTES)
+    lines = _text(directory / "merges.txt", "a list of merges").split("\n")
+    pairs = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#version")]
+    added = {}
+    if (directory / "added_tokens.json").exists():
+        added = read_json(directory / "added_tokens.json", "a list of tokens", FOREIGN_CONFIG_BYTES)
+    if END_OF_TEXT in vocabulary:
+        added = {END_OF_TEXT: vocabulary[END_OF_TEXT], **added}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": number, "content": name, **flags, "special": name == END_OF_TEXT} for name, number in added.items()
+        ],
+        "normalizer": None,
+        "pre_tokenizer": by_bytes | {"add_prefix_space": settings.get("add_prefix_space") is True},
+        "post_processor": None,
+        "decoder": by_bytes,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
+    }
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _end_of_text(
+    names: Mapping[int, str], asked: int | list[int] | None, settings: Mapping[str, Any], where: str
+) -> int:
+    """The id of end-of-text: what config.json names, else tokenizer_config.json, else the token of that name."""
+    for number in asked if isinstance(asked, list) else [asked]:
+        if type(number) is int and number in names:
+            return number
+    named = settings.get("eos_token")
+    named = named.get("content") if isinstance(named, dict) else named
+    ids = {name: number for number, name in names.items()}
+    for name in (named, END_OF_TEXT):
+        if isinstance(name, str) and name in ids:
+            return ids[name]
+    hint = "name one of its tokens as eos_token_id in config.json"
+    raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts", hint=hint)
+
+
+def _ours(content: Mapping[str, Any], own: Mapping[str, Any]) -> Tokenizer | None:
+    """The tokenizer of ours that `gpt export` wrote in this way; None where it is another one."""
+    kind, model = own.get("kind"), content["model"]
+    if kind not in ("byte", "char", "bpe", "tiktoken") or not isinstance(model.get("vocab"), dict):
+        return None
+    names = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    found: Tokenizer = ByteTokenizer()
+    if kind == "char":
+        if not all(len(name) == 1 and not "\ud800" <= name <= "\udfff" for name in names):
+            return None
+        found = CharTokenizer(names)
+    elif kind != "byte":
+        letters = {letter: byte for byte, letter in enumerate(byte_letters())}
+        known = all(name and letters.keys() >= set(name) for name in names)
+        if own.get("pattern") not in PATTERNS or not known or sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
+            return None
+        found = BytePairTokenizer(kind, own["pattern"], [bytes(map(letters.__getitem__, name)) for name in names])
+    # save_pretrained of transformers writes a template that adds nothing
+    adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))
+    return found if not adds and tokenizer_json(found) == {**content, "post_processor": None} else None

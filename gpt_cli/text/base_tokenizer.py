@@ -1,0 +1,116 @@
+"""What every tokenizer has, whatever its kind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.errors import DataError
+from gpt_cli.text.blocks import at_line
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+class Tokenizer(ABC):
+    """What every kind has in common: ids 0..vocab_size-1, of which the last is end_of_text, but for kept ones."""
+
+    kind: str
+    token_bytes: list[bytes]  # of every id; of ours without end_of_text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(vocab_size={self.vocab_size})"
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.token_bytes) + 1
+
+    @property
+    def end_of_text(self) -> int:
+        return len(self.token_bytes)
+
+    @cached_property
+    def starts_with(self) -> list[int]:
+        """The ids before the first of every text; none for ours."""
+        return []
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the whole tokenizer: tokenizers with equal digests encode alike."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; raises DataError for a character that the vocabulary lacks."""
+        return self.array(text).tolist()
+
+    def begin(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a prompt: what comes before every text, then its own; end-of-text where there is nothing."""
+        return [*self.starts_with, *ids] or [self.end_of_text]
+
+    def continued(self, text: str) -> np.ndarray:
+        """The ids of a part of a text that `cut` has cut off, as `array` gives them."""
+        return self.array(text)
+
+    def cut(self, text: str, at: int) -> int | None:
+        """Where the part of a text that begins at a place ends; None for the rest of it, while that may be its last."""
+        return at_line(text, at)
+
+    @abstractmethod
+    def array(self, text: str) -> np.ndarray:
+        """The ids of a text as an array of unsigned numbers [tokens]; raises DataError as `encode` does."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data from which `tokenizer_from_dict` makes an equal tokenizer."""
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of some ids, which may end in the middle of a character; end-of-text has none."""
+        return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
+
+    def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
+        """The text of some ids, which begin a text or continue one; bytes that are no character become U+FFFD."""
+        content = self.decode_bytes(ids)
+        return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
+
+    def at_the_start(self, content: bytes) -> bytes:
+        """The bytes with which a text begins, without the space that some tokenizers put before its first word."""
+        return content
+
+    def token_text(self, token_id: int) -> str:
+        """One token for a reader: its text, or its bytes as <0xE4> where they are not a character."""
+        if token_id == self.end_of_text:
+            return END_OF_TEXT
+        content = self.token_bytes[token_id]
+        try:
+            return content.decode("utf-8").replace("\0", "<0x00>")
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in content)
+
+
+def utf8(text: str) -> bytes:
+    """The bytes of a text; raises DataError for half a character."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        wrong = ord(text[error.start])
+        if 0xDC80 <= wrong <= 0xDCFF:  # as Python keeps bytes of a command line that are not UTF-8
+            sentence = f"byte 0x{wrong - 0xDC00:02x} at position {error.start:,} is not UTF-8"
+            hint = "the terminal may send another encoding, such as GBK; set it to UTF-8"
+            raise DataError("text", sentence, hint=hint) from None
+        half = f"U+{wrong:04X} at position {error.start:,}"
+        raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None
+
+
+def byte_letters() -> list[str]:
+    """The character that stands for each byte in vocabularies of byte pairs, as GPT-2 chose it: printable ones alone.
+
+    A byte that is a visible character of Latin-1 is that character; the others follow from U+0100 in their order.
+    """
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in visible else next(others)) for byte in range(256)]

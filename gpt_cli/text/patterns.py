@@ -1,0 +1,49 @@
+"""The patterns that cut a text into words before byte pairs are merged: the closed list of those that gpt knows.
+
+Some patterns would take the library that searches with them exponential time or gigabytes, so gpt refuses a file of
+strangers that names another than these.
+"""
+
+from __future__ import annotations
+
+# words with their leading space, up to three digits, runs of marks, white space
+WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# as Radford et al. 2019 published it, which imported tokenizers have
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# of the library tiktoken since its version 0.9
+R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+CL100K_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+O200K_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# as versions before 0.9 wrote the first two of those, which many imported tokenizers have; Llama 3 has the second
+OLD_R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+OLD_CL100K_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# of Qwen 2: one digit at a time
+QWEN2_PATTERN = OLD_CL100K_PATTERN.replace("{1,3}", "")
+PATTERNS = (
+    WORD_PATTERN,
+    GPT2_PATTERN,
+    R50K_PATTERN,
+    CL100K_PATTERN,
+    O200K_PATTERN,
+    OLD_R50K_PATTERN,
+    OLD_CL100K_PATTERN,
+    QWEN2_PATTERN,
+)
+
+
+def as_oniguruma(pattern: str) -> str:
+    """A pattern for the library tokenizers, whose {1,3}+ repeats {1,3} and is not possessive.
+
+    In these patterns nothing follows the digits, so both forms match the same.
+    """
+    return pattern.replace("{1,3}+", "{1,3}")
