@@ -58,7 +58,7 @@ def read_verified(path: Path, *, everything: bool = False) -> Verified:
 
         def filled(names: Iterable[str]) -> Iterator[Buffer]:
             for name in names:
-                if file.readinto(content[name]) < len(content[name]):
+                if file.readinto(content[name].data) < len(content[name]):
                     check_size(header, file.tell())
                 yield content[name].data
 

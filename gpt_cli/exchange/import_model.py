@@ -74,9 +74,13 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     models = {run.step_file(step): (step, weights) for step, weights in steps.items()}
     models = models or {run.best: (0, foreign.weights)}
-    num_bytes = sum(_num_bytes(weights, shapes) for _, weights in models.values())
-    with counting("importing", 2 * num_bytes, "B") as count:
-        contents = {}
+    num_numbers = sum(shape.numel() for shape in shapes.values())
+    num_bytes = max(
+        sum(SIZES[weights.kind(name)] * shape.numel() for name, shape in shapes.items())
+        for _, weights in models.values()
+    )
+    contents = dict[Path, Iterator[Buffer]]()
+    with counting("importing", 2 * num_bytes * len(models), "B") as count:
         for path, (step, weights) in models.items():
             progress = replace(Progress.at_the_start(0, "", {}), step=step, observed_step=step)
             checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
@@ -85,21 +89,17 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
             contents[path] = prepared(checkpoint, stored, partial(_contents, weights, shapes, count))
             weights.forget()
         make_directory(run.path)
-        run.require_space(num_bytes, 0, 1)
+        run.require_space(num_bytes, 0, len(models))
         run.open_for(foreign.config)
         try:
-            for path, content in contents.items():
-                write_durably(path, content)
-                models[path][1].forget()
+            for path, (_, weights) in models.items():
+                write_durably(path, contents[path])
+                weights.forget()
         except BaseException:  # Ctrl-C too: some of the steps would look like all of them
             for path in run.files():
                 remove(path)
             raise
-    return sum(shape.numel() for shape in shapes.values())
-
-
-def _num_bytes(weights: Weights, shapes: Mapping[str, torch.Size]) -> int:
-    return sum(SIZES[weights.kind(name)] * shape.numel() for name, shape in shapes.items())
+    return num_numbers
 
 
 def _contents(weights: Weights, names: Iterable[str], count: Callable[[int], object]) -> Iterator[Buffer]:

@@ -1,11 +1,11 @@
-"""A GPT-2 with the sizes of the published one, 124 million parameters, and random weights."""
+"""Models with the sizes of published ones and random weights: GPT-2, 124 million parameters, and Qwen3, 0.6 billion."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from itertools import islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from support.faults import SCALE
 from support.helpers import CORPUS_TEXT, RunCommand
+from support.measured import measured
 
 from gpt_cli import load
 from gpt_cli.text.base_tokenizer import byte_letters
@@ -26,11 +27,13 @@ MEASURED = (
 )
 
 
-def write_tokenizer(folder: Path) -> None:
-    """The 256 bytes in GPT-2's order, 50,000 pairs of them, and end-of-text as the last: 50,257 tokens."""
+def write_tokenizer(folder: Path, num_pairs: int = 50_000) -> None:
+    """The 256 bytes in GPT-2's order, pairs of them, pairs of common pairs, and end-of-text as the last."""
     letters = sorted(byte_letters())
     common = [byte_letters()[byte] for byte in b" etaoinshrdlucmfwypvbgkjqxz,."]
-    pairs = list(islice(product([*common, *(letter for letter in letters if letter not in common)], repeat=2), 50_000))
+    order = [*common, *(letter for letter in letters if letter not in common)]
+    longer = product(map("".join, product(common, repeat=2)), repeat=2)
+    pairs = list(islice(chain(product(order, repeat=2), longer), num_pairs))
     tokens = [*letters, *("".join(pair) for pair in pairs), "<|endoftext|>"]
     (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{one} {two}\n" for one, two in pairs))
@@ -72,3 +75,27 @@ def test_gpt2_is_imported_in_little_memory_dumped_sampled_and_trained(
     lines = [json.loads(line) for line in Path("tuned/metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] == 20
     assert lines[-1]["loss"] < lines[0]["loss"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(SCALE < 1, reason="writing 0.6 billion parameters twice takes a minute")
+def test_qwen3_is_imported_in_less_memory_than_its_file_and_sampled(transformers: Any, here: Path) -> None:
+    sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
+    ends = {"eos_token_id": 151_643, "tie_word_embeddings": True}
+    config = transformers.Qwen3Config(vocab_size=151_936, **sizes, **heads, **ends)
+    torch.manual_seed(0)
+    theirs = transformers.Qwen3ForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
+    theirs.save_pretrained("hf", max_shard_size="500MB")
+    write_tokenizer(Path("hf"), 151_643 - 256)
+    imported = measured("import", "hf", "--out", "run", "--quiet")
+    assert imported.code == 0, imported.err
+    num_bytes = 2 * theirs.num_parameters()
+    assert imported.peak < 1.3 * num_bytes
+    assert Path("run/checkpoints/best.safetensors").stat().st_size == pytest.approx(num_bytes, rel=0.01)
+    sampled = measured("sample", "--run", "run", "--prompt", PROMPT, "--max-new-tokens", "2", "--dtype", "bfloat16")
+    assert sampled.code == 0, sampled.err
+    assert sampled.peak < 2.2 * num_bytes
+    ids = torch.arange(300, 340)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(load("run").model(ids), theirs.float()(ids).logits[..., :151_644], rtol=0, atol=1e-4)
