@@ -227,15 +227,15 @@ def test_a_failed_import_leaves_the_earlier_run_or_none(
         own = sum(map(len, before.values()))
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, needed - own - 1))
     else:
-        save = module.save_made
+        write = module.write_durably
 
-        def save_two(path: Path, *rest: Any) -> None:
+        def write_two(path: Path, content: Any) -> None:
             if "2000" in path.name:
                 raise KeyboardInterrupt
-            save(path, *rest)
+            write(path, content)
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, "save_made", save_two)
+            patch.setattr(module, "write_durably", write_two)
             with pytest.raises(KeyboardInterrupt):
                 gpt_cli.import_model(NAMES, steps=True, overwrite=True)
         assert not [*imported.rglob("*.safetensors"), *imported.rglob("config.yaml")]

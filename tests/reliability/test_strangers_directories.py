@@ -112,7 +112,6 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 def use(folder: Path) -> None:
     """Read all of a directory, as `gpt import` does."""
     foreign = read_foreign(folder)
-    foreign.weights.require_finite()
     for name in foreign.weights.places:
         assert np.isfinite(foreign.weights[name]).all()
     ids = foreign.tokenizer.encode("ab")

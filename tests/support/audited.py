@@ -87,7 +87,8 @@ def load(path: Path) -> None:
     with contextlib.suppress(GptError):
         if path.is_dir():
             foreign = read_foreign(path)
-            foreign.weights.require_finite()
+            for name in foreign.weights.places:
+                foreign.weights.stored(name)
             foreign.tokenizer.encode("a")
         else:
             checkpoint = read_checkpoint(path, everything=True)
