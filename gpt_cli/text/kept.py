@@ -22,7 +22,7 @@ from gpt_cli.strict_json import strict_json
 from gpt_cli.text.base_tokenizer import Tokenizer, utf8
 from gpt_cli.text.blocks import MAX_PIECE
 from gpt_cli.text.decoding import decoder, leaves_out_space
-from gpt_cli.text.pipelines import WORDS, names_of, problems, steps
+from gpt_cli.text.pipelines import covers_text, names_of, problems, steps
 
 if TYPE_CHECKING:
     import tokenizers
@@ -291,6 +291,6 @@ def _name(token: Any) -> str | None:
 def _cuts_words(step: Mapping[str, Any]) -> bool:
     """Whether a text is cut between a word and the space after it, and between a line and the word after it."""
     if step["type"] == "Split":
-        return step["pattern"].get("Regex") in WORDS
+        return covers_text(step)
     by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)
     return by_pattern or step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")

@@ -196,10 +196,16 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
             named = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
             if not all(name in step["special_tokens"] for name in named):
                 raise ValueError("its template names a token that it does not have")
-        if kind == "Split" and (step.get("behavior") == "Removed") != step.get("invert", False):
+        removed, inverted = step.get("behavior") == "Removed", step.get("invert", False)
+        if kind == "Split" and (removed != inverted or (removed and not covers_text(step))):
             yield f"its {part} Split leaves out a part of the text, which gpt does not do"
         if kind == "Replace" and _grows(step):  # many such steps would make a text too long for any memory
             yield f"its {part} Replace makes a text longer, which gpt does not do"
+
+
+def covers_text(step: Mapping[str, Any]) -> bool:
+    """Whether each character of a text is in a word that this Split finds."""
+    return step["pattern"].get("Regex") in WORDS
 
 
 def _grows(step: Mapping[str, Any]) -> bool:

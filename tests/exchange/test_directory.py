@@ -241,6 +241,7 @@ def require_refused(change: Callable[[Path], object], sentence: str, model: Path
 BAD_LLAMAS: dict[str, tuple[Callable[[Path], object], str]] = {
     "NaN": (with_content("config.json", b'{"rms_norm_eps": NaN}'), "this is not valid JSON: NaN is not JSON"),
     "a negative base": (with_config(rope_theta=-1, rope_parameters=None), "config.json: rope_theta: -1"),
+    "a base of zero": (with_config(rope_theta=0, rope_parameters=None), "config.json: rope_theta: 0"),
     "no width": (with_config(head_dim=0), "config.json: head_dim: 0"),
     "an odd width": (with_config(head_dim=13), "head_dim: rope rotates pairs, so 13 must be even"),
     "a million heads": (with_config(num_attention_heads=10**6), "config.json: num_attention_heads: 1000000"),

@@ -207,6 +207,10 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda c: c.update(pre_tokenizer=_split({"String": "a"}, behavior="Removed")),
         "leaves out a part of the text",
     ),
+    "all but digits left out": (
+        lambda c: c.update(pre_tokenizer=_split({"Regex": r"\d"}, behavior="Removed", invert=True)),
+        "leaves out a part of the text",
+    ),
     "no decoder": (lambda c: c.update(decoder=None), "its decoder is missing"),
     "an odd decoder": (
         lambda c: c.update(decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]}),

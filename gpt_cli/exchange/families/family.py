@@ -110,6 +110,8 @@ class Family(ABC):
 
     def sizes(self, given: Given) -> dict[str, Any]:
         """The settings that are keys of config.json as they are, and whether embeddings are tied."""
+        if not given.switch("is_causal", True):  # the one key whose false changes logits in every class
+            given.refuse("is_causal is false, which gpt does not know")
         found = {ours: given.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
         return found | {"tie_embeddings": given.switch("tie_word_embeddings", self.tied)}
 

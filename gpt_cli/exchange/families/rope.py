@@ -43,7 +43,7 @@ def _agreed(given: Given, inner: Given, names: Sequence[str], default: float) ->
     values = [held.number(name, default) for name in names for held in (inner, given) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         given.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")
-    return values[0] or default if values else default
+    return next((value for value in values if value is not None), default)
 
 
 def rope_keys(model: ModelConfig) -> dict[str, Any]:
