@@ -37,7 +37,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
     family = nearest(model)
     if wrong := list(_misfits(model, family)):
         raise together(wrong)
-    config = _config(family, model, vocab_size) | family.config(model)
+    config = _config(family, model, vocab_size) | family.common_keys(model) | family.config(model)
     tensors = tensors_of(family, model, vocab_size)
     return Fit(family.class_name, config, tensors, [*family.notes(model), *_zeros(tensors)])
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.exchange.families.given import Given
-from gpt_cli.exchange.recipes import Recipe, unscaled
+from gpt_cli.exchange.recipes import Part, Recipe, copy, linear, norm, positions, unscaled
 
 _T = TypeVar("_T")
 USUAL_NAMES = {
@@ -18,6 +18,14 @@ USUAL_NAMES = {
     "num_attention_heads": "num_heads",
     "num_hidden_layers": "num_blocks",
     "intermediate_size": "feed_forward_size",
+}
+# activations there; of two names for one function, the usual one is the last
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
 }
 
 # where a setting of ours comes from, as errors name it, where no family has a word of its own
@@ -45,8 +53,20 @@ class Family(ABC):
     names: Mapping[str, str]  # keys of config.json that are settings of ours as they are
     optional: tuple[str, ...] = ()  # of them
     dropout_key: str
+    dropout = 0.0  # this and the next where config.json does not say them
     epsilon_key: str
+    epsilon = 1e-5
+    activation_key = "hidden_act"
+    activation = "gelu"
+    activations: Mapping[str, str] = ACTIVATIONS
     window_key = "sliding_window"
+    # names of tensors, without those of what contains them
+    blocks: str
+    norms: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
+    layers: Mapping[str, str]  # of the feed-forward part, with those of ours
+    final_norm: str
+    position_table: str | None = None
+    transposes = False  # its matrices are [in, out]
     # what else it can express
     has: frozenset[str] = frozenset()
     windows: Literal["none", "same", "any"] = "none"  # of blocks; all windows have one width
@@ -62,8 +82,39 @@ class Family(ABC):
         """The keys of config.json that only this family has."""
 
     @abstractmethod
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        """The tensors of the attention of a block, whose name there is given."""
+
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
         """All tensors but the output layer."""
+        D, F = model.d_model, model.hidden_size
+        tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
+        if self.position_table is not None:
+            tensors |= positions(f"{self.prefix}{self.position_table}", model)
+        _, _, biased = self.written_biases(model)
+        for i in range(model.num_blocks):
+            ours, theirs = f"blocks.{i}", f"{self.prefix}{self.blocks}.{i}"
+            tensors |= norm(f"{theirs}.{self.norms[0]}", f"{ours}.norm_1", model)
+            tensors |= self.attention(theirs, i, model)
+            tensors |= norm(f"{theirs}.{self.norms[1]}", f"{ours}.norm_2", model)
+            for name, layer in self.layers.items():
+                sizes = (F, D) if layer == "contract" else (D, F)
+                layer_of_ours = f"{ours}.feed_forward.{layer}"
+                tensors |= self.linear(f"{theirs}.mlp.{name}", layer_of_ours, *sizes, model, biased=biased)
+        return tensors | norm(f"{self.prefix}{self.final_norm}", "final_norm", model)
+
+    def linear(
+        self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
+    ) -> dict[str, Recipe]:
+        """A linear layer, as `recipes.linear` makes it."""
+        found = linear(theirs, ours, num_in, num_out, model, biased=biased)
+        if self.transposes:
+            found[f"{theirs}.weight"] = Recipe((num_in, num_out), (Part((f"{ours}.weight",)),), transposed=True)
+        return found
+
+    def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
+        """Which layers have biases there: q, k and v, the output of attention, the feed-forward part."""
+        return True, True, True
 
     def absent(self, given: Given) -> re.Pattern[str] | None:
         """The names of biases that a config leaves out; where ours has them, they are zeros."""
@@ -108,18 +159,27 @@ class Family(ABC):
         of_family = {"dropout": self.dropout_key, "norm_epsilon": self.epsilon_key, "attention_window": self.window_key}
         return {**_KEYS, **of_family, **{ours: key for key, ours in self.names.items()}}.get(setting, setting)
 
-    def sizes(self, given: Given) -> dict[str, Any]:
-        """The settings that are keys of config.json as they are, and whether embeddings are tied."""
+    def common(self, given: Given) -> dict[str, Any]:
+        """The settings that every family has."""
         if not given.switch("is_causal", True):  # the one key whose false changes logits in every class
             given.refuse("is_causal is false, which gpt does not know")
         found = {ours: given.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
-        return found | {"tie_embeddings": given.switch("tie_word_embeddings", self.tied)}
+        epsilon = given.number(self.epsilon_key, self.epsilon)
+        usual = 1e-6 if self.epsilon_key == "rms_norm_eps" else 1e-5
+        return {
+            **found,
+            "tie_embeddings": given.switch("tie_word_embeddings", self.tied),
+            "activation": given.choice(self.activation_key, self.activations, self.activation),
+            "dropout": given.number(self.dropout_key, self.dropout),
+            "norm_epsilon": None if epsilon == usual else epsilon,
+        }
 
-
-def own_epsilon(given: Given, key: str, default: float, usual: float = 1e-5) -> float | None:
-    """The epsilon of norms; null for the usual one of ours."""
-    found = given.number(key, default)
-    return None if found == usual else found
+    def common_keys(self, model: ModelConfig) -> dict[str, Any]:
+        """The same as keys of config.json."""
+        sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
+        keys = {key: sizes[ours] for key, ours in self.names.items()}
+        keys[self.activation_key] = {ours: name for name, ours in self.activations.items()}[model.activation]
+        return {**keys, self.dropout_key: model.dropout, self.epsilon_key: model.epsilon}
 
 
 def pattern(windows: Sequence[_T]) -> list[_T]:

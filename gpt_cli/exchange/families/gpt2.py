@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.exchange.families.family import Family, own_epsilon, pattern
+from gpt_cli.exchange.families.family import Family, pattern
 from gpt_cli.exchange.families.given import Given, brief
-from gpt_cli.exchange.recipes import (
-    Part,
-    Recipe,
-    biases,
-    copy,
-    linear,
-    norm,
-    positions,
-    projected,
-    projections,
-    unscaled,
-)
+from gpt_cli.exchange.recipes import Recipe, biases, projected, projections, unscaled
 
-# activations there; of two names for one function, the usual one is the last
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu2",
-}
 _NAMES_OF_GPT2 = {
     "n_positions": "context_length",
     "n_embd": "d_model",
@@ -45,7 +27,6 @@ _NAMES_OF_GPT_NEO = {
     "num_layers": "num_blocks",
     "intermediate_size": "feed_forward_size",
 }
-NAMES = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
 
 
 class GPT2(Family):
@@ -55,63 +36,32 @@ class GPT2(Family):
     prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
     names = _NAMES_OF_GPT2
     optional = ("n_inner",)
-    dropout_key, epsilon_key = "resid_pdrop", "layer_norm_epsilon"
+    dropout_key, dropout, epsilon_key = "resid_pdrop", 0.1, "layer_norm_epsilon"
+    activation_key, activation = "activation_function", "gelu_new"
+    position_table, blocks, norms, final_norm = "wpe.weight", "h", ("ln_1", "ln_2"), "ln_f"
+    layers: Mapping[str, str] = MappingProxyType({"c_fc": "expand", "c_proj": "contract"})
+    transposes = True
     has = frozenset({"attention", "qkv_bias", "bias"})
 
     def settings(self, given: Given) -> dict[str, Any]:
         given.ignore("n_ctx", "reorder_and_upcast_attn")
-        dropout = given.number("resid_pdrop", 0.1)
-        if given.number("attn_pdrop", 0.1) != dropout:
-            given.notices.append(f"dropout is {dropout:g} everywhere, as resid_pdrop is")
-        return self.sizes(given) | {
-            "activation": given.choice("activation_function", ACTIVATIONS, "gelu_new"),
-            "dropout": dropout,
-            "norm_epsilon": own_epsilon(given, self.epsilon_key, 1e-5),
-            "scale": "head" if given.switch("scale_attn_weights", True) else "none",
-            "qkv_bias": True,
-        }
+        settings = self.common(given)
+        if given.number("attn_pdrop", 0.1) != settings["dropout"]:
+            given.notices.append(f"dropout is {settings['dropout']:g} everywhere, as resid_pdrop is")
+        return settings | {"scale": "head" if given.switch("scale_attn_weights", True) else "none", "qkv_bias": True}
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
+        return {"attn_pdrop": model.dropout, "embd_pdrop": 0.0}
+
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, at = model.d_model, f"{theirs}.attn"
+        parts = tuple(chain(*projections(model, block, unscaled(model), per_head=True)))
+        output = f"blocks.{block}.attention.projection_layer"
         return {
-            "n_positions": model.context_length,
-            "n_embd": model.d_model,
-            "n_layer": model.num_blocks,
-            "n_head": model.num_heads,
-            "n_inner": model.hidden_size,
-            "activation_function": NAMES[model.activation],
-            "layer_norm_epsilon": model.epsilon,
-            "attn_pdrop": model.dropout,
-            "resid_pdrop": model.dropout,
-            "embd_pdrop": 0.0,
+            f"{at}.c_attn.weight": Recipe((D, 3 * D), parts, transposed=True),
+            f"{at}.c_attn.bias": Recipe((3 * D,), biases(parts, model)),
+            **self.linear(f"{at}.c_proj", output, D, D, model, biased=True),
         }
-
-    def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        D, F = model.d_model, model.hidden_size
-        tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
-        tensors |= positions("transformer.wpe.weight", model)
-        for i in range(model.num_blocks):
-            ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
-            tensors |= norm(f"{theirs}.ln_1", f"{ours}.norm_1", model)
-            tensors |= self.attention(f"{theirs}.attn", i, model)
-            tensors |= norm(f"{theirs}.ln_2", f"{ours}.norm_2", model)
-            tensors |= self.linear(f"{theirs}.mlp.c_fc", f"{ours}.feed_forward.expand", D, F, model)
-            tensors |= self.linear(f"{theirs}.mlp.c_proj", f"{ours}.feed_forward.contract", F, D, model)
-        return tensors | norm("transformer.ln_f", "final_norm", model)
-
-    def attention(self, theirs: str, i: int, model: ModelConfig) -> dict[str, Recipe]:
-        """The tensors of the attention of block i."""
-        D = model.d_model
-        attention = tuple(chain(*projections(model, i, unscaled(model), per_head=True)))
-        return {
-            f"{theirs}.c_attn.weight": Recipe((D, 3 * D), attention, transposed=True),
-            f"{theirs}.c_attn.bias": Recipe((3 * D,), biases(attention, model)),
-            **self.linear(f"{theirs}.c_proj", f"blocks.{i}.attention.projection_layer", D, D, model),
-        }
-
-    def linear(self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig) -> dict[str, Recipe]:
-        """A linear layer, which always has a bias."""
-        weight = Recipe((num_in, num_out), (Part((f"{ours}.weight",)),), transposed=True)
-        return linear(theirs, ours, num_in, num_out, model, biased=True) | {f"{theirs}.weight": weight}
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
         if model.attention == "grouped_query":
@@ -131,49 +81,34 @@ class GPTNeo(GPT2):
     model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
     names = _NAMES_OF_GPT_NEO
     optional = ("intermediate_size",)
-    dropout_key, window_key = "resid_dropout", "window_size"
+    dropout_key, dropout, window_key = "resid_dropout", 0.0, "window_size"
+    transposes = False
     has = frozenset({"attention", "bias"})
     windows, divides = "any", False
 
     def settings(self, given: Given) -> dict[str, Any]:
         given.ignore("attention_dropout")
-        sizes = self.sizes(given)
-        return sizes | {
-            "activation": given.choice("activation_function", ACTIVATIONS, "gelu_new"),
-            "dropout": given.number(self.dropout_key, 0.0),
-            "norm_epsilon": own_epsilon(given, self.epsilon_key, 1e-5),
-            "scale": "none",
-            "attention_window": _windows(given, sizes["num_blocks"]),
-        }
+        settings = self.common(given)
+        return settings | {"scale": "none", "attention_window": _windows(given, settings["num_blocks"])}
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
         kinds = ["global" if window is None else "local" for window in model.windows]
         shortest = pattern(kinds)
         return {
-            "max_position_embeddings": model.context_length,
-            "hidden_size": model.d_model,
-            "num_layers": model.num_blocks,
-            "num_heads": model.num_heads,
-            "intermediate_size": model.hidden_size,
             "attention_types": [[shortest, len(kinds) // len(shortest)]],
             "attention_layers": kinds,
             "window_size": next((window for window in model.windows if window), 256),
-            "activation_function": NAMES[model.activation],
-            "layer_norm_epsilon": model.epsilon,
             "attention_dropout": model.dropout,
-            "resid_dropout": model.dropout,
             "embed_dropout": 0.0,
         }
 
-    def attention(self, theirs: str, i: int, model: ModelConfig) -> dict[str, Recipe]:
-        D, at = model.d_model, f"{theirs}.attention"
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, at = model.d_model, f"{theirs}.attn.attention"
         found = dict[str, Recipe]()
-        for name, parts in zip("qkv", projections(model, i, _undivided(model), per_head=True), strict=True):
+        for name, parts in zip("qkv", projections(model, block, _undivided(model), per_head=True), strict=True):
             found |= projected(f"{at}.{name}_proj", parts, D, model, biased=False)
-        return found | self.linear(f"{at}.out_proj", f"blocks.{i}.attention.projection_layer", D, D, model)
-
-    def linear(self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig) -> dict[str, Recipe]:
-        return linear(theirs, ours, num_in, num_out, model, biased=True)
+        output = f"blocks.{block}.attention.projection_layer"
+        return found | self.linear(f"{at}.out_proj", output, D, D, model, biased=True)
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
         yield from super().notes(model.changed(scale="head"))

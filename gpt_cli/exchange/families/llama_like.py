@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.exchange.families.family import USUAL_NAMES, Family, own_epsilon, pattern
+from gpt_cli.exchange.families.family import ACTIVATIONS, USUAL_NAMES, Family, pattern
 from gpt_cli.exchange.families.given import Given, brief
-from gpt_cli.exchange.families.gpt2 import ACTIVATIONS
 from gpt_cli.exchange.families.rope import read_rope, rope_keys
-from gpt_cli.exchange.recipes import Part, Recipe, copy, linear, norm, projected, projections, unscaled
+from gpt_cli.exchange.recipes import Part, Recipe, copy, projected, projections, unscaled
 
 # the names of the layers of the feed-forward part, with those of ours
 _WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
@@ -29,7 +28,8 @@ class Llama(Family):
     dropout_key, epsilon_key = "attention_dropout", "rms_norm_eps"
     has = frozenset({"activation", "attention", "head_size", "bias", "qkv_bias"})
     whole_heads = True
-    activations: Mapping[str, str] = _GATED
+    blocks, final_norm = "layers", "norm"
+    activations = _GATED
     # defaults of config.json there
     activation = "silu"
     epsilon = 1e-6
@@ -51,7 +51,7 @@ class Llama(Family):
         return None
 
     def settings(self, given: Given) -> dict[str, Any]:
-        sizes = self.sizes(given)
+        sizes = self.common(given)
         rope, _ = read_rope(given, sizes["context_length"])
         heads, width = sizes["num_heads"], given.whole("head_dim", self.head_dim, optional=True)
         shared = given.whole("num_key_value_heads", self.num_key_value_heads, optional=True)
@@ -64,10 +64,7 @@ class Llama(Family):
             "attention": "grouped_query" if grouped else "multi_head",
             "num_key_value_heads": shared if grouped else None,
             "head_size": None if heads is None or width is None or width * heads == sizes["d_model"] else width,
-            "activation": given.choice("hidden_act", self.activations, self.activation),
-            "dropout": given.number(self.dropout_key, 0.0),
             "norm": "rmsnorm" if rms else "layernorm",
-            "norm_epsilon": own_epsilon(given, self.epsilon_key, self.epsilon, 1e-6 if rms else 1e-5),
             "qk_norm": "qk_norm" in self.has,
             "attention_window": self.window(given, sizes["num_blocks"]),
             # each layernorm has one
@@ -83,50 +80,25 @@ class Llama(Family):
         return re.compile(rf"\.({'|'.join(parts)})\.\w+\.bias$")
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
-        names = {ours: theirs for theirs, ours in self.activations.items()}
-        return {
-            "hidden_size": model.d_model,
-            "intermediate_size": model.hidden_size,
-            "num_hidden_layers": model.num_blocks,
-            "num_attention_heads": model.num_heads,
-            "num_key_value_heads": model.key_value_heads,
-            "head_dim": model.value_size,
-            "hidden_act": names[model.activation],
-            "max_position_embeddings": model.context_length,
-            "attention_dropout": model.dropout,
-            **rope_keys(model),
-            self.epsilon_key: model.epsilon,
-            **self.bias_keys(model),
-        }
+        sizes = {"num_key_value_heads": model.key_value_heads, "head_dim": model.value_size}
+        return {**sizes, **rope_keys(model), **self.bias_keys(model)}
 
-    def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        D, F, K = model.d_model, model.hidden_size, model.value_size
-        H, G = model.num_heads, model.key_value_heads
-        of_qkv, of_output, of_feed_forward = self.written_biases(model)
+    def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
+        D, K, H, G = model.d_model, model.value_size, model.num_heads, model.key_value_heads
+        of_qkv, of_output, _ = self.written_biases(model)
+        ours, at = f"blocks.{block}.attention", f"{theirs}.self_attn"
         # what undoes the scale of scores belongs to the last that changes the length of queries
-        factor = unscaled(model)
-        tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
-        for i in range(model.num_blocks):
-            ours, theirs = f"blocks.{i}", f"model.layers.{i}"
-            tensors |= norm(f"{theirs}.input_layernorm", f"{ours}.norm_1", model)
-            parts = projections(model, i, 1.0 if model.qk_norm else factor)
-            for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
-                tensors |= projected(f"{theirs}.self_attn.{name}_proj", of_name, heads * K, model, biased=of_qkv)
-            projection_layer = f"{ours}.attention.projection_layer"
-            tensors |= linear(f"{theirs}.self_attn.o_proj", projection_layer, H * K, D, model, biased=of_output)
-            if model.qk_norm:
-                queries = Part((f"{ours}.attention.query_norm.weight",), factor)
-                tensors[f"{theirs}.self_attn.q_norm.weight"] = Recipe((K,), (queries,))
-                tensors[f"{theirs}.self_attn.k_norm.weight"] = copy((K,), f"{ours}.attention.key_norm.weight")
-            tensors |= norm(f"{theirs}.post_attention_layernorm", f"{ours}.norm_2", model)
-            for name, layer in self.layers.items():
-                sizes = (F, D) if layer == "contract" else (D, F)
-                layer_of_ours = f"{ours}.feed_forward.{layer}"
-                tensors |= linear(f"{theirs}.mlp.{name}", layer_of_ours, *sizes, model, biased=of_feed_forward)
-        return tensors | norm("model.norm", "final_norm", model)
+        factor, tensors = unscaled(model), dict[str, Recipe]()
+        parts = projections(model, block, 1.0 if model.qk_norm else factor)
+        for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
+            tensors |= projected(f"{at}.{name}_proj", of_name, heads * K, model, biased=of_qkv)
+        tensors |= self.linear(f"{at}.o_proj", f"{ours}.projection_layer", H * K, D, model, biased=of_output)
+        if model.qk_norm:
+            tensors[f"{at}.q_norm.weight"] = Recipe((K,), (Part((f"{ours}.query_norm.weight",), factor),))
+            tensors[f"{at}.k_norm.weight"] = copy((K,), f"{ours}.key_norm.weight")
+        return tensors
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Which layers have biases there: q, k and v, the output of attention, the feed-forward part."""
         of_attention = model.bias or model.qkv_bias
         return of_attention, of_attention, model.bias
 
