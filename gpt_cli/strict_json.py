@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from gpt_cli.errors import shown, visible
 from gpt_cli.limits import FIGURE, JSON_PARTS, STEPS
 
 _LONGEST_SHOWN = 20  # characters of a number in an error
@@ -42,6 +43,17 @@ def strict_json(text: str) -> Any:
         return int(number)
 
     return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite, parse_int=whole)
+
+
+def plainly(error: Exception) -> str:
+    """What is wrong with a file of JSON, without the words in which Python tells it; a ValueError has its own."""
+    if isinstance(error, KeyError):
+        return f"it has no key {shown(error.args[0])}"
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "its lists and objects are nested too deeply"
+    return visible(error) if isinstance(error, ValueError) else "a part of it is of another type than it must be"
 
 
 def figure(value: Any) -> float | None:

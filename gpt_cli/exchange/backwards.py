@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 class Weights:
     """The weights of our state dict, each read when it is asked for.
 
-    `rows` are those of embeddings that tokens have; `zeros` has the shapes of weights that are not there. Two
+    Of embeddings these are the first `num_tokens` rows; `zeros` has the shapes of weights that are not there. Two
     transposed tensors stay in memory, which have the weights and biases of all heads of a block.
     """
 
@@ -42,12 +42,11 @@ class Weights:
         self,
         directory: Directory,
         places: Mapping[str, Rows],
-        rows: Sequence[int] = (),
+        num_tokens: int = 0,
         zeros: Mapping[str, tuple[int, ...]] | None = None,
     ):
         self.places, self.zeros = places, zeros or {}
-        self._directory, self._rows = directory, np.array(rows)
-        self._in_order = np.array_equal(self._rows, np.arange(len(self._rows)))
+        self._directory, self._num_tokens = directory, num_tokens
         self._read = lru_cache(maxsize=2)(directory.read_stored)
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -64,12 +63,9 @@ class Weights:
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
         place = self.places[name]
-        if name in EMBEDDINGS and self._in_order:
-            place = place._replace(last=len(self._rows))
-        found = self._cut(place) if place.factor == 1 else self.part(place)
-        if name in EMBEDDINGS and not self._in_order:
-            found = found[self._rows]
-        return np.ascontiguousarray(found)
+        if name in EMBEDDINGS:
+            place = place._replace(last=self._num_tokens)
+        return np.ascontiguousarray(self._cut(place) if place.factor == 1 else self.part(place))
 
     def forget(self) -> None:
         """Let go of the tensors in memory."""

@@ -22,7 +22,7 @@ from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_B
 from gpt_cli.opening import read_bytes, reading, require_reachable
 from gpt_cli.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
 from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
-from gpt_cli.strict_json import strict_json
+from gpt_cli.strict_json import plainly, strict_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -112,17 +112,6 @@ def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(shown(path), "this is not an object of JSON")
     return found
-
-
-def plainly(error: Exception) -> str:
-    """What is wrong with a file of JSON, without the words in which Python tells it; a ValueError has its own."""
-    if isinstance(error, KeyError):
-        return f"it has no key {shown(error.args[0])}"
-    if isinstance(error, UnicodeError):
-        return "it is not UTF-8 text"
-    if isinstance(error, RecursionError):
-        return "its lists and objects are nested too deeply"
-    return visible(error) if isinstance(error, ValueError) else "a part of it is of another type than it must be"
 
 
 def as_json(value: Any) -> str:

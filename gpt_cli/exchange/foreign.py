@@ -59,10 +59,10 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     if problems := given.problems():
         raise together(problems)
     length = _context_length(settings, context_length)
-    read = read_tokenizer(path, directory.config.get("eos_token_id"), {} if own is None else own["tokenizer"])
-    num_rows = _num_rows(directory, family, max(read.rows))
-    notices = [*read.notices]
-    exported = None if own is None else _config_of(own, read.tokenizer, directory)
+    tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), {} if own is None else own["tokenizer"])
+    num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
+    notices = list[str]()
+    exported = None if own is None else _config_of(own, tokenizer, directory)
     config, places, zeros = exported, None, dict[str, tuple[int, ...]]()
     if exported is not None:
         recipes = _recipes_of_export(exported.model, num_rows, directory, family, settings)
@@ -83,14 +83,14 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
         require_tensors(recipes, directory)
         places = places_of(recipes, directory)
         assert places is not None
-        config = (exported or _defaults_with(read.tokenizer)).changed(model=model.model_dump())
+        config = (exported or _defaults_with(tokenizer)).changed(model=model.model_dump())
     elif context_length is not None:
         config = config.changed(model={"context_length": length})
     if config.model.context_length != settings["context_length"]:
         notices.append(f"context_length is {length:,} here, of {settings['context_length']:,} there")
-    if (unused := num_rows - len(read.rows)) > 0 and not read.notices:
+    if unused := num_rows - tokenizer.vocab_size:
         notices.append(f"left out: {unused:,} rows of embeddings that no token has")
-    return Foreign(directory.where, config, read.tokenizer, Weights(directory, places, read.rows, zeros), notices)
+    return Foreign(directory.where, config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
 
 
 def _own(config: Mapping[str, Any]) -> Mapping[str, Any] | None:

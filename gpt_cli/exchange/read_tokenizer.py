@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.exchange.directory import plainly, read_json
+from gpt_cli.exchange.directory import read_json
 from gpt_cli.exchange.tokenizer_json import tokenizer_json
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES, TOKENIZER_WORK
 from gpt_cli.opening import read_bytes
-from gpt_cli.strict_json import strict_json
+from gpt_cli.strict_json import plainly, strict_json
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.kept import KeptTokenizer
 from gpt_cli.text.patterns import PATTERNS
@@ -27,16 +26,7 @@ _KNOWN = (
 )
 
 
-@dataclass(frozen=True)
-class Read:
-    """A tokenizer; `rows` [vocab_size] has the row of the embedding there for each of its ids."""
-
-    tokenizer: Tokenizer
-    rows: Sequence[int]
-    notices: list[str] = field(default_factory=list)
-
-
-def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Mapping[str, Any] | None) -> Read:
+def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Mapping[str, Any] | None) -> Tokenizer:
     """The tokenizer of a directory, from tokenizer.json, or from vocab.json and merges.txt.
 
     `end_of_text` is what config.json names as eos_token_id, `own` what `gpt export` says about the tokenizer. Raises
@@ -57,7 +47,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if ours:
-        return Read(ours, range(ours.vocab_size))
+        return ours
     last = _end_of_text(names, end_of_text, settings, where)
     kept = KeptTokenizer(written, settings, last, max(names) + 1)
     try:
@@ -71,7 +61,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if others := [number for number in after if number != last]:
         raise CheckpointError(where, f"it puts {shown(names[others[0]])} after every text, which gpt does not do")
-    return Read(kept, range(kept.vocab_size))
+    return kept
 
 
 def _text(path: Path, what: str) -> str:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt_cli.errors import CheckpointError, DataError, shown, together, visible
+from gpt_cli.errors import CheckpointError, DataError, together, visible
 from gpt_cli.limits import TOKENIZER_BYTES, TOKENIZER_IDS
-from gpt_cli.strict_json import strict_json
+from gpt_cli.strict_json import plainly, strict_json
 from gpt_cli.text.base_tokenizer import Tokenizer, utf8
 from gpt_cli.text.blocks import MAX_PIECE
 from gpt_cli.text.decoding import decoder, leaves_out_space
@@ -69,17 +69,8 @@ class KeptTokenizer(Tokenizer):
             if wrong:
                 raise together(wrong)
             names = names_of(content)
-        except KeyError as error:
-            raise CheckpointError(
-                "tokenizer", f"this is not a tokenizer: it has no key {shown(error.args[0])}"
-            ) from None
-        except RecursionError:
-            raise CheckpointError("tokenizer", "its lists and objects are nested too deeply") from None
-        except (TypeError, AttributeError):
-            sentence = "this is not a tokenizer: a part of it is of another type than it must be"
-            raise CheckpointError("tokenizer", sentence) from None
-        except ValueError as error:
-            raise CheckpointError("tokenizer", f"this is not a tokenizer: {visible(error)}") from None
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise CheckpointError("tokenizer", f"this is not a tokenizer: {plainly(error)}") from None
         if self.vocab_size != max(names) + 1 or self.end_of_text not in names:
             raise CheckpointError("tokenizer", "its size or its end-of-text is not what its tokens say")
         self.names = names

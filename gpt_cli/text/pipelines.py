@@ -30,6 +30,10 @@ def _one_of(*values: Any) -> Check:
     return lambda value: any(value is one or (isinstance(one, str) and value == one) for one in values)
 
 
+def _is_nothing(value: Any) -> bool:
+    return value in (None, "", 0)
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= TOKENIZER_NAME
 
@@ -43,8 +47,7 @@ def _is_mark(value: Any) -> bool:
 
 
 def _is_cut(value: Any) -> bool:
-    known = isinstance(value, dict) and len(value) == 1
-    return known and (_is_text(value.get("String")) or value.get("Regex") in WORDS | _DIGITS)
+    return _is_string(value) or (isinstance(value, dict) and len(value) == 1 and value.get("Regex") in WORDS | _DIGITS)
 
 
 def _is_string(value: Any) -> bool:
@@ -110,12 +113,9 @@ _LISTS = {
     "decoder": "decoders",
     "post_processor": "processors",
 }
-_NOTHING = (None, "", False, 0)
 _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
     "BPE": {
-        "dropout": lambda value: value in _NOTHING,
-        "continuing_subword_prefix": lambda value: value in _NOTHING,
-        "end_of_word_suffix": lambda value: value in _NOTHING,
+        **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _is_nothing),
         "unk_token": lambda value: value is None or _is_text(value),
         "fuse_unk": _is_flag,
         "byte_fallback": _is_flag,

@@ -26,7 +26,7 @@ BOTH_WAYS = """({ content, texts }) => {
 
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name != "simplestories"])
 def test_a_page_gives_the_ids_and_the_text_of_the_library(run_script: RunScript, name: str, tmp_path: Path) -> None:
-    ours = read_tokenizer(save(name, tmp_path), None, None).tokenizer
+    ours = read_tokenizer(save(name, tmp_path), None, None)
     asked = [*texts(scaled(1000)), *characters(scaled(300)), "<|im_start|> a <think>b</s> <s>x" * 3, "a b " * 12_000]
     found = run_script(SCRIPTS, BOTH_WAYS, {"content": tokenizer_content(ours), "texts": asked})
     assert found["ids"] == [ours.encode(text) for text in asked]
@@ -37,6 +37,6 @@ def test_a_page_gives_the_ids_and_the_text_of_the_library(run_script: RunScript,
 
 
 def test_a_page_refuses_words_by_name(tmp_path: Path) -> None:
-    ours = read_tokenizer(save("simplestories", tmp_path), None, None).tokenizer
+    ours = read_tokenizer(save("simplestories", tmp_path), None, None)
     with pytest.raises(CheckpointError, match="the page of a model has no tokenizers with WordPiece"):
         tokenizer_content(ours)
