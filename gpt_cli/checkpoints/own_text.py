@@ -19,7 +19,7 @@ from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.reading import read_config
 from gpt_cli.config.strangers import of_a_stranger
-from gpt_cli.errors import DataError, GptError, UsageError, shown
+from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.opening import open_regular
 from gpt_cli.strict_json import strict_json
 from gpt_cli.text.catalogue import ENTRIES
@@ -32,7 +32,9 @@ _SAMPLE_BYTES = 1024  # of samples.txt, which tell the kind of text
 def is_imported(run: RunFiles) -> bool:
     """Whether gpt import made its weights."""
     path = next(reversed(run.steps().values()), run.best)
-    return path.exists() and read_header(path).progress.imported
+    with contextlib.suppress(CheckpointError):  # a damaged one is for those to tell who read all of it
+        return path.exists() and read_header(path).progress.imported
+    return False
 
 
 def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
