@@ -179,6 +179,12 @@ def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) 
         'error: "hf": it is a model of type "mamba", which gpt does not know',
         "hint: gpt imports models of type gpt2, gpt_neo, gpt_neox, llama, mistral, qwen2, qwen3, starcoder2, arcee",
     ]
+    with_config(model_type="gpt2", quantization_config={"bits": 4})(directory)
+    outcome = without_torch("import", directory, "--out", "a")
+    assert outcome.stderr.splitlines() == [
+        'error: "hf": config.json: quantization_config is {"bits": 4}, which gpt does not know',
+        "hint: look for another version of the model: gpt never loads one approximately",
+    ]
     for name in ("openai-community/gpt2", "gpt2"):
         outcome = without_torch("import", name, "--out", "a")
         fetch = "to fetch it: hf download openai-community/gpt2 --local-dir gpt2; then gpt import gpt2 --out runs/gpt2"
