@@ -13,7 +13,7 @@ import numpy as np
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.config.strangers import of_a_stranger
-from gpt_cli.errors import CheckpointError, GptError, UsageError, shown, together
+from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
 from gpt_cli.exchange.backwards import Weights, misfits, places_of, require_tensors
 from gpt_cli.exchange.directory import Directory, Stored, read_directory
 from gpt_cli.exchange.families import FAMILIES
@@ -27,6 +27,7 @@ from gpt_cli.text.tokenizer import Tokenizer
 
 LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
 _HINT = f"gpt imports models of type {', '.join(FAMILIES)}"
+_AS_IT_IS = "look for a version of the model without this: gpt never loads a model approximately"
 # constants that older versions stored
 _BUFFERS = re.compile(r"\.(attn|attention)\.(masked_)?bias$|(^|\.)rotary_emb\.\w+$")
 _PIECE = 2**22  # numbers of two tensors that are compared at once
@@ -54,7 +55,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     directory = read_directory(path)
     family, own = _family(directory), _own(directory.config)
     directory = _with_names_of_the_class(directory, family)
-    given = Given(directory.config, f"{directory.where}: config.json", _HINT)
+    given = Given(directory.config, f"{directory.where}: config.json", _AS_IT_IS)
     settings = family.settings(given)
     if problems := given.problems():
         raise together(problems)
@@ -89,7 +90,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     if config.model.context_length != settings["context_length"]:
         notices.append(f"context_length is {length:,} here, of {settings['context_length']:,} there")
     if unused := num_rows - tokenizer.vocab_size:
-        notices.append(f"left out: {unused:,} rows of embeddings that no token has")
+        notices.append(f"left out: {counted(unused, 'row')} of embeddings that no token has")
     return Foreign(directory.where, config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
 
 
