@@ -62,7 +62,7 @@ def test_a_form_that_asks_for_more_makes_the_feed_forward_part_narrower() -> Non
 
 
 def test_sizes_that_do_not_fit_a_form_are_told_before_anything_is_done() -> None:
-    for wrong, told in (("num_key_value_heads", "grouped_query"), ("rotary_size", "latent")):
+    for wrong, told in (("num_key_value_heads", "grouped_query"), ("rotary_size", "multi_head")):
         config = CONFIG.changed(model={wrong: 3})
         with pytest.raises(UsageError) as raised:
             with_forms(config)

@@ -368,11 +368,6 @@ PROMPT_FLAGS = ["--prompt", "The value"]
             None,
         ),
         (
-            ["--over-training", *PROMPT_FLAGS],
-            "--prompt and --over-training cannot be combined; leave one of them out",
-            None,
-        ),
-        (
             ["--over-training", "--sort", "loss_change"],
             "--sort: only --ablate zero and --ablate mean tell the loss change of a head",
             None,

@@ -107,4 +107,4 @@ def test_both_pages_show_the_same_outputs() -> None:
         assert command == other_command
         assert one == other, command
     chapters = [re.findall(r"^## (\d)\.", (DOCS / page).read_text(), re.MULTILINE) for page in PAGES]
-    assert chapters[0] == chapters[1] == list("1234567")
+    assert chapters[0] == chapters[1] == list("12345678")

@@ -16,7 +16,7 @@ from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand
 from support.light import WithoutTorch
 from support.pages import content_of
-from support.tokenizers import learned
+from support.tokenizers import LEARNED
 from torch.nn.functional import cross_entropy
 
 import gpt_cli
@@ -206,9 +206,7 @@ def test_a_step_that_does_not_belong_is_refused_before_anything_is_written(
 
 
 def test_a_step_with_another_tokenizer_is_refused(published: Path, run: RunCommand) -> None:
-    other = sharp_checkpoint(
-        "model.qkv_bias=true", "model.activation=gelu_tanh", tokenizer=learned(["one two one two"], 260)
-    )
+    other = sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh", tokenizer=LEARNED)
     write_for_transformers(Path(NAMES[1]), other)
     outcome = run("import", *NAMES, "--steps")
     assert (outcome.code, 'its tokenizer is not that of "toy/step2000"' in outcome.err) == (2, True)

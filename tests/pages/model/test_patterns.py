@@ -13,7 +13,7 @@ from gpt_cli.exchange.tokenizer_page import javascript_pattern, tokenizer_conten
 from gpt_cli.text.patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizer import BytePairTokenizer
 
-SCRIPTS = ["model/engine/tokenizer.js", "model/engine/byte_pairs.js"]
+SCRIPTS = ["model/engine/tokenizer.js", "model/engine/byte_pairs.js", "model/engine/kept.js"]
 # of each class of the patterns two: letters of both cases, digits, marks, quotes, white space, line ends
 LETTERS = "sLt١7/'\n\r \u00a0é"
 # every text of up to three of these letters is a token, so that ids show where a text was cut
