@@ -10,6 +10,7 @@ import base64
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -150,24 +151,24 @@ def javascript_pattern(pattern: str) -> str:
 
     A tokenizer with another pattern is refused where it is read.
     """
-    members = dict[str, str]()
-
-    def one_of(single: str) -> str:
-        if single not in members:
-            members[single] = _written(_members(single))
-        return members[single]
 
     def of_any_case(group: re.Match[str]) -> str:
-        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: one_of(f'(?i:{one[0]})'), group[1])})"
+        return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), group[1])})"
 
     # in these patterns, nothing after a possessive repetition could match what it gives back
     greedy = _POSSESSIVE.sub(r"\1", pattern)
     parts = re.split(f"({_WITHOUT_CASE.pattern})", greedy)
     del parts[2::3]  # what the group contains, which the group has already
     return "".join(
-        _WITHOUT_CASE.sub(of_any_case, part) if number % 2 else _CLASS.sub(lambda one: one_of(one[0]), part)
+        _WITHOUT_CASE.sub(of_any_case, part) if number % 2 else _CLASS.sub(lambda one: _one_of(one[0]), part)
         for number, part in enumerate(parts)
     )
+
+
+@cache  # half a second each, and patterns share most of them
+def _one_of(single: str) -> str:
+    """A pattern of one character, in the syntax of JavaScript."""
+    return _written(_members(single))
 
 
 def _members(single: str) -> np.ndarray:
