@@ -169,7 +169,7 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
 
 
 def _are_equal(directory: Directory, first: str, second: str) -> bool:
-    """Whether two tensors are equal, as far as they can be compared; what else is wrong is told later."""
+    """Whether two tensors are equal, as far as they can be compared; `require_tensors` reports what else is wrong."""
     one, two = (directory.tensors.get(name) for name in (first, second))
     if one is None or two is None or not {one.dtype, two.dtype} <= READABLE.keys() or one.shape != two.shape:
         return one is None or two is None or one.shape == two.shape

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.exchange import sharp_checkpoint
+from support.families import save_tokenizer
 from support.faults import some_of
 from support.tokenizers import learned
 
@@ -31,23 +32,6 @@ from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 
 TEXT = "the quick brown fox jumps over the lazy dog, and it's a fine day: 1234 5678 你好世界. "
 V = 300
-
-
-def save_tokenizer(folder: Path, transformers: Any) -> Any:
-    """Byte pairs trained by the library tokenizers, as GPT-2's but for end-of-text, which has id 0."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained.decoder = decoders.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=V, special_tokens=["<|endoftext|>"], initial_alphabet=letters, show_progress=False
-    )
-    trained.train_from_iterator([TEXT] * 30, trainer)
-    found = transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="<|endoftext|>")
-    found.save_pretrained(folder)
-    return found
 
 
 def gpt2(transformers: Any, **settings: Any) -> Any:

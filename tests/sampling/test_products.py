@@ -13,7 +13,7 @@ SMALL, LARGE = 64 * 64, 512 * 512
 
 @pytest.fixture
 def packs_bfloat16() -> bool:
-    """Whether this processor does what the others are told that it does."""
+    """Whether this processor packs bfloat16, which the other tests pretend."""
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
