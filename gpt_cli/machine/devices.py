@@ -234,6 +234,11 @@ def processor_vendor() -> str:
     return _of_processor("vendor_id") or platform.processor().rpartition(", ")[2]
 
 
+def processor_abilities() -> str:
+    """What this machine's processor can do, as the system reports it: code made for one may not run on another."""
+    return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
+
+
 def _of_processor(wanted: str) -> str | None:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         for line in file:

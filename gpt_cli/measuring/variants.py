@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -156,14 +157,14 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
     variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
     for num_samples in (1, NUM_SAMPLES):
         at_once = "" if num_samples == 1 else f", {num_samples} at once"
-        decoders = {"float32": Decoder(model)}
-        if supports(device, "bfloat16"):
-            decoders["bfloat16"] = Decoder(model, torch.bfloat16)
-        if device.type == "cpu":
-            decoders["int8"] = Decoder(model, int8=True, num_rows=num_samples)
-        for dtype, decoder in decoders.items():
-            run = partial(sample_once, decoder, num_tokens, num_samples)
-            variants.append(variant(f"gpt sample{at_once}", dtype, num_samples, run))
+        dtypes = ["float32", *(["bfloat16"] if supports(device, "bfloat16") else [])]
+        dtypes += ["int8"] if device.type == "cpu" else []
+        for dtype, compiled in product(dtypes, (False, True)):
+            low = torch.float32 if dtype == "float32" else torch.bfloat16
+            decoder = Decoder(model, low, int8=dtype == "int8", num_rows=num_samples, compiled=compiled)
+            if decoder.compiled == compiled:
+                run = partial(sample_once, decoder, num_tokens, num_samples)
+                variants.append(variant(f"gpt sample{', compiled' * compiled}{at_once}", dtype, num_samples, run))
         if run_theirs := _transformers(config, device, num_tokens, num_samples):
             variants.append(variant(f"transformers{at_once}", "bfloat16", num_samples, run_theirs))
     return variants

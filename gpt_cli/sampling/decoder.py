@@ -15,6 +15,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.cache import SCORES_AT_ONCE, Cache, Step, make_cache
+from gpt_cli.sampling.one_token import CompiledToken, can_compile
 from gpt_cli.sampling.products import Product, Products, copied
 
 
@@ -33,7 +34,7 @@ def _cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Parts:
     """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
 
     norm_1: nn.Module
@@ -52,14 +53,26 @@ class Decoder:
     the shorter ones get padding in front, whose weights are exactly zero. `int8` rounds weights to whole numbers
     (quantise.py), with products in bfloat16. `num_rows` is how many sequences are expected, for the form of products.
 
+    `compiled` lets compiled code compute the tokens of a single row where that is possible. It reads weights as they
+    are stored, bfloat16 and whole numbers too, and adds up their products with float32 numbers in float32.
+
     Beyond context_length C, absolute positions (learned, sinusoidal) refill the cache of a full row from its last
     C // 2 tokens, which start at position 0 again. With rotary positions, or none, each token sees the C - 1 tokens
     before it, whose keys and values stay as they were.
     """
 
-    def __init__(self, model: GPT, dtype: torch.dtype = torch.float32, *, int8: bool = False, num_rows: int = 1):
+    def __init__(
+        self,
+        model: GPT,
+        dtype: torch.dtype = torch.float32,
+        *,
+        int8: bool = False,
+        num_rows: int = 1,
+        compiled: bool = False,
+    ):
         self.config = model.config
-        self._products = Products(dtype, int8=int8, num_rows=num_rows)
+        self.compiled = compiled and num_rows == 1 and can_compile(model)
+        self._products = Products(dtype, int8=int8, num_rows=num_rows, compiled=self.compiled)
         self.dtype = self._products.dtype
         self.rotary = model.rotary
         self.token_embedding = copied(model.token_embedding.weight)
@@ -74,6 +87,9 @@ class Decoder:
         self._plain = next(self.final_norm.parameters())  # in the dtype of all that is no product
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
+        self._compiled = None
+        if self.compiled:
+            self._compiled = CompiledToken(self.config, self.layers, self.final_norm, self.output_layer)
         self.tokens: list[list[int]] = []  # of each row, from the start of its window
         self.starts: list[int] = []  # the slot where the window of each row starts, counted from the longest prompt's
         self.end = 0  # the next slot of all rows
@@ -143,26 +159,28 @@ class Decoder:
         if self.rotary is not None:
             rotation = send(self.rotary.at(positions)[:, :, None].to(x.dtype), self.device)  # [2, R, 1, T, K]
         step = Step(of_rows, starts, self.end - T, self.end, rotation)
+        if self._compiled is not None and T == R == 1:
+            return self._compiled(x, step)
         for layer in self.layers:
             seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
             x = self._after_attention(layer, x, layer.cache.mix(seen, step))
         return self.output_layer(self.final_norm(x.view(R, T, D)[:, -1]).to(self.dtype)).to(x.dtype)
 
-    def _after_attention(self, layer: _Layer, x: Tensor, mixed: Tensor) -> Tensor:
+    def _after_attention(self, layer: Parts, x: Tensor, mixed: Tensor) -> Tensor:
         before, x = x, x + layer.cache.projection_layer(mixed.to(self.dtype))
         if self.config.norm_position == "pre":
             return x + self._feed_forward(layer, layer.norm_2(before if self.config.parallel_branches else x))
         x = layer.norm_1(x)
         return layer.norm_2(x + self._feed_forward(layer, x))
 
-    def _feed_forward(self, layer: _Layer, x: Tensor) -> Tensor:
+    def _feed_forward(self, layer: Parts, x: Tensor) -> Tensor:
         return layer.contract(layer.activation(layer.expand(x.to(self.dtype))))
 
     @torch.no_grad()
-    def _layer(self, block: Block) -> _Layer:
+    def _layer(self, block: Block) -> Parts:
         feed_forward = block.feed_forward
         gate, expand, activation = feed_forward.gate, feed_forward.expand, feed_forward.activation
-        return _Layer(
+        return Parts(
             _frozen(block.norm_1),
             make_cache(block.attention, self._products, self.config.context_length),
             _frozen(block.norm_2),

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.machine.devices import cpu_multiplies_bfloat16, processor_vendor
+from gpt_cli.sampling.compiled import Weight
 from gpt_cli.sampling.quantise import to_int8, widened
 
 Product = Callable[[Tensor], Tensor]
@@ -122,19 +123,32 @@ def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 class Products:
     """Makes products of one kind: in `dtype`, or with `int8` in bfloat16 with weights rounded to whole numbers.
 
-    `num_rows` is how many rows are multiplied at once, most of the time.
+    `num_rows` is how many rows are multiplied at once, most of the time. `compiled` ones take float32, and keep
+    weights of bfloat16 as they are.
     """
 
-    def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1):
-        self.dtype = torch.bfloat16 if int8 else dtype
-        self.int8 = int8
+    def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):
+        self.wanted = torch.bfloat16 if int8 else dtype
+        self.dtype = torch.float32 if compiled else self.wanted
+        self.int8, self.compiled = int8, compiled
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """x [N, in] -> [N, out], both in `dtype`, with copies of a weight [out, in] and a bias; see `copied`."""
+        if self.compiled:
+            return self._stored(weight.detach(), bias)
         form = self._choose(weight.numel(), self.dtype, weight.device)
         weight = weight.detach() if self.int8 else copied(weight, self.dtype)
         return FORMS[form](weight, None if bias is None else copied(bias, self.dtype))
+
+    def _stored(self, weight: Tensor, bias: Tensor | None) -> Weight:
+        many = self.wanted if cpu_multiplies_bfloat16() else torch.float32
+        if self.int8:
+            numbers, scales = to_int8(weight)
+            return Weight(numbers, bias, scales, many)
+        # float32 has each number of a weight in bfloat16
+        kept = weight.dtype == torch.bfloat16 and self.wanted == torch.float32
+        return Weight(copied(weight, torch.bfloat16 if kept else self.wanted), bias, many=many)
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.

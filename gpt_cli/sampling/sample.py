@@ -25,6 +25,9 @@ from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
 from gpt_cli.sampling.streaming import TextStream
 
+# bytes of weights that all tokens read, as float32, from which compiled code gains more than a compiler takes; what is
+# compiled already decides nothing, so that a command gives the same sample each time
+COMPILED_FROM = 2**33
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
@@ -125,7 +128,10 @@ class Sampler:
         number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model, host.notice))
         num_rows = num_prompts * request.num_samples
         int8 = request.quantize is not None
-        self._decoder = Decoder(self.loaded.model.to(where), number_type, int8=int8, num_rows=num_rows)
+        num_read = 4 * request.max_new_tokens * sum(p.numel() for p in self.loaded.model.parameters())
+        self._decoder = Decoder(
+            self.loaded.model.to(where), number_type, int8=int8, num_rows=num_rows, compiled=num_read >= COMPILED_FROM
+        )
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
         """The ids of prompts, after notices about them and about a seed that the user does not know yet.

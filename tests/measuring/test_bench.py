@@ -57,10 +57,11 @@ def test_sampling_variants_cost_the_weights_they_read() -> None:
     forms = [
         form for form in sampling_variants(CONFIG, CPU, 3) if form.name != "transformers" and "32" not in form.name
     ]
-    assert [form.dtype for form in forms] == ["float32", "float32", "bfloat16", "int8"]
+    assert [form.dtype for form in forms] == ["float32", *2 * ["float32"], *2 * ["bfloat16"], *2 * ["int8"]]
+    assert [form.name for form in forms][1:] == 3 * ["gpt sample", "gpt sample, compiled"]
     D, V = 16, vocab_size_of(CONFIG)
     weights = 2 * (12 * D * D + (4 + 1 + 1) * D + 4 * D) + 2 * D + V * D  # and biases, and norms
-    assert [form.cost / weights for form in forms] == [4, 4, 2, 1]
+    assert [form.cost / weights for form in forms] == [4, 4, 4, 2, 2, 1, 1]
     for form in forms:
         form.run()
         assert form.num_tokens == 3

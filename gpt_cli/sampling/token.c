@@ -1,0 +1,269 @@
+/* One token of one sequence, from its embedding to its logits: what Decoder computes with torch, in one call.
+
+   Weights are float32, bfloat16, or whole numbers of 8 bits with a scale for each row; all else is float32.
+   All threads run `token`; those of a loop marked `for` share its rounds and then wait for each other.
+   D d_model, H heads, G groups of heads that share keys, K head size, F hidden size. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+typedef struct {
+  const void *numbers; /* [out, in] */
+  const float *scales, *bias; /* [out], or NULL */
+  int64_t kind, out, in;
+} Matrix;
+
+typedef struct {
+  const float *weight, *bias; /* [D]; no weight: no norm */
+} Norm;
+
+typedef struct {
+  Norm norm_1, norm_2;
+  Matrix queries_keys_values, projection_layer, expand, contract;
+  const float *head_norms; /* of queries and keys [H + G, K], or NULL */
+  /* the cache [G, slots, K]; the token goes into slot `last`, and sees those from `first` on */
+  float *keys, *values;
+  int64_t num_slots, first, last;
+  float scale, head_epsilon;
+} Layer;
+
+typedef struct {
+  const Layer *layers;
+  Norm final_norm;
+  Matrix output_layer;
+  int64_t num_layers, D, H, G, K, F, turned_size; /* numbers of a head that positions turn */
+  int64_t activation, gated, root_mean_square, pre_norm, parallel_branches, num_threads;
+  float *projections, *scores, *mixed, *hidden; /* [(H + 2 G) K], [H, slots], [H K], [F] */
+  float epsilon;
+} Model;
+
+enum { FLOAT32, BFLOAT16, INT8 };
+enum { GELU, GELU_TANH, RELU, RELU2, SILU };
+#define ROWS 4      /* of a matrix that are read side by side, so that no sum waits for the one before it */
+#define AHEAD 4     /* rows: how far ahead memory is asked for the numbers to come */
+#define LINE 64     /* bytes that come from memory at once */
+#ifdef __AVX512F__
+#define LANES 16
+#else
+#define LANES 8
+#endif
+typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t Wholes __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2)));
+typedef int8_t Bytes __attribute__((vector_size(LANES), aligned(1)));
+
+static inline float of_float32(const float *number) { return *number; }
+static inline float of_int8(const int8_t *number) { return *number; }
+static inline float of_bfloat16(const uint16_t *number) { /* the upper half of a float32 */
+  uint32_t bits = (uint32_t)*number << 16;
+  float found;
+  memcpy(&found, &bits, 4);
+  return found;
+}
+static inline Floats lanes_of_float32(const float *numbers) { return *(const Floats *)numbers; }
+#if defined __AVX512F__ /* gcc 12 would widen the lanes one by one */
+static inline Wholes wide_int8(const int8_t *from) { return (Wholes)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)); }
+static inline Wholes wide_uint16(const uint16_t *from) { return (Wholes)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)); }
+#elif defined __AVX2__
+static inline Wholes wide_int8(const int8_t *from) { return (Wholes)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)); }
+static inline Wholes wide_uint16(const uint16_t *from) { return (Wholes)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)); }
+#else
+static inline Wholes wide_int8(const int8_t *from) { return __builtin_convertvector(*(const Bytes *)from, Wholes); }
+static inline Wholes wide_uint16(const uint16_t *from) { return __builtin_convertvector(*(const Halves *)from, Wholes); }
+#endif
+static inline Floats lanes_of_int8(const int8_t *numbers) { return __builtin_convertvector(wide_int8(numbers), Floats); }
+static inline Floats lanes_of_bfloat16(const uint16_t *numbers) { return (Floats)(wide_uint16(numbers) << 16); }
+
+/* `count` rows [count, in] from `first` on times x [in], ROWS unless the matrix ends. */
+#define PRODUCT(TYPE, NUMBERS)                                                                       \
+  static void rows_of_##NUMBERS(const TYPE *rows, int64_t in, int64_t count, const float *x, float *sums) { \
+    Floats lanes[ROWS] = {0};                                                                        \
+    int64_t i = 0;                                                                                   \
+    for (; count == ROWS && i + LINE / (int64_t)sizeof(TYPE) <= in; i += LINE / sizeof(TYPE))        \
+      for (int row = 0; row < ROWS; row++) {                                                         \
+        const TYPE *numbers = rows + row * in + i;                                                   \
+        __builtin_prefetch(numbers + AHEAD * in);                                                    \
+        for (int at = 0; at < LINE / (int)sizeof(TYPE); at += LANES)                                 \
+          lanes[row] += lanes_of_##NUMBERS(numbers + at) * *(const Floats *)(x + i + at);            \
+      }                                                                                              \
+    for (int64_t row = 0; row < count; row++) {                                                      \
+      sums[row] = 0;                                                                                 \
+      for (int lane = 0; lane < LANES; lane++) sums[row] += lanes[row][lane];                        \
+      for (int64_t at = i; at < in; at++) sums[row] += of_##NUMBERS(rows + row * in + at) * x[at];   \
+    }                                                                                                \
+  }
+PRODUCT(float, float32)
+PRODUCT(uint16_t, bfloat16)
+PRODUCT(int8_t, int8)
+
+static void rows_times(const Matrix *m, int64_t first, const float *x, float *found) {
+  const int64_t in = m->in, count = m->out - first < ROWS ? m->out - first : ROWS;
+  if (m->kind == FLOAT32)
+    rows_of_float32((const float *)m->numbers + first * in, in, count, x, found);
+  else if (m->kind == BFLOAT16)
+    rows_of_bfloat16((const uint16_t *)m->numbers + first * in, in, count, x, found);
+  else
+    rows_of_int8((const int8_t *)m->numbers + first * in, in, count, x, found);
+  for (int64_t row = 0; row < count; row++)
+    found[row] = found[row] * (m->scales ? m->scales[first + row] : 1) + (m->bias ? m->bias[first + row] : 0);
+}
+
+static void normalise(const Model *model, Norm norm, const float *x, float *restrict found) {
+  const int64_t D = model->D;
+  float mean = 0, square = 0;
+  if (!model->root_mean_square) {
+    for (int64_t i = 0; i < D; i++) mean += x[i];
+    mean /= D;
+  }
+  for (int64_t i = 0; i < D; i++) square += (x[i] - mean) * (x[i] - mean);
+  const float factor = 1 / sqrtf(square / D + model->epsilon);
+  for (int64_t i = 0; i < D; i++) found[i] = (x[i] - mean) * factor * norm.weight[i] + (norm.bias ? norm.bias[i] : 0);
+}
+
+static void activate(int64_t kind, float *x, int64_t size) {
+  if (kind == GELU)
+    for (int64_t i = 0; i < size; i++) x[i] = 0.5f * x[i] * (1 + erff(x[i] * 0.70710678f));
+  else if (kind == GELU_TANH)
+    for (int64_t i = 0; i < size; i++)
+      x[i] = 0.5f * x[i] * (1 + tanhf(0.79788456f * (x[i] + 0.044715f * x[i] * x[i] * x[i])));
+  else if (kind == SILU)
+    for (int64_t i = 0; i < size; i++) x[i] = x[i] / (1 + expf(-x[i]));
+  else
+    for (int64_t i = 0; i < size; i++) x[i] = x[i] > 0 ? (kind == RELU ? x[i] : x[i] * x[i]) : 0;
+}
+
+/* A query or a key of head `number`: its norm, then its position, whose cosines and sines are [2, turned_size]. */
+static void turn(const Model *model, const Layer *layer, int64_t number, float *x, const float *rotation) {
+  const int64_t K = model->K, size = model->turned_size, half = size / 2;
+  if (layer->head_norms) {
+    float square = 0;
+    for (int64_t i = 0; i < K; i++) square += x[i] * x[i];
+    const float factor = 1 / sqrtf(square / K + layer->head_epsilon);
+    for (int64_t i = 0; i < K; i++) x[i] *= factor * layer->head_norms[number * K + i];
+  }
+  if (rotation)
+    for (int64_t i = 0; i < half; i++) {
+      const float one = x[i], other = x[i + half];
+      x[i] = one * rotation[i] - other * rotation[size + i];
+      x[i + half] = other * rotation[half + i] + one * rotation[size + half + i];
+    }
+}
+
+/* What a head mixes of the values that it sees [K], by a softmax of scores [last + 1 - first]. */
+static void mix(const Model *model, const Layer *layer, int64_t group, const float *query, float *scores, float *mixed) {
+  const int64_t K = model->K, count = layer->last + 1 - layer->first;
+  const float *keys = layer->keys + (group * layer->num_slots + layer->first) * K;
+  const float *values = layer->values + (group * layer->num_slots + layer->first) * K;
+  float most = -INFINITY, sum = 0;
+  for (int64_t slot = 0; slot < count; slot++) {
+    float score = 0;
+    for (int64_t i = 0; i < K; i++) score += query[i] * keys[slot * K + i];
+    scores[slot] = score * layer->scale;
+    most = scores[slot] > most ? scores[slot] : most;
+  }
+  for (int64_t slot = 0; slot < count; slot++) sum += scores[slot] = expf(scores[slot] - most);
+  memset(mixed, 0, K * sizeof(float));
+  for (int64_t slot = 0; slot < count; slot++) {
+    const float share = scores[slot] / sum;
+    for (int64_t i = 0; i < K; i++) mixed[i] += share * values[slot * K + i];
+  }
+}
+
+/* x [D] is the embedding of the token, and is overwritten; logits [out of the output layer]. */
+void token(const Model *model, float *x, const float *rotation, float *logits) {
+  const int64_t D = model->D, H = model->H, G = model->G, K = model->K, F = model->F;
+  const Matrix *output = &model->output_layer;
+#pragma omp parallel num_threads(model->num_threads)
+  {
+    /* each thread has a copy of the residual stream, and of what a branch reads of it */
+    float now[D], seen[D], found[ROWS], gate[ROWS];
+    memcpy(now, x, sizeof now);
+    for (int64_t number = 0; number < model->num_layers; number++) {
+      const Layer *layer = &model->layers[number];
+      if (model->pre_norm)
+        normalise(model, layer->norm_1, now, seen);
+      else
+        memcpy(seen, now, sizeof seen);
+#pragma omp for
+      for (int64_t row = 0; row < layer->queries_keys_values.out; row += ROWS) {
+        rows_times(&layer->queries_keys_values, row, seen, found);
+        for (int64_t i = 0; i < ROWS && row + i < layer->queries_keys_values.out; i++)
+          model->projections[row + i] = found[i];
+      }
+#pragma omp for
+      for (int64_t group = 0; group < G; group++) {
+        float *key = model->projections + (H + group) * K;
+        const int64_t slot = (group * layer->num_slots + layer->last) * K;
+        turn(model, layer, H + group, key, rotation);
+        memcpy(layer->keys + slot, key, K * sizeof(float));
+        memcpy(layer->values + slot, key + G * K, K * sizeof(float));
+        for (int64_t head = group * H / G; head < (group + 1) * H / G; head++) {
+          float *query = model->projections + head * K;
+          turn(model, layer, head, query, rotation);
+          mix(model, layer, group, query, model->scores + head * layer->num_slots, model->mixed + head * K);
+        }
+      }
+#pragma omp for
+      for (int64_t row = 0; row < D; row += ROWS) {
+        rows_times(&layer->projection_layer, row, model->mixed, found);
+        for (int64_t i = 0; i < ROWS && row + i < D; i++) x[row + i] = now[row + i] + found[i];
+      }
+      if (model->pre_norm) {
+        if (model->parallel_branches) {
+          normalise(model, layer->norm_2, now, seen);
+          memcpy(now, x, sizeof now);
+        } else {
+          memcpy(now, x, sizeof now);
+          normalise(model, layer->norm_2, now, seen);
+        }
+      } else {
+        normalise(model, layer->norm_1, x, now);
+        memcpy(seen, now, sizeof seen);
+      }
+#pragma omp for
+      for (int64_t row = 0; row < F; row += ROWS) {
+        const int64_t count = F - row < ROWS ? F - row : ROWS;
+        if (model->gated) {
+          rows_times(&layer->expand, row, seen, gate); /* gates first, then what they let through */
+          activate(model->activation, gate, count);
+          rows_times(&layer->expand, F + row, seen, found);
+          for (int64_t i = 0; i < count; i++) model->hidden[row + i] = gate[i] * found[i];
+        } else {
+          rows_times(&layer->expand, row, seen, found);
+          activate(model->activation, found, count);
+          memcpy(model->hidden + row, found, count * sizeof(float));
+        }
+      }
+#pragma omp for
+      for (int64_t row = 0; row < D; row += ROWS) {
+        rows_times(&layer->contract, row, model->hidden, found);
+        for (int64_t i = 0; i < ROWS && row + i < D; i++) x[row + i] = now[row + i] + found[i];
+      }
+      if (model->pre_norm)
+        memcpy(now, x, sizeof now);
+      else
+        normalise(model, layer->norm_2, x, now);
+    }
+    normalise(model, model->final_norm, now, seen);
+#pragma omp for
+    for (int64_t row = 0; row < output->out; row += ROWS) {
+      rows_times(output, row, seen, found);
+      for (int64_t i = 0; i < ROWS && row + i < output->out; i++) logits[row + i] = found[i];
+    }
+  }
+}
+
+/* A few rows x [num_rows, in] times a matrix [num_rows, out], with what is read of the matrix read once. */
+void product(const Matrix *m, const float *x, float *found, int64_t num_rows, int64_t num_threads) {
+  const int64_t out = m->out, in = m->in;
+#pragma omp parallel for num_threads(num_threads)
+  for (int64_t row = 0; row < out; row += ROWS)
+    for (int64_t n = 0; n < num_rows; n++) {
+      float part[ROWS];
+      rows_times(m, row, x + n * in, part);
+      memcpy(found + n * out + row, part, (out - row < ROWS ? out - row : ROWS) * sizeof(float));
+    }
+}
