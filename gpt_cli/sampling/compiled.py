@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.errors import GptError
-from gpt_cli.files import cache_directory, make_directory
+from gpt_cli.files import cache_directory, make_directory, write_durably
 from gpt_cli.machine.devices import processor_abilities
 
 SOURCE = Path(__file__).with_name("token.c")
@@ -92,9 +92,7 @@ def library() -> ctypes.CDLL | None:
             loaded = ctypes.CDLL(str(found))
             with suppress(OSError, GptError):
                 make_directory(place.parent)
-                beside = place.with_suffix(f".{os.getpid()}")
-                beside.write_bytes(found.read_bytes())
-                beside.replace(place)
+                write_durably(place, [found.read_bytes()])
             return loaded
     except (OSError, subprocess.SubprocessError, GptError):
         return None

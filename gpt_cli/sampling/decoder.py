@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +13,9 @@ from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
-from gpt_cli.sampling.cache import SCORES_AT_ONCE, Cache, Step, make_cache
-from gpt_cli.sampling.one_token import CompiledToken, can_compile
-from gpt_cli.sampling.products import Product, Products, copied
+from gpt_cli.sampling.cache import SCORES_AT_ONCE, Step, make_cache
+from gpt_cli.sampling.one_token import CompiledToken, Parts, can_compile
+from gpt_cli.sampling.products import Products, copied
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
@@ -31,18 +30,6 @@ def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_
 def _cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
     C = config.context_length
     return config.cached_size * size * sum(min(2 * min(window or C, C), num_tokens) for window in config.windows)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
-
-    norm_1: nn.Module
-    cache: Cache
-    norm_2: nn.Module
-    expand: Product  # with that of a gate before it
-    activation: Callable[[Tensor], Tensor]
-    contract: Product
 
 
 class Decoder:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,6 @@ from gpt_cli.model import GPT, GroupedQueryAttention, MultiHeadAttention
 from gpt_cli.sampling.cache import Cache, KeyValueCache, Step
 from gpt_cli.sampling.compiled import Address, Layer, Model, Norm, Weight, address_of, library
 from gpt_cli.sampling.products import Product
-
-if TYPE_CHECKING:
-    from gpt_cli.sampling.decoder import Parts
 
 _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "geglu": 0}
 
@@ -30,6 +27,18 @@ def can_compile(model: GPT) -> bool:
         and all(parameter.dtype == torch.float32 for parameter in model.final_norm.parameters())
         and library() is not None
     )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A block's weights in the form that decoding uses; products are [N, in] -> [N, out]."""
+
+    norm_1: nn.Module
+    cache: Cache
+    norm_2: nn.Module
+    expand: Product  # with that of a gate before it
+    activation: Callable[[Tensor], Tensor]
+    contract: Product
 
 
 class CompiledToken:
