@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any, NamedTuple
 
+import torch
+
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load_for
@@ -16,6 +18,7 @@ from gpt_cli.errors import EnvironmentFailure, UsageError, inert_json, shown
 from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory
+from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import generate
@@ -25,9 +28,7 @@ from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
 from gpt_cli.sampling.streaming import TextStream
 
-# bytes of weights that all tokens read, as float32, from which compiled code gains more than a compiler takes; what is
-# compiled already decides nothing, so that a command gives the same sample each time
-COMPILED_FROM = 2**33
+COMPILED_FROM = 2**33  # bytes of float32 weights that the tokens of a sample read
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
@@ -128,9 +129,12 @@ class Sampler:
         number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model, host.notice))
         num_rows = num_prompts * request.num_samples
         int8 = request.quantize is not None
-        num_read = 4 * request.max_new_tokens * sum(p.numel() for p in self.loaded.model.parameters())
         self._decoder = Decoder(
-            self.loaded.model.to(where), number_type, int8=int8, num_rows=num_rows, compiled=num_read >= COMPILED_FROM
+            self.loaded.model.to(where),
+            number_type,
+            int8=int8,
+            num_rows=num_rows,
+            compiled=_pays(self.loaded.model, request),
         )
 
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
@@ -239,6 +243,17 @@ class _Row:
     def add(self, text: str) -> str:
         self.text += text
         return text
+
+
+def _pays(model: GPT, request: SampleRequest) -> bool:
+    """Whether compiled code gains more than a compiler takes, as it does for each model stored in bfloat16.
+
+    torch would need a copy of such a one in float32. What is compiled already decides nothing, so that a command gives
+    the same sample each time.
+    """
+    num_weights = sum(parameter.numel() for parameter in model.parameters())
+    is_half = model.token_embedding.weight.dtype == torch.bfloat16
+    return is_half or 4 * num_weights * request.max_new_tokens >= COMPILED_FROM
 
 
 def _require_memory_for_all(num_samples: int, num_tokens: int) -> None:
