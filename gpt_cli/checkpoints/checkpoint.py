@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,7 +35,7 @@ from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.safetensors_header import header_bytes
-from gpt_cli.safetensors_numbers import are_finite
+from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.strict_json import strict_json
 from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
 from gpt_cli.version import __version__
@@ -131,6 +132,21 @@ def read_checkpoint(path: Path, *, everything: bool = False, as_stored: bool = F
     return found
 
 
+def verify_checkpoint(path: Path) -> Checkpoint:
+    """As `read_checkpoint` with everything as it is stored, but on the meta device: no tensor stays in memory."""
+    wrong = dict[str, int]()
+
+    def watch(name: str, kind: str, piece: np.ndarray) -> None:
+        if kind in TYPES and not are_finite(numbers := piece.view(READABLE[kind]), kind):
+            wrong[name] = wrong.get(name, 0) + int((~np.isfinite(widened(numbers, kind))).sum())
+
+    found = parse_checkpoint(read_verified(path, everything=True, watch=watch), as_stored=True)
+    moments = {name.removeprefix(OPTIMIZER_PREFIX): wrong.pop(name) for name in [*wrong] if _is_moment(name)}
+    _refuse(wrong, found.where, "weights")
+    _refuse(moments, found.where, "state of the optimizer")
+    return found
+
+
 def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
     """The checkpoint that a verified file contains, whose tensors are taken out of `read` one by one.
 
@@ -152,10 +168,14 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
     if (step := read.header.step) != progress.step:
         wrong = f"this is not a valid checkpoint: its header names step {step}, its progress {progress.step}"
         raise CheckpointError(where, wrong)
-    moments = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if n.startswith(OPTIMIZER_PREFIX)}
-    weights = {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
+    moments = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if _is_moment(n)}
+    weights = {name: tensor for name, tensor in tensors.items() if not _is_moment(name)}
     _require_finite(weights, where, "weights")
     return Checkpoint(config, tokenizer, progress, weights, moments, where)
+
+
+def _is_moment(name: str) -> bool:
+    return name.startswith(OPTIMIZER_PREFIX)
 
 
 def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
@@ -163,19 +183,25 @@ def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
     kind, shape, *_ = read.header.tensors[name]
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
+    if name not in read.content:
+        return torch.empty(shape, dtype=TYPES[kind], device="meta")
     tensor = torch.from_numpy(read.content.pop(name)).view(TYPES[kind]).view(shape)
     return tensor if as_stored else tensor.float()
 
 
 def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> None:
     """Raises CheckpointError where a number is NaN or infinite."""
-    wrong = {name: one for name, one in tensors.items() if one.numel() and not _is_finite(one)}
-    if not wrong:
-        return
-    number = sum(tensor.numel() - int(tensor.isfinite().sum()) for tensor in wrong.values())
-    first, of_tensors = shown(next(iter(wrong))), counted(len(wrong), "tensor")
-    sentence = f"there is NaN or infinity in its {what}: {counted(number, 'number')} of {of_tensors}, as in {first}"
-    raise CheckpointError(where, sentence, hint=OTHER)
+    there = {name: one for name, one in tensors.items() if one.numel() and not one.is_meta}
+    wrong = {name: one.numel() - int(one.isfinite().sum()) for name, one in there.items() if not _is_finite(one)}
+    _refuse(wrong, where, what)
+
+
+def _refuse(wrong: Mapping[str, int], where: str, what: str) -> None:
+    """Raises CheckpointError for tensors with so many numbers that are not finite."""
+    if wrong:
+        number, of_tensors = counted(sum(wrong.values()), "number"), counted(len(wrong), "tensor")
+        sentence = f"there is NaN or infinity in its {what}: {number} of {of_tensors}, as in {shown(next(iter(wrong)))}"
+        raise CheckpointError(where, sentence, hint=OTHER)
 
 
 def _is_finite(tensor: Tensor) -> bool:

@@ -26,6 +26,8 @@ from gpt_cli.text.catalogue import ENTRIES
 from gpt_cli.text.sources import STDIN, names_of
 
 NAME_ONE = "--data FILE"
+# a word, or as much of a text without spaces
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\W\u3040-\u30ff\u3400-\u9fff]{1,16}")
 _SAMPLE_BYTES = 1024  # of samples.txt, which tell the kind of text
 
 
@@ -108,7 +110,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
     They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
     """
-    words, letters = re.findall(r"\w{1,4}", text), list(filter(str.isalpha, text))
+    words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
     if text.isascii():
         return [english, *words, *text]
     if 4 * sum(map(str.isascii, letters)) <= 3 * len(letters):

@@ -24,6 +24,7 @@ from gpt_cli.safetensors_header import misplaced
 if TYPE_CHECKING:
     import numpy as np
 
+PIECE = 2**22  # bytes that are read and hashed at once
 BLANK = "0" * 64  # in place of the digest of the weights while it is computed
 OTHER = "use another checkpoint of the run"
 
@@ -36,14 +37,17 @@ class Verified:
     content: dict[str, np.ndarray]  # the bytes of each tensor, in the order of the header
 
 
+# receives the name of a tensor, the type of its numbers, and bytes of it
+Watch = Callable[[str, str, "np.ndarray"], object]
 # reads the file of a checkpoint, perhaps ahead
 ReadVerified = Callable[[Path], Verified]
 
 
-def read_verified(path: Path, *, everything: bool = False) -> Verified:
+def read_verified(path: Path, *, everything: bool = False, watch: Watch | None = None) -> Verified:
     """Read a checkpoint and verify its header and weights; with `everything` the rest too.
 
-    Raises CheckpointError for a file that is missing, damaged, foreign or newer.
+    With `watch` the result has no content: it receives name, type and bytes of tensors, piece by piece. Raises
+    CheckpointError for a file that is missing, damaged, foreign or newer.
     """
     import numpy as np  # its memory, unlike that of bytes, is not filled first, and has large pages
 
@@ -52,15 +56,22 @@ def read_verified(path: Path, *, everything: bool = False) -> Verified:
         if (wrong := misplaced(header.tensors)) is not None:
             sentence = f"the file is damaged: {shown(wrong)} does not lie where its shape says"
             raise CheckpointError(header.where, sentence)
-        content = {name: np.empty(one.stop - one.start, np.uint8) for name, one in header.tensors.items()}
+        sizes = {name: one.stop - one.start for name, one in header.tensors.items()}
+        content = {} if watch else {name: np.empty(size, np.uint8) for name, size in sizes.items()}
+        room = np.empty(PIECE, np.uint8)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
         weights = [name for name, one in in_order if one.stop <= header.num_weight_bytes]
 
         def filled(names: Iterable[str]) -> Iterator[Buffer]:
             for name in names:
-                if file.readinto(content[name].data) < len(content[name]):
-                    check_size(header, file.tell())
-                yield content[name].data
+                for at in range(0, sizes[name], PIECE):
+                    size = min(PIECE, sizes[name] - at)
+                    piece = room[:size] if watch else content[name][at : at + size]
+                    if file.readinto(piece.data) < size:
+                        check_size(header, file.tell())
+                    if watch:
+                        watch(name, header.tensors[name].dtype, piece)
+                    yield piece.data
 
         file.seek(len(header.content))
         metadata = header.metadata

@@ -6,10 +6,13 @@ unpickled, and nothing outside the directory is named.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import json
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from gpt_cli.checkpoints.header import is_checkpoint
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable
@@ -76,13 +81,7 @@ def read_directory(path: Path) -> Directory:
 
     Raises CheckpointError for one that is missing, damaged, or has its weights in another format.
     """
-    if not os.path.isdir(path):  # false, not an error, for a name that is too long
-        require_reachable(path)
-        if os.path.isfile(path):
-            raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory")
-        raise CheckpointError(shown(path), "there is no such directory", hint=_download(path))
-    if not (path / "config.json").exists():
-        raise CheckpointError(shown(path), "it has no config.json, so it is not a model of transformers")
+    require_model(path)
     config = read_json(path / "config.json", "the config of a model", FOREIGN_CONFIG_BYTES)
     if (path / WEIGHTS).exists():
         tensors = dict(_tensors(path / WEIGHTS))
@@ -93,9 +92,40 @@ def read_directory(path: Path) -> Directory:
     return Directory(path, config, tensors)
 
 
+def require_model(path: Path) -> None:
+    """Raises CheckpointError for what is no directory of a model, and says where one may be."""
+    if not os.path.isdir(path):  # false, not an error, for a name that is too long
+        require_reachable(path)
+        if os.path.isfile(path):
+            hint = f"gpt sample --run {shlex.quote(str(path))}" if is_checkpoint(path) else None
+            raise CheckpointError(shown(path), "this is a file, but a model of transformers is a directory", hint=hint)
+        near = difflib.get_close_matches(path.name, map(os.path.basename, _models(path.parent)), n=1)
+        hint = f"did you mean {shlex.quote(visible(path.with_name(near[0])))}?" if near else _download(path)
+        raise CheckpointError(shown(path), "there is no such directory", hint=hint)
+    if (path / "config.json").exists():
+        return
+    if RunFiles(path).exists():
+        hint = f"gpt sample --run {shlex.quote(str(path))}"
+        raise CheckpointError(shown(path), "this is a run already, so there is nothing to import", hint=hint)
+    hint = None
+    if below := _models(path):
+        name = below[0].rstrip("0123456789")
+        are_steps = len(below) > 1 and all(re.fullmatch(rf"{re.escape(name)}\d+", one) for one in below)
+        hint = f"gpt import {shlex.quote(name)}* --steps" if are_steps else f"gpt import {shlex.quote(below[0])}"
+    raise CheckpointError(shown(path), "it has no config.json, so it is not a model of transformers", hint=hint)
+
+
+def _models(folder: Path) -> list[str]:
+    """The directories of models in a folder that can be read, in order."""
+    with contextlib.suppress(OSError):
+        return sorted(str(found) for found in folder.iterdir() if (found / "config.json").is_file())
+    return []
+
+
 def _download(path: Path) -> str | None:
     """How to fetch the model that a name of the Hugging Face hub means; None for what is no such name."""
-    name = f"openai-community/{path}" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else str(path)
+    owner = "openai-community" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else "OWNER"
+    name = f"{owner}/{path}" if path.parent == Path(".") else str(path)
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) or (path.parent != Path(".") and path.parent.exists()):
         return None
     folder = path.name

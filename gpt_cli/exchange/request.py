@@ -86,7 +86,9 @@ class ImportRequest(Request):
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:
             yield Misfit(
-                ("directory",), "several directories need {steps}, which makes a checkpoint of each", "{steps}"
+                ("directory",),
+                "several directories need {steps}, which makes a checkpoint of each",
+                "gpt import DIR... --steps, or import one at a time",
             )
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
@@ -95,10 +97,13 @@ class ImportRequest(Request):
         Raises UsageError where something would be replaced that nobody named and for steps that do not belong
         together or a context that the model does not have, CheckpointError for a model that ours cannot have.
         """
+        from gpt_cli.exchange.directory import require_model
         from gpt_cli.exchange.foreign import read_foreign
         from gpt_cli.exchange.steps import by_step, read_steps, shared_name
 
         first, *_ = self.directory
+        if len(self.directory) == 1:
+            require_model(first)
         steps = by_step(self.directory) if self.steps else {}
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
         run = RunFiles(self.out or Path("runs") / name)

@@ -22,7 +22,7 @@ from gpt_cli.inspecting.export import num_rows, pieces, write_dump
 from gpt_cli.inspecting.formats import num_written
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.columns import PATTERNS
-from gpt_cli.inspecting.heads.scores import NUM_REPEATS, as_scores, induction_scores, pattern_sums, repeated_length
+from gpt_cli.inspecting.heads.scores import as_scores, induction_scores, num_repeats, pattern_sums, repeated_length
 from gpt_cli.inspecting.maps import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.request import STDOUT, AttentionRequest, ToInspect
 from gpt_cli.inspecting.room import require_room_for_dump
@@ -205,7 +205,7 @@ def _dumped(request: AttentionRequest, asked: ToInspect, loaded: Loaded, host: H
         dump = dump_attention(model, tokenizer, ids + added, **chosen, **about)
     if request.ending != ".html":
         return dump
-    num_tokens = NUM_REPEATS * repeated_length(model) + dump.weights[..., 0, 0].size * len(dump.token_ids)
+    num_tokens = num_repeats(model) * repeated_length(model) + dump.weights[..., 0, 0].size * len(dump.token_ids)
     with host.counting("scoring heads", num_tokens, "tokens") as count:
         return with_heads(dump, model, tokenizer, host.notice, count)
 

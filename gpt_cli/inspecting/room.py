@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.formats import num_dots, writing_bytes, written_bytes
-from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, NUM_REPEATS, repeated_length, sequences_at_once
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, sequences_at_once
 from gpt_cli.inspecting.stages import count_numbers, flags_that_fit
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model import GPT
@@ -64,6 +64,6 @@ def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
     """About what memory `with_heads` takes beside its result, for some heads of a layer on some tokens."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
-    scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(NUM_REPEATS, sequences_at_once(sizes.num_heads, T))
+    scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))
     writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # what heads give, before they write it
     return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))

@@ -8,10 +8,10 @@ from typing import Any
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, verify_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError, inert, visible
+from gpt_cli.errors import CheckpointError, UsageError, inert, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype
 from gpt_cli.measuring.request import InfoRequest
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, rank_costs
@@ -31,11 +31,11 @@ class Costs:
     vocab_size: int
     parameters: int
     parameters_by_part: dict[str, int]
-    training_tokens: int | None  # None where another program trained the model, as the next one
+    training_tokens: int | None  # None where another program trained the model, as what depends on a training
     tokens_per_parameter: float | None
     training_flops_per_token: int
     sampling_flops_per_token: int
-    training_bytes: int
+    training_bytes: int | None
     sampling_bytes: int
     cache_bytes_per_token: int
     cache_bytes_by_attention: dict[str, int]
@@ -73,14 +73,14 @@ class Info(Result):
         """A table of the facts."""
         rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
+            if value is None:
+                continue
             name = key.replace("_bytes", "_memory").replace("_", " ")
             if isinstance(value, dict):
                 rows.append((name, ""))
                 rows += [(f"  {part}", _written(key, number)) for part, number in value.items()]
             elif isinstance(value, list):
                 rows.append((name, ", ".join(map(str, value))))
-            elif value is None:
-                rows.append((name, "none"))
             elif value is True:
                 rows.append((name, "every byte"))
             elif isinstance(value, float) and "bytes" not in key:
@@ -115,11 +115,13 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
     with host.counting("verifying", len(files), "checkpoints") as count:
         count(0)
-        stored = read_checkpoint(chosen, everything=True, as_stored=True)
+        stored = verify_checkpoint(chosen)
         states = {}
         for file in files:
             states[file.name] = _state(file, stored if file == chosen else None)
             count(1)
+    if num_ranks is not None and stored.progress.imported:
+        raise UsageError("--ranks", "this model was imported, and nothing says how gpt would train it")
     if num_ranks is not None:
         require_fitting(num_ranks, stored.config, "--ranks")
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
@@ -141,7 +143,7 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
 def _state(file: Path, stored: Checkpoint | None) -> str:
     """Whether a checkpoint is intact; without `stored`, what is in it, it is read now."""
     try:
-        stored = stored or read_checkpoint(file, everything=True, as_stored=True)
+        stored = stored or verify_checkpoint(file)
     except CheckpointError as error:
         return f"damaged ({error})"
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.moments else "")
@@ -172,7 +174,7 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         tokens_per_parameter=num_tokens / costs.parameters if num_tokens else None,
         training_flops_per_token=costs.training_flops_per_token,
         sampling_flops_per_token=costs.sampling_flops_per_token,
-        training_bytes=costs.training_bytes,
+        training_bytes=costs.training_bytes if num_tokens else None,
         sampling_bytes=costs.sampling_bytes,
         cache_bytes_per_token=costs.cache_bytes_per_token,
         cache_bytes_by_attention=cache_bytes_by_attention(config.model),

@@ -20,7 +20,7 @@ from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import Estimate, estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, choose, probabilities
 from gpt_cli.training.evaluation import cross_entropy
@@ -76,8 +76,7 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
     found = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
     training = found.training_bytes + 2 * 16 * found.parameters  # weights, gradients and moments of the other two
     weights = (4 + 2 * (4 + 2 + 2) + 2 * 2 + 4) * found.parameters + 6 * 4 * V * of_model.d_model
-    caches = 3 * (1 + NUM_SAMPLES) * found.cache_bytes_per_token
-    caches *= min(2 * of_model.context_length, len(PROMPT) + num_tokens)
+    caches = 3 * (1 + NUM_SAMPLES) * cache_bytes(of_model, len(PROMPT) + num_tokens, 4)
     return training, weights + caches + 72 * NUM_SAMPLES * V  # as row_bytes of decoder.py counts the choice
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from gpt_cli.reporting.request import RemoveRequest, RunsRequest
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import Rows, narrow_table, table
 
+_of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
 FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
 # what each column sorts by; a missing figure comes last
 _ORDERS: dict[str, Callable[[Overview], Any]] = {
@@ -51,6 +53,9 @@ class ListedRun:
         """A run of the directory `where`; one that is that directory has its own name."""
         name = str(run.path.relative_to(where)) if run.path != where else run.path.resolve().name
         alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
+        if alike is not None and run.state == "imported":  # nothing says how it was trained
+            of_model = {key: new for key, new in alike.settings.items() if _of_model(key)}
+            alike = Likeness(alike.shipped, of_model)
         return cls(run, name, alike, time.time())
 
     def as_dict(self) -> dict[str, Any]:

@@ -24,10 +24,11 @@ def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_
     scores = min(config.num_heads * T * T, max(SCORES_AT_ONCE, config.num_heads * T))
     heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
     of_prompt = 4 * (T * (2 * config.d_model + 6 * max(config.d_model, heads) + hidden) + 2 * scores)
-    return _cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times
+    return cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times
 
 
-def _cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
+def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
+    """The keys and values of a row of `num_tokens` tokens, in numbers of `size` bytes."""
     C = config.context_length
     return config.cached_size * size * sum(min(2 * min(window or C, C), num_tokens) for window in config.windows)
 
@@ -83,7 +84,7 @@ class Decoder:
 
     def cache_bytes(self, num_tokens: int) -> int:
         """The size of one row of `num_tokens` tokens, prompt included, in all caches."""
-        return _cache_bytes(self.config, num_tokens, self._plain.element_size())
+        return cache_bytes(self.config, num_tokens, self._plain.element_size())
 
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:

@@ -24,7 +24,7 @@ from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
 from gpt_cli.sampling.scoring import (
     Stretches,
-    byte_lengths,
+    byte_lengths_on,
     count_windows,
     in_stretches,
     score,
@@ -40,7 +40,6 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.reading import SourceCorpus
 from gpt_cli.text.token_store import Ids, chunks
-from gpt_cli.text.tokenizer import Tokenizer
 
 NGRAM = 8  # tokens
 BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
@@ -138,10 +137,11 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             options = {"dtype": number_type, "batch_size": batch_size, "count": count}
             parts = surprisals(model.to(where), ids, stride=stride, **options)
             windows = Stretches(length, ids)
-            paired.append(_stretches_to_pair(asked, ids, tokenizer))
+            lengths = byte_lengths_on(measured, ids, tokenizer)
+            paired.append(_stretches_to_pair(asked, ids, lengths))
             parts = in_stretches(parts, ids, (windows, paired[-1]))
             parts = [*parts] if request.per_token else parts
-            found |= asdict(score(parts, ids, tokenizer, shown(loaded.path)))
+            found |= asdict(score(parts, ids, lengths, shown(loaded.path)))
             found["loss_error"] = windows.standard_error()
         if request.memorised:
             assert own
@@ -157,11 +157,11 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
 
 
-def _stretches_to_pair(asked: ToEvaluate, ids: Ids, tokenizer: Tokenizer) -> Stretches:
+def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
     """Stretches in which all runs are compared: windows, or of different tokenizers about as much text, in bytes."""
     if asked.one_tokenizer:
         return Stretches(asked.longest_window, ids)
-    return Stretches(BYTES_PER_TOKEN * asked.longest_window, ids, byte_lengths(tokenizer))
+    return Stretches(BYTES_PER_TOKEN * asked.longest_window, ids, byte_lengths)
 
 
 def _difference(

@@ -14,6 +14,7 @@ from gpt_cli.machine.devices import autocast, send
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.windows import WEIGHTS_AT_ONCE, window_length
+from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.token_store import Ids, chunks, windows
 from gpt_cli.text.tokenizer import Tokenizer
 
@@ -131,6 +132,21 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
     return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
 
 
+def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
+    """The same for the ids of a text, [V]; those of a kept tokenizer in proportion, so that they add up to the text.
+
+    One may write small letters or no accents, and stand [UNK] for words.
+    """
+    lengths = byte_lengths(tokenizer)
+    if tokenizer.kind != "kept":
+        return lengths
+    return lengths * (sum(len(block.content) for block in text.blocks()) / max(1, _total(lengths, ids)))
+
+
+def _total(lengths: np.ndarray, ids: Ids) -> int:
+    return round(sum(lengths[chunk].sum().item() for chunk in chunks(ids)))
+
+
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     """The means, from the sum of surprisals in nats, the tokens that were predicted, and the bytes of their text."""
     loss = nats / num_tokens
@@ -146,8 +162,8 @@ class Stretches:
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
         self._size, self._lengths = size, byte_lengths
-        total = len(ids) - 1 if byte_lengths is None else sum(int(byte_lengths[chunk].sum()) for chunk in chunks(ids))
-        self._end = 0 if byte_lengths is None else int(byte_lengths[ids[:1]].sum())
+        total = len(ids) - 1 if byte_lengths is None else _total(byte_lengths, ids)
+        self._end = 0 if byte_lengths is None else byte_lengths[ids[:1]].sum().item()
         self.nats = np.zeros(max(1, -(-total // size)))  # [N]
         self.amounts = np.zeros(len(self.nats))  # [N]: tokens or bytes that were predicted
 
@@ -155,10 +171,12 @@ class Stretches:
         """Count the next tokens: nats [T], ids [T]; each belongs to the stretch in which it begins."""
         amounts = np.ones(len(ids), int) if self._lengths is None else self._lengths[ids]
         ends = self._end + np.cumsum(amounts)
-        places = np.minimum((ends - amounts) // self._size, len(self.nats) - 1)  # end-of-text may begin at the end
+        places = np.minimum((ends - amounts) // self._size, len(self.nats) - 1).astype(
+            int
+        )  # end-of-text may begin at the end
         np.add.at(self.nats, places, nats)
         np.add.at(self.amounts, places, amounts)
-        self._end = int(ends[-1])
+        self._end = ends[-1].item()
 
     def standard_error(self) -> float | None:
         """That of the nats for each token or byte; None for fewer than two stretches."""
@@ -207,13 +225,12 @@ def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
     return nats - nats.sum() / num_tokens.sum() * num_tokens
 
 
-def score(nats: Iterable[np.ndarray], ids: Ids, tokenizer: Tokenizer, where: str = "checkpoint") -> Score:
+def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
     """The means of the surprisals, arrays that are together [N - 1], of ids [N]; no more of them is kept in memory.
 
     Raises CheckpointError, at `where`, when they are not finite.
     """
-    lengths = byte_lengths(tokenizer)
-    num_bytes = sum(int(lengths[chunk].sum()) for chunk in chunks(ids)) - int(lengths[ids[:1]].sum())
+    num_bytes = _total(byte_lengths, ids) - round(byte_lengths[ids[:1]].sum().item())
     return score_of(_sum(_finite(nats, where), len(ids) - 1), len(ids) - 1, num_bytes)
 
 

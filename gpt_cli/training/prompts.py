@@ -22,7 +22,9 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids) -> 
     Raises DataError for a character that the vocabulary lacks.
     """
     if config.train.sample_prompt is None:
-        found = _beginning(tokenizer, validation_ids[:_SEARCHED].astype(int).tolist())
+        ids = validation_ids[:_SEARCHED].astype(int).tolist()
+        start, parts = _start(tokenizer, ids)
+        found = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     else:
         try:
             found = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
@@ -32,8 +34,8 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids) -> 
     return found[-config.model.context_length :]
 
 
-def _beginning(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    """The first ids of a line, else of a word, else of a character, up to the end of the line or of a word.
+def _start(tokenizer: Tokenizer, ids: list[int]) -> tuple[int, list[bytes]]:
+    """Where a line begins, else a word, else a character; and the bytes of each id, a line break for end-of-text.
 
     The validation text is cut off at a share of the characters, so it may itself begin in the middle of a word.
     """
@@ -42,8 +44,7 @@ def _beginning(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
     lines = [i for i in places if b"\n" in _space_after(parts[i - 1]) and not parts[i].isspace()]
     words = [i for i in places if not parts[i].isspace() and (_space_after(parts[i - 1]) or parts[i][:1].isspace())]
     characters = [i for i in (0, *places) if not _is_within_character(parts[i])]
-    start = next((found[0] for found in (lines, words, characters) if found), 0)
-    return ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
+    return next((found[0] for found in (lines, words, characters) if found), 0), parts
 
 
 def _length(parts: Sequence[bytes]) -> int:
@@ -66,8 +67,10 @@ def _is_within_character(part: bytes) -> bool:
 
 
 def first_prompt(tokenizer: Tokenizer, validation_ids: Ids) -> str:
-    """A prompt that the tokenizer takes, of the kind of the validation text."""
-    for prompt in prompts_like(tokenizer.decode(validation_ids[:64].tolist())):
+    """A prompt that the tokenizer takes, of the kind of the validation text: a word of it unless it is English."""
+    ids = validation_ids[:_SEARCHED].astype(int).tolist()
+    start, _ = _start(tokenizer, ids)
+    for prompt in prompts_like(tokenizer.decode(ids[start : start + 64])):
         with contextlib.suppress(DataError):
             if tokenizer.encode(prompt):
                 return prompt

@@ -78,6 +78,6 @@ def _look(model: GPT, ids: list[int], end_of_text: int) -> tuple[Tensor, HeadSco
     batch = torch.tensor([ids], device=model.token_embedding.weight.device)
     weights = model.attention_weights(batch)  # [L, 1, H, T, T]
     sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
-    induction = induction_scores(model, end_of_text=end_of_text, num_repeats=_NUM_REPEATS)
+    induction = induction_scores(model, end_of_text=end_of_text, repeats=_NUM_REPEATS)
     scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
     return weights[:, 0], scores

@@ -5,6 +5,7 @@ import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from support.helpers import small_config
 from support.strangers import intact
 
 from gpt_cli.checkpoints import checkpoint as module
-from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints import verified
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint, verify_checkpoint
 from gpt_cli.checkpoints.header import Progress, read_header
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
@@ -188,8 +190,9 @@ def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path
     checkpoint.weights["final_norm.weight"][0] = number
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers of 2 tensors, as in "token_embedding.weight"$'
-    with pytest.raises(CheckpointError, match=said):
-        read_checkpoint(tmp_path / "c.safetensors")
+    for read in (read_checkpoint, verify_checkpoint):
+        with pytest.raises(CheckpointError, match=said):
+            read(tmp_path / "c.safetensors")
 
 
 def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them(tmp_path: Path) -> None:
@@ -198,8 +201,28 @@ def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     assert read_checkpoint(tmp_path / "c.safetensors").build_model()
     said = 'there is NaN or infinity in its state of the optimizer: 1 number of 1 tensor, as in "final_norm.weight.exp_avg"$'
-    with pytest.raises(CheckpointError, match=said):
-        read_checkpoint(tmp_path / "c.safetensors", everything=True)
+    for read in (partial(read_checkpoint, everything=True), verify_checkpoint):
+        with pytest.raises(CheckpointError, match=said):
+            read(tmp_path / "c.safetensors")
+
+
+def test_a_checkpoint_is_verified_in_pieces_and_none_of_its_numbers_stays(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verified, "PIECE", 64)
+    found, read = verify_checkpoint(saved), read_checkpoint(saved, everything=True)
+    assert found.progress == read.progress
+    for ours, theirs in ((found.weights, read.weights), (found.moments, read.moments)):
+        assert {name: (one.shape, one.dtype) for name, one in ours.items()} == {
+            name: (one.shape, one.dtype) for name, one in theirs.items()
+        }
+        assert all(one.is_meta for one in ours.values())
+    assert found.build_model()
+    content = bytearray(saved.read_bytes())
+    content[-1] ^= 1
+    saved.write_bytes(content)
+    with pytest.raises(CheckpointError, match="does not match its digest"):
+        verify_checkpoint(saved)
 
 
 def test_the_sentence_of_a_wrong_config_names_the_file_once(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_estimates_grow_with_what_is_measured() -> None:
     for more in ("model.num_blocks=4", "model.d_model=64", "tokenizer.vocab_size=4096", "train.batch_size=128"):
         assert max(needed_bytes(asked(more), 10)) > max(needed_bytes(asked(), 10))
     assert needed_bytes(asked(), 50)[1] > needed_bytes(asked(), 10)[1]
+    windows = asked("model.attention_window=2")  # of which twice as many tokens are kept
+    assert needed_bytes(windows, 50) == needed_bytes(windows, 10)
 
 
 class TestOfADevice:

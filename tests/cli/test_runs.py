@@ -203,9 +203,15 @@ def test_runs_of_different_tokenizers_are_ranked_by_bits_per_byte(copied: Path, 
 
 def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunCommand) -> None:
     assert run("export", "--run", copied, "--out", "hf", "--quiet").code == 0
+    config = json.loads(Path("hf/config.json").read_text())
+    config["gpt_cli"]["config"]["train"]["batch_size"] = 2
+    Path("hf/config.json").write_text(json.dumps(config))
     assert run("import", "hf", "--out", "runs/imported", "--quiet").code == 0
     row = next(line for line in run("runs").out.splitlines() if line.startswith("imported"))
     assert row.split()[1:3] == ["imported", "0"]
+    assert row.endswith("  smoke")  # a batch, of a training that gpt knows nothing of, is no difference
+    refused = run("info", "runs/imported", "--ranks", "2")
+    assert (refused.code, "nothing says how gpt would train it" in refused.err) == (2, True)
 
 
 def on_a_terminal(*words: str, width: int = 100, answer: str = "") -> str:

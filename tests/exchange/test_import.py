@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,36 @@ def test_import_model_makes_the_run_and_prints_nothing(
         import_model(directory, out=Path("runs/mine"))
 
 
+def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunCommand) -> None:
+    assert run("import", directory, "--out", "runs/mine").code == 0
+    for name in ("steps/step2", "steps/step10", "two/small", "two/large"):
+        shutil.copytree(directory, name)
+    again = "it has no config.json, so it is not a model of transformers"
+    file = "runs/mine/checkpoints/best.safetensors"
+    for name, sentence, hint in (
+        ("runs/mine", "this is a run already, so there is nothing to import", "gpt sample --run runs/mine"),
+        (file, "this is a file, but a model of transformers is a directory", f"gpt sample --run {file}"),
+        ("steps", again, "gpt import steps/step* --steps"),
+        ("two", again, "gpt import two/large"),
+        ("two/smal", "there is no such directory", "did you mean two/small?"),
+        ("steps/new", "there is no such directory", None),
+        (
+            "mpt",
+            "there is no such directory",
+            "to fetch it: hf download OWNER/mpt --local-dir mpt; then gpt import mpt",
+        ),
+    ):
+        outcome = run("import", name)
+        said = outcome.err.splitlines()
+        assert (outcome.code, said[0]) == (4, f'error: "{name}": {sentence}')
+        assert said[1].startswith(f"hint: {hint}") if hint else not said[1:]
+    outcome = run("import", "two/small", "two/large")
+    assert (outcome.code, outcome.err.splitlines()[1]) == (
+        2,
+        "hint: gpt import DIR... --steps, or import one at a time",
+    )
+
+
 def test_an_imported_run_has_no_text_and_no_logger(directory: Path, run: RunCommand) -> None:
     """Whoever made the directory may have named any."""
     settings = ["model.qkv_bias=true", "data.source=/etc/passwd", "data.text_field=body", "train.batch_size=5"]
@@ -189,6 +220,6 @@ def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) 
         outcome = without_torch("import", name, "--out", "a")
         fetch = "to fetch it: hf download openai-community/gpt2 --local-dir gpt2; then gpt import gpt2 --out runs/gpt2"
         assert outcome.stderr.splitlines()[1:] == [f"hint: {fetch}"]
-    outcome = without_torch("import", "nowhere", "--out", "a")
-    assert "hint" not in outcome.stderr
+    outcome = without_torch("import", "nowhere/", "--out", "a")
+    assert "hf download OWNER/nowhere --local-dir" in outcome.stderr
     assert (outcome.returncode, "there is no such directory" in outcome.stderr) == (4, True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.faults import scaled
 from support.kept import PIPELINES, save
@@ -17,14 +19,14 @@ from support.tokenizers import characters, texts
 from gpt_cli.errors import CheckpointError, DataError
 from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.exchange.tokenizer_json import tokenizer_files
-from gpt_cli.sampling.scoring import byte_lengths
+from gpt_cli.sampling.scoring import Stretches, byte_lengths, byte_lengths_on, score
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.kept import KeptTokenizer
 from gpt_cli.text.patterns import PATTERNS
 from gpt_cli.text.pipelines import WORDS, problems
-from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
+from gpt_cli.text.tokenizer import ByteTokenizer, Tokenizer, tokenizer_from_dict
 
 WHOLE = "a tool <think>b</think>\n\n<|im_start|>user<|im_end|> <s>x</s> [UNK] <unk>   end<|endoftext|>"
 
@@ -117,6 +119,23 @@ def test_a_checkpoint_gives_it_back_to_the_byte_without_building_it(name: str, f
     assert json.loads(settings) == json.loads((folder / name / "tokenizer_config.json").read_text())
     assert again.encode(WHOLE) == ours.encode(WHOLE)
     assert len(stored["files"]) < len(written) / 2
+
+
+def test_bytes_of_a_text_are_counted_though_its_tokens_lack_some(folder: Path) -> None:
+    """Spaces, capitals and a word that is unknown; so losses of all tokenizers are about the same text."""
+    text, stretches = Texts(["The  quick\n\n  fox: ☃☃☃", "The end."]), list[Stretches]()
+    for ours in (kept(folder / "simplestories"), kept(folder / "llama2"), ByteTokenizer()):
+        ids = encode(text, ours)[:]
+        lengths = byte_lengths_on(text, ids, ours)
+        assert lengths[ids].sum() == pytest.approx(text.num_bytes)
+        assert (byte_lengths(ours)[ids].sum() == text.num_bytes) == (ours.kind == "byte")
+        assert score([np.ones(len(ids) - 1)], ids, lengths).bits_per_byte == pytest.approx(
+            (len(ids) - 1) / math.log(2) / (text.num_bytes - lengths[ids[0]]), rel=0.02
+        )
+        stretches.append(Stretches(9, ids, lengths))
+        stretches[-1].add(np.ones(len(ids) - 1), ids[1:])
+    assert [len(one.nats) for one in stretches] == [-(-text.num_bytes // 9)] * 3
+    assert stretches[0].error_of_difference(stretches[2])
 
 
 def test_bytes_are_those_of_the_text(folder: Path) -> None:

@@ -114,6 +114,7 @@ def test_a_run_of_steps_says_that_it_was_imported_and_tells_no_losses(imported: 
     )
     facts = gpt_cli.info(imported).as_dict()
     assert (facts["state"], facts["step"], facts["training_tokens"]) == ("imported", 2000, None)
+    assert (facts["training_bytes"], facts["tokens_per_parameter"]) == (None, None)
     assert not {"best_validation_loss", "training_seconds"} & {*facts}
     assert "python-docs" not in run("report", imported, "--json").out
     assert run("export", "--run", imported, "--out", "hf").code == 0

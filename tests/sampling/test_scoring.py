@@ -31,6 +31,7 @@ from gpt_cli.training.evaluation import evaluate
 
 C = 8
 TOKENIZER = CharTokenizer("ab今\n")
+LENGTHS = byte_lengths(TOKENIZER)
 MODEL = (
     GPT(small_config(f"model.context_length={C}").model, TOKENIZER.vocab_size, torch.Generator().manual_seed(0))
     .double()
@@ -77,20 +78,20 @@ def test_a_window_has_no_more_attention_than_memory_should_hold() -> None:
 def test_a_stride_of_the_window_is_the_evaluation_of_training() -> None:
     windows = validation_windows(len(IDS), C)
     trained = evaluate(MODEL, TOKENIZER, IDS, windows, batch_size=4, dtype="float32")
-    found = score(surprisals(MODEL, IDS, stride=C), IDS, TOKENIZER)
+    found = score(surprisals(MODEL, IDS, stride=C), IDS, LENGTHS)
     assert (found.num_tokens, found.loss) == (trained.num_tokens, pytest.approx(trained.loss, abs=1e-10))
     assert found.bits_per_byte == pytest.approx(trained.bits_per_byte, abs=1e-10)
 
 
 def test_means_are_those_of_a_hand_calculation() -> None:
     """Two tokens of 1 and 3 bytes, with chances 1/2 and 1/8: 4 bits over 4 bytes."""
-    found = score([np.log([2.0]), np.log([8.0])], np.array([0, 1, 2]), TOKENIZER)
+    found = score([np.log([2.0]), np.log([8.0])], np.array([0, 1, 2]), LENGTHS)
     assert found.loss == pytest.approx(math.log(4))
     assert found.perplexity == pytest.approx(4)
     assert found.bits_per_byte == pytest.approx(1)
-    assert score([np.array([1e4])], np.array([0, 1]), TOKENIZER).perplexity is None
+    assert score([np.array([1e4])], np.array([0, 1]), LENGTHS).perplexity is None
     with pytest.raises(CheckpointError, match="its weights give surprisals that are not finite"):
-        score([np.array([math.nan])], np.array([0, 1]), TOKENIZER)
+        score([np.array([math.nan])], np.array([0, 1]), LENGTHS)
 
 
 def test_progress_tells_every_token() -> None:
@@ -104,8 +105,8 @@ def test_a_sum_over_parts_is_that_of_one_array_to_the_bit(num_ids: int) -> None:
     draw = np.random.default_rng(0)
     nats, ids = draw.gamma(1, 2, num_ids - 1), draw.integers(0, 5, num_ids)
     cuts = np.unique(draw.integers(1, num_ids - 1, num_ids // 3)) if num_ids > 2 else []
-    found = score(iter(np.split(nats, cuts)), ids, TOKENIZER)
-    assert found == score_of(float(nats.sum()), num_ids - 1, int(byte_lengths(TOKENIZER)[ids[1:]].sum()))
+    found = score(iter(np.split(nats, cuts)), ids, LENGTHS)
+    assert found == score_of(float(nats.sum()), num_ids - 1, int(LENGTHS[ids[1:]].sum()))
 
 
 def test_ids_on_disk_give_the_numbers_of_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +115,8 @@ def test_ids_on_disk_give_the_numbers_of_those_in_memory(tmp_path: Path, monkeyp
     for start in range(0, len(IDS), 5):
         writer.add(IDS[start : start + 5])
     on_disk = writer.finish({})
-    assert score(surprisals(MODEL, on_disk, stride=5), on_disk, TOKENIZER) == score(
-        surprisals(MODEL, IDS, stride=5), IDS, TOKENIZER
+    assert score(surprisals(MODEL, on_disk, stride=5), on_disk, LENGTHS) == score(
+        surprisals(MODEL, IDS, stride=5), IDS, LENGTHS
     )
     windows = validation_windows(len(IDS), C)
     in_memory, from_disk = (

@@ -51,7 +51,8 @@ def test_a_prompt_begins_with_a_line_or_a_word(text: str, found: str, why: str) 
     [
         ("xE5><0x85>，在注意力图中", "在注意力", "codes in Chinese are no prompt"),
         ("xE5 is the first byte of a word", "The", "English has one that every model takes"),
-        ("größte Stadt der Welt", "größ", "the first word, with letters that English lacks"),
+        ("größte Stadt der Welt", "größte", "the first word, with letters that English lacks"),
+        ("ßte Stadt ist München, sagt man", "Stadt", "not the rest of a word"),
     ],
 )
 def test_the_prompt_to_try_a_model_with_is_of_the_kind_of_its_text(text: str, found: str, why: str) -> None:

@@ -19,7 +19,7 @@ from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_abl
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
-from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, NUM_REPEATS, repeated_length, score_windows
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
 from gpt_cli.inspecting.request import HeadsRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
@@ -69,7 +69,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     _require_room(max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole)
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
-    with host.counting("scoring heads", text.num_tokens + NUM_REPEATS * repeated, "tokens") as count:
+    with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text
         scores = score_windows(loaded.model, text.ids, text.windows, end_of_text=end, count=count, **chosen)
     if longest > 1:  # otherwise no head has anything to choose

@@ -12,12 +12,14 @@ from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
 from gpt_cli.limits import HEADS_WINDOW
 from gpt_cli.machine.devices import exact, send
 from gpt_cli.model import GPT
+from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.streams import permutation, stream_key
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows
 
-NUM_REPEATS = 8  # sequences of random tokens on which induction is measured
+NUM_REPEATS = 8  # sequences of random tokens on which induction is measured, at most
+MOST_OPERATIONS = 6 * 10**11  # of the products on these sequences, unless one has more: about ten seconds of two cores
 WEIGHTS_AT_ONCE = 2**20  # of a layer, at most, unless one sequence has more
 BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between blocks as long as these
 
@@ -59,7 +61,7 @@ def score_heads(
     """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own.
 
     `count` receives the number of tokens done since its last call: those of the batches, then `repeated_length` of each
-    of NUM_REPEATS sequences.
+    of `num_repeats` sequences.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
@@ -127,13 +129,21 @@ def repeated_length(model: GPT) -> int:
     return 2 * min(most // 2, model.vocab_size - 1)
 
 
-def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, num_repeats: int = NUM_REPEATS) -> Tensor:
-    """Sequences of n different random tokens that come again once: ids [num_repeats, 2 n], always the same ones.
+def num_repeats(model: GPT) -> int:
+    """On how many sequences induction is measured: NUM_REPEATS, of a large model fewer, at least one."""
+    length = max(1, repeated_length(model))
+    sizes = model.config.changed(context_length=length)
+    found = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")
+    return max(1, min(NUM_REPEATS, MOST_OPERATIONS // (length * found.forward_flops_per_token)))
+
+
+def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: int = NUM_REPEATS) -> Tensor:
+    """Sequences of n different random tokens that come again once: ids [count, 2 n], always the same ones.
 
     n is half of num_tokens, and less than vocab_size. Without `end_of_text`.
     """
     others, n = np.delete(np.arange(vocab_size), end_of_text), num_tokens // 2
-    keys = [stream_key(0, "induction", number) for number in range(num_repeats)]
+    keys = [stream_key(0, "induction", number) for number in range(count)]
     first = np.stack([others[permutation(key, len(others))[:n]] for key in keys])
     return torch.from_numpy(np.concatenate((first, first), axis=1))
 
@@ -155,16 +165,16 @@ def induction_scores(
     end_of_text: int,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-    num_repeats: int = NUM_REPEATS,
+    repeats: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
     """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit.
 
-    `count` receives the number of tokens done since its last call.
+    These are so many sequences, None: `num_repeats`. `count` receives the number of tokens done since its last call.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
-    ids = repeated_tokens(model.vocab_size, repeated_length(model), end_of_text, num_repeats)
+    ids = repeated_tokens(model.vocab_size, repeated_length(model), end_of_text, repeats or num_repeats(model))
     if ids.shape[1] < 4:
         return np.full((len(layers), len(heads)), np.nan)
     sums = torch.zeros(len(layers), len(heads), dtype=torch.float64)
@@ -173,4 +183,4 @@ def induction_scores(
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sums[row] += len(batch) * induction_of(stages.weights).cpu()
         count(batch.numel())
-    return (sums / num_repeats).numpy()
+    return (sums / len(ids)).numpy()

@@ -15,6 +15,7 @@ from gpt_cli.inspecting.heads.scores import (
     PATTERNS,
     induction_of,
     induction_scores,
+    num_repeats,
     pattern_sums,
     repeated_length,
     repeated_tokens,
@@ -22,6 +23,7 @@ from gpt_cli.inspecting.heads.scores import (
     score_windows,
 )
 from gpt_cli.limits import HEADS_WINDOW
+from gpt_cli.model.costs import estimate
 
 
 def scores_of(weights: torch.Tensor, ids: list[int]) -> dict[str, float]:
@@ -80,6 +82,18 @@ def test_induction_is_measured_on_as_many_sequences_at_once_as_memory_allows(mon
     monkeypatch.setattr(scores, "WEIGHTS_AT_ONCE", 3 * 2 * 16**2)
     np.testing.assert_allclose(induction_scores(model, end_of_text=30), expected, rtol=1e-12)
     assert sizes == [8, 3, 3, 2]
+
+
+def test_a_model_that_takes_long_reads_fewer_sequences_for_induction_and_at_least_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = sharp_model(31)
+    operations = 16 * estimate(model.config, 31, micro_batch_size=1, dtype="float32").forward_flops_per_token
+    every = [induction_scores(model, end_of_text=30, repeats=number) for number in (8, 3, 1)]
+    for most, number, expected in zip((100, 3.5, 0.5), (8, 3, 1), every, strict=True):
+        monkeypatch.setattr(scores, "MOST_OPERATIONS", int(most * operations))
+        assert num_repeats(model) == number
+        np.testing.assert_array_equal(induction_scores(model, end_of_text=30), expected)
 
 
 def test_repeated_tokens_are_different_within_each_half_and_never_end_a_text() -> None:
