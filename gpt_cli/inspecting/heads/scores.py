@@ -67,13 +67,14 @@ def score_heads(
     heads = range(model.config.num_heads) if heads is None else heads
     sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
     counts = torch.zeros(len(PATTERNS), dtype=torch.float64)
+    count(0)  # the work begins, whose first layer may take a while
     for ids in batches:
         of_batch = torch.zeros_like(counts)
         for row, stages in enumerate(model.attention_stages(ids, layers, heads)):
             found, of_batch = pattern_sums(stages.weights, ids)
             sums[row] += found
+            count(_share(ids, row, len(layers)))
         counts += of_batch
-        count(ids.numel())
     induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
     return as_scores(sums, counts, induction, layers, heads)
 
@@ -148,6 +149,11 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
     return torch.from_numpy(np.concatenate((first, first), axis=1))
 
 
+def _share(ids: Tensor, row: int, num_rows: int) -> int:
+    """How many of the tokens to count after a layer, so that a bar moves where one batch takes minutes."""
+    return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
+
+
 def induction_of(weights: Tensor) -> Tensor:
     """The mean weight from a token to the one after its first occurrence: [B, H, 2 n, 2 n] -> float64 [H].
 
@@ -182,5 +188,5 @@ def induction_scores(
     for batch in send(ids, device).split(at_once):
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sums[row] += len(batch) * induction_of(stages.weights).cpu()
-        count(batch.numel())
+            count(_share(batch, row, len(layers)))
     return (sums / len(ids)).numpy()

@@ -143,12 +143,13 @@ def test_windows_are_read_from_start_to_end_in_batches_that_change_nothing(monke
     expected = score_heads(model, batches, end_of_text=6)
     for name in COLUMNS:
         np.testing.assert_allclose(found.columns[name], expected.columns[name], rtol=1e-12)
-    assert counts == [32, 3, 8 * 12]  # then repeated tokens: 6 that are not end-of-text, twice
+    # the work begins; half of a batch with each of two layers; then repeated tokens: 6 that are not end-of-text, twice
+    assert counts == [0, 16, 16, 1, 2, 48, 48]
     monkeypatch.setattr(scores, "WEIGHTS_AT_ONCE", 1)
     one_by_one = score_windows(model, IDS, chosen, end_of_text=6, count=counts.append)
     for name in COLUMNS:
         np.testing.assert_allclose(one_by_one.columns[name], expected.columns[name], rtol=1e-12)
-    assert counts[3:] == [16, 16, 3, *[12] * 8]
+    assert counts[7:] == [0, 8, 8, 8, 8, 1, 2, *[6] * 16]
 
 
 def test_only_the_chosen_heads_are_scored() -> None:
