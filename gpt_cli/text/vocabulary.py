@@ -100,15 +100,15 @@ def sample(texts: Iterable[str], share: float) -> Iterator[str]:
             yield text
 
 
-def train_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
+def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
     """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included."""
     import rustbpe  # only learning byte pairs needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
     parts = (piece for text in texts for piece in pieces(text))
-    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=WORD_PATTERN)
+    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=pattern)
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
-    return BytePairTokenizer("bpe", WORD_PATTERN, [bytes(token) for token, _ in ranked])
+    return BytePairTokenizer("bpe", pattern, [bytes(token) for token, _ in ranked])
 
 
 def named_tokenizer(name: str) -> Tokenizer:
