@@ -87,11 +87,17 @@ class TokenizerConfig(Section):
     vocab_size: Annotated[int, Field(ge=257, le=1_000_000), Whole] = Field(
         default=4096, description="tokens in a bpe vocabulary, bytes and end-of-text included; a small text gives fewer"
     )
+    pattern: Literal["simple", "gpt2", "llama3", "qwen2"] = Field(
+        default="simple",
+        description="what kind bpe takes for words, within which bytes are paired; simple is of gpt alone, the others "
+        "are those of GPT-2, Llama 3 and Qwen 2, which other programs know",
+    )
     name: str = Field(default="gpt2", description="vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
     def unused_keys(self) -> list[tuple[str, str]]:
         """Changed keys that have no effect, each with the setting that makes it so."""
-        used = {"vocab_size": self.kind == "bpe", "name": self.kind == "tiktoken"}
+        learns = self.kind == "bpe"
+        used = {"vocab_size": learns, "pattern": learns, "name": self.kind == "tiktoken"}
         return [(key, f"tokenizer.kind {self.kind}") for key in sorted(used) if self._idle(key, used[key])]
 
 

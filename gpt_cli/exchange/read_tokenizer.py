@@ -48,8 +48,17 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if ours:
         return ours
-    last = _end_of_text(names, end_of_text, settings, where)
-    kept = KeptTokenizer(written, settings, last, max(names) + 1)
+    return checked(written, settings, _end_of_text(names, end_of_text, settings, where), names, where)
+
+
+def checked(
+    written: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
+) -> KeptTokenizer:
+    """The tokenizer that a tokenizer.json describes; `names` are its tokens, as `names_of` gives them.
+
+    Raises CheckpointError for what gpt does not do, all of it at once, and for what the library cannot read.
+    """
+    kept = KeptTokenizer(written, settings, end_of_text, max(names) + 1)
     try:
         _, after = kept.template
         _ = kept.library
@@ -59,7 +68,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
         raise
     except (AttributeError, KeyError, TypeError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
-    if others := [number for number in after if number != last]:
+    if others := [number for number in after if number != end_of_text]:
         raise CheckpointError(where, f"it puts {shown(names[others[0]])} after every text, which gpt does not do")
     return kept
 

@@ -12,7 +12,7 @@ from gpt_cli.text.kept import KeptTokenizer
 from gpt_cli.text.patterns import as_oniguruma
 from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
 
-_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -25,13 +25,13 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         vocabulary = {character: i for i, character in enumerate(tokenizer.characters)}
         # the unknown one is in no vocabulary, so that an unknown character is an error
         model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
-        cut, decoder = _split(r"[\s\S]"), {"type": "Fuse"}
+        cut, decoder = split(r"[\s\S]"), {"type": "Fuse"}
     else:
         ours = tokenizer if isinstance(tokenizer, BytePairTokenizer) else None
         model = _byte_pairs(tokenizer.token_bytes)
-        cut, decoder = _BYTE_LEVEL, _BYTE_LEVEL
+        cut, decoder = BYTE_LEVEL, BYTE_LEVEL
         if ours:
-            cut = {"type": "Sequence", "pretokenizers": [_split(as_oniguruma(ours.pattern)), _BYTE_LEVEL]}
+            cut = {"type": "Sequence", "pretokenizers": [split(as_oniguruma(ours.pattern)), BYTE_LEVEL]}
     end_of_text = {"id": tokenizer.end_of_text, "content": END_OF_TEXT, "special": True, "normalized": False}
     return {
         "version": "1.0",
@@ -135,5 +135,6 @@ def _byte_pairs(token_bytes: Sequence[bytes]) -> dict[str, Any]:
     }
 
 
-def _split(pattern: str) -> dict[str, Any]:
+def split(pattern: str) -> dict[str, Any]:
+    """The step that cuts a text into the matches of a pattern and what is between them."""
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

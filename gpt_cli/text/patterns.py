@@ -39,6 +39,8 @@ PATTERNS = (
     OLD_CL100K_PATTERN,
     QWEN2_PATTERN,
 )
+# those of the setting tokenizer.pattern
+BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PATTERN, "qwen2": QWEN2_PATTERN}
 
 
 def as_oniguruma(pattern: str) -> str:

@@ -19,7 +19,7 @@ from gpt_cli.streams import random_words, stream_key
 from gpt_cli.text.blocks import Block, in_pieces, pieces
 from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.patterns import PATTERNS, WORD_PATTERN
+from gpt_cli.text.patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.reading import NOBODY
 from gpt_cli.text.tokenizer import (
     BytePairTokenizer,
@@ -43,7 +43,9 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
         return make_tokenizer(config, training, validation)
     path = None
     with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
-        path = cached("tokenizers", config.kind, config.vocab_size, training.digest, validation.digest)
+        # earlier versions, which knew one pattern, did not name it
+        pattern = [config.pattern] if config.kind == "bpe" and BY_NAME[config.pattern] != WORD_PATTERN else []
+        path = cached("tokenizers", config.kind, config.vocab_size, *pattern, training.digest, validation.digest)
     if path and (stored := read_json(path)) is not None:
         with contextlib.suppress(CheckpointError, KeyError, TypeError):
             tokenizer = tokenizer_from_dict(stored["tokenizer"])
@@ -83,7 +85,8 @@ def make_tokenizer(
     if config.kind == "tiktoken":
         return _published(config.name)
     texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
-    return train_byte_pairs(sample(texts, SAMPLE_BYTES / max(1, training.num_bytes)), config.vocab_size)
+    learned = sample(texts, SAMPLE_BYTES / max(1, training.num_bytes))
+    return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
 
 
 def sample(texts: Iterable[str], share: float) -> Iterator[str]:
@@ -100,15 +103,18 @@ def sample(texts: Iterable[str], share: float) -> Iterator[str]:
             yield text
 
 
-def train_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairTokenizer:
-    """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included."""
+def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
+    """Byte pairs learned from texts, longer ones in pieces: at most vocab_size tokens, end-of-text included.
+
+    `pattern` is one of PATTERNS.
+    """
     import rustbpe  # only learning byte pairs needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
     parts = (piece for text in texts for piece in pieces(text))
-    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=WORD_PATTERN)
+    trainer.train_from_iterator(parts, vocab_size=vocab_size - 1, buffer_size=_BUFFERED, pattern=pattern)
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: pair[1])
-    return BytePairTokenizer("bpe", WORD_PATTERN, [bytes(token) for token, _ in ranked])
+    return BytePairTokenizer("bpe", pattern, [bytes(token) for token, _ in ranked])
 
 
 def named_tokenizer(name: str) -> Tokenizer:

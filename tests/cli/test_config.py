@@ -13,10 +13,13 @@ from gpt_cli.config.describing import known_keys, settings_table
 
 
 def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:
-    Path("mine.yaml").write_text("tokenizer:\n  kind: char\n  vocab_size: 300\n")
+    Path("mine.yaml").write_text("tokenizer:\n  kind: char\n  vocab_size: 300\n  pattern: gpt2\n")
     checked = run("config", "check", "mine.yaml")
     assert (checked.code, checked.out) == (0, "mine.yaml: valid\n")
-    assert checked.err == "tokenizer.vocab_size is not used by tokenizer.kind char\n"
+    assert checked.err.splitlines() == [
+        "tokenizer.pattern is not used by tokenizer.kind char",
+        "tokenizer.vocab_size is not used by tokenizer.kind char",
+    ]
     by_shipped = ["config", "check", "tiny", "--set", "tokenizer.kind=char"]
     assert run(*by_shipped).err == "", "the user did not set the size of the vocabulary"
     assert "vocab_size is not used" in run(*by_shipped, "--set", "tokenizer.vocab_size=300").err

@@ -8,18 +8,20 @@ import pytest
 import tokenizers
 from support.exchange import sharp_checkpoint
 from support.faults import scaled
-from support.tokenizers import TOKENIZERS, texts
+from support.tokenizers import LEARNED, TOKENIZERS, texts
 
 from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.exchange.tokenizer_json import merges, tokenizer_json
 from gpt_cli.text.base_tokenizer import byte_letters
-from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.patterns import BY_NAME, WORD_PATTERN
 from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer
 
+_PATTERNS = {name: BytePairTokenizer("bpe", BY_NAME[name], LEARNED.token_bytes) for name in ("llama3", "qwen2")}
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+
+@pytest.mark.parametrize("kind", [*TOKENIZERS, *_PATTERNS])
 def test_ids_are_those_of_ours_for_hostile_texts(kind: str, transformers: Any, tmp_path: Path) -> None:
-    ours = TOKENIZERS[kind]
+    ours = (TOKENIZERS | _PATTERNS)[kind]
     write_for_transformers(tmp_path / "hf", sharp_checkpoint("model.num_blocks=1", tokenizer=ours))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     assert (len(theirs), theirs.eos_token_id, theirs.bos_token_id) == (

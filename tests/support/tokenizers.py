@@ -11,7 +11,7 @@ from functools import cache
 from tiktoken_ext.openai_public import r50k_pat_str
 
 from gpt_cli.exchange.tokenizer_page import tokenizer_content
-from gpt_cli.text.patterns import GPT2_PATTERN
+from gpt_cli.text.patterns import GPT2_PATTERN, WORD_PATTERN
 from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 from gpt_cli.text.vocabulary import train_byte_pairs
 
@@ -50,14 +50,14 @@ def texts(count: int) -> list[str]:
     return HOSTILE + ["".join(draws.choices(PARTS, k=draws.randint(1, 30))) for _ in range(count)]
 
 
-def learned(texts: list[str], vocab_size: int) -> BytePairTokenizer:
+def learned(texts: list[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
     """Byte pairs learned in a fork: a module may ask while it is imported, and this process begins no threads."""
     read, write = os.pipe()
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of forks beside threads
         pid = os.fork()
     if pid == 0:
         with open(write, "wb") as file:
-            pickle.dump(train_byte_pairs(texts, vocab_size).to_dict(), file)
+            pickle.dump(train_byte_pairs(texts, vocab_size, pattern).to_dict(), file)
         os._exit(0)
     os.close(write)
     with open(read, "rb") as file:

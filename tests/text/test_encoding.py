@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import blocks, cache, corpus, reading, token_writer, vocabulary
 from gpt_cli.text import encoding as module
 from gpt_cli.text.blocks import Block
+from gpt_cli.text.cache import cached
 from gpt_cli.text.corpus import Texts
 from gpt_cli.text.encoding import check_length, encode, encode_corpus
 from gpt_cli.text.reading import read_corpus
@@ -174,6 +176,13 @@ def test_a_learned_tokenizer_is_cached_and_a_damaged_one_learned_again(
     learn_tokenizer(config, *Texts((LINES + "x",)).split(0.1))
     learn_tokenizer(TokenizerConfig(kind="char"), *parts)
     assert len(learned) == 4
+    gpt2 = [learn_tokenizer(TokenizerConfig(kind="bpe", vocab_size=270, pattern="gpt2"), *parts) for _ in range(2)]
+    assert gpt2[0].digest == gpt2[1].digest != first.digest
+    assert len(learned) == 5
+    earlier = cached("tokenizers", "bpe", 270, parts[0].digest, parts[1].digest)  # without the name of a pattern
+    assert json.loads(earlier.read_text())["sha256"] == first.digest
+    learn_tokenizer(TokenizerConfig(kind="char", pattern="gpt2"), *parts)
+    assert len(learned) == 5
     for path in (small / "tokenizers").iterdir():
         content = path.read_bytes()
         for damaged in (content[:50], b"[]", b"3", b"{}", content.replace(b"A", b"B", 1), content[:-3] + b'0"}'):

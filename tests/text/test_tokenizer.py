@@ -195,6 +195,24 @@ def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() ->
     assert not any(b"x" in token for token in learned)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("simple", [" 202", "6", " don", "'", "t"]),
+        ("gpt2", [" 2026", " don", "'t"]),
+        ("llama3", [" ", "202", "6", " don", "'t"]),
+        ("qwen2", [" ", "2", "0", "2", "6", " don", "'t"]),
+    ],
+)
+def test_byte_pairs_are_learned_and_merged_within_the_words_of_a_pattern(name: str, words: list[str]) -> None:
+    """A text that repeats itself becomes as few tokens as its pattern lets it."""
+    config = TokenizerConfig.model_validate({"kind": "bpe", "pattern": name, "vocab_size": 300})
+    text = " 2026 don't" * 20
+    ours = make_tokenizer(config, Texts([text]), Texts([text]))
+    assert [ours.token_text(one) for one in ours.encode(text)] == words * 20
+    assert tokenizer_from_dict(ours.to_dict()).encode(text) == ours.encode(text)
+
+
 def test_naming_unknown_characters_takes_no_memory_for_each() -> None:
     """A prompt of nine megabytes took one gigabyte, for the five that are named."""
     tracemalloc.start()

@@ -17,6 +17,7 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.errors import CheckpointError
 from gpt_cli.exchange.export_model import write_for_transformers
+from gpt_cli.text.patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 from gpt_cli.text.vocabulary import train_byte_pairs
 
@@ -143,6 +144,24 @@ def test_every_difference_that_cannot_be_reconciled_is_listed(
         "hint: leave these settings out, so that they are as there, or train without --init-from"
     )
     assert not Path("new").exists()
+
+
+def test_another_pattern_means_new_embeddings_and_no_run_continues_with_it(source: Path, run: RunCommand) -> None:
+    other = ["--set", "tokenizer.pattern=gpt2"]
+    begin(run, "--init-from", source, *STILL, *other)
+    found = load("new")
+    assert (found.config.tokenizer.pattern, found.tokenizer.to_dict()["pattern"]) == ("gpt2", GPT2_PATTERN)
+    assert "tokenizer.pattern is gpt2 in new and llama3 here" in refused(run, "llama3", "--init-from", "new")
+    said = refused(run, "qwen2", "--out", "new", "--resume")
+    assert 'tokenizer.pattern was "gpt2" in this run and is "qwen2" now' in said
+
+
+def refused(run: RunCommand, pattern: str, *flags: str) -> str:
+    """What is said of a config with a pattern."""
+    Path("short.yaml").write_text(f"tokenizer:\n  kind: bpe\n  vocab_size: 290\n  pattern: {pattern}\n{SHORT}")
+    outcome = run("train", "--config", "short.yaml", "--data", "my.txt", "--out", "other", *flags)
+    assert outcome.code == 4
+    return outcome.err
 
 
 def test_a_tokenizer_of_its_own_means_new_embeddings_and_the_rest_stays(source: Path, run: RunCommand) -> None:

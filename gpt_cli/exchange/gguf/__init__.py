@@ -1,0 +1,1 @@
+"""Models as GGUF, the one file that llama.cpp and Ollama load."""
