@@ -197,7 +197,7 @@ def _require_finite(tensors: Mapping[str, Tensor], where: str, what: str) -> Non
 
 
 def _refuse(wrong: Mapping[str, int], where: str, what: str) -> None:
-    """Raises CheckpointError for tensors with so many numbers that are not finite."""
+    """Raises CheckpointError unless `wrong` is empty: how many numbers of each tensor are not finite."""
     if wrong:
         number, of_tensors = counted(sum(wrong.values()), "number"), counted(len(wrong), "tensor")
         sentence = f"there is NaN or infinity in its {what}: {number} of {of_tensors}, as in {shown(next(iter(wrong)))}"

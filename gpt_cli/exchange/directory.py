@@ -118,7 +118,7 @@ def require_model(path: Path) -> None:
 def _models(folder: Path) -> list[str]:
     """The directories of models in a folder that can be read, in order."""
     with contextlib.suppress(OSError):
-        return sorted(str(found) for found in folder.iterdir() if (found / "config.json").is_file())
+        return sorted(visible(found) for found in folder.iterdir() if (found / "config.json").is_file())
     return []
 
 

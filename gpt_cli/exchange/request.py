@@ -102,7 +102,7 @@ class ImportRequest(Request):
         from gpt_cli.exchange.steps import by_step, read_steps, shared_name
 
         first, *_ = self.directory
-        if len(self.directory) == 1:
+        if len(self.directory) == 1 and self.out is None:  # which gives the run its name
             require_model(first)
         steps = by_step(self.directory) if self.steps else {}
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))

@@ -120,9 +120,9 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
         for file in files:
             states[file.name] = _state(file, stored if file == chosen else None)
             count(1)
-    if num_ranks is not None and stored.progress.imported:
-        raise UsageError("--ranks", "this model was imported, and nothing says how gpt would train it")
     if num_ranks is not None:
+        if stored.progress.imported:
+            raise UsageError("--ranks", "this model was imported, and nothing says how gpt would train it")
         require_fitting(num_ranks, stored.config, "--ranks")
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
     if path.is_dir():

@@ -171,9 +171,8 @@ class Stretches:
         """Count the next tokens: nats [T], ids [T]; each belongs to the stretch in which it begins."""
         amounts = np.ones(len(ids), int) if self._lengths is None else self._lengths[ids]
         ends = self._end + np.cumsum(amounts)
-        places = np.minimum((ends - amounts) // self._size, len(self.nats) - 1).astype(
-            int
-        )  # end-of-text may begin at the end
+        # end-of-text may begin at the end
+        places = np.minimum((ends - amounts) // self._size, len(self.nats) - 1).astype(int)
         np.add.at(self.nats, places, nats)
         np.add.at(self.amounts, places, amounts)
         self._end = ends[-1].item()

@@ -77,7 +77,7 @@ static inline Wholes wide_uint16(const uint16_t *from) { return __builtin_conver
 static inline Floats lanes_of_int8(const int8_t *numbers) { return __builtin_convertvector(wide_int8(numbers), Floats); }
 static inline Floats lanes_of_bfloat16(const uint16_t *numbers) { return (Floats)(wide_uint16(numbers) << 16); }
 
-/* `count` rows [count, in] from `first` on times x [in], ROWS unless the matrix ends. */
+/* Rows [count, in] of a matrix times x [in]: sums [count]; `count` is ROWS unless the matrix ends. */
 #define PRODUCT(TYPE, NUMBERS)                                                                       \
   static void rows_of_##NUMBERS(const TYPE *rows, int64_t in, int64_t count, const float *x, float *sums) { \
     Floats lanes[ROWS] = {0};                                                                        \
@@ -99,6 +99,7 @@ PRODUCT(float, float32)
 PRODUCT(uint16_t, bfloat16)
 PRODUCT(int8_t, int8)
 
+/* ROWS rows of a matrix from `first` on times x [in], with scales and biases; fewer where the matrix ends. */
 static void rows_times(const Matrix *m, int64_t first, const float *x, float *found) {
   const int64_t in = m->in, count = m->out - first < ROWS ? m->out - first : ROWS;
   if (m->kind == FLOAT32)
@@ -188,11 +189,8 @@ void token(const Model *model, float *x, const float *rotation, float *logits) {
       else
         memcpy(seen, now, sizeof seen);
 #pragma omp for
-      for (int64_t row = 0; row < layer->queries_keys_values.out; row += ROWS) {
-        rows_times(&layer->queries_keys_values, row, seen, found);
-        for (int64_t i = 0; i < ROWS && row + i < layer->queries_keys_values.out; i++)
-          model->projections[row + i] = found[i];
-      }
+      for (int64_t row = 0; row < layer->queries_keys_values.out; row += ROWS)
+        rows_times(&layer->queries_keys_values, row, seen, model->projections + row);
 #pragma omp for
       for (int64_t group = 0; group < G; group++) {
         float *key = model->projections + (H + group) * K;
@@ -232,9 +230,8 @@ void token(const Model *model, float *x, const float *rotation, float *logits) {
           rows_times(&layer->expand, F + row, seen, found);
           for (int64_t i = 0; i < count; i++) model->hidden[row + i] = gate[i] * found[i];
         } else {
-          rows_times(&layer->expand, row, seen, found);
-          activate(model->activation, found, count);
-          memcpy(model->hidden + row, found, count * sizeof(float));
+          rows_times(&layer->expand, row, seen, model->hidden + row);
+          activate(model->activation, model->hidden + row, count);
         }
       }
 #pragma omp for
@@ -249,21 +246,14 @@ void token(const Model *model, float *x, const float *rotation, float *logits) {
     }
     normalise(model, model->final_norm, now, seen);
 #pragma omp for
-    for (int64_t row = 0; row < output->out; row += ROWS) {
-      rows_times(output, row, seen, found);
-      for (int64_t i = 0; i < ROWS && row + i < output->out; i++) logits[row + i] = found[i];
-    }
+    for (int64_t row = 0; row < output->out; row += ROWS) rows_times(output, row, seen, logits + row);
   }
 }
 
-/* A few rows x [num_rows, in] times a matrix [num_rows, out], with what is read of the matrix read once. */
+/* A few rows times a matrix, which is read once: x [num_rows, in] -> found [num_rows, out]. */
 void product(const Matrix *m, const float *x, float *found, int64_t num_rows, int64_t num_threads) {
   const int64_t out = m->out, in = m->in;
 #pragma omp parallel for num_threads(num_threads)
   for (int64_t row = 0; row < out; row += ROWS)
-    for (int64_t n = 0; n < num_rows; n++) {
-      float part[ROWS];
-      rows_times(m, row, x + n * in, part);
-      memcpy(found + n * out + row, part, (out - row < ROWS ? out - row : ROWS) * sizeof(float));
-    }
+    for (int64_t n = 0; n < num_rows; n++) rows_times(m, row, x + n * in, found + n * out + row);
 }

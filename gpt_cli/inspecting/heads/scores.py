@@ -176,7 +176,7 @@ def induction_scores(
 ) -> np.ndarray:
     """`induction_of` the given heads on repeated random tokens, [layers, heads]; NaN where no two tokens fit.
 
-    These are so many sequences, None: `num_repeats`. `count` receives the number of tokens done since its last call.
+    It reads `repeats` sequences, None: `num_repeats`. `count` receives the number of tokens done since its last call.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
