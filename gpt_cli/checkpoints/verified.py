@@ -58,7 +58,7 @@ def read_verified(path: Path, *, everything: bool = False, watch: Watch | None =
             raise CheckpointError(header.where, sentence)
         sizes = {name: one.stop - one.start for name, one in header.tensors.items()}
         content = {} if watch else {name: np.empty(size, np.uint8) for name, size in sizes.items()}
-        room = np.empty(PIECE, np.uint8)
+        room = np.empty(PIECE if watch else 0, np.uint8)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
         weights = [name for name, one in in_order if one.stop <= header.num_weight_bytes]
 

@@ -10,6 +10,7 @@ from support.helpers import CORPUS_TEXT
 
 from benchmarks import cuda as module
 from benchmarks.cuda_parts import PARTS, Scale
+from gpt_cli.sampling.compiled import library
 
 # roof is measured, memory fails, training goes on for too long; each call leaves a line
 ANSWERING = """
@@ -37,7 +38,7 @@ def figures(name: str, scale: Scale) -> dict[str, float | str]:
 def test_parts_give_their_figures_at_small_scale(text: str) -> None:
     scale = Scale(torch.device("cpu"), text, small=True)
     numbers = [*figures("roof", scale).values(), *figures("decoding", scale).values()]
-    assert len(numbers) == 3 + 4
+    assert len(numbers) == 3 + 4 + (2 if library() else 0)  # and compiled code for one sequence
     assert all(isinstance(number, float) and number > 0 for number in numbers)
     assert figures("memory", scale)["4 sequences, measured"] == "torch reports no peak"
     found = figures("training", scale)

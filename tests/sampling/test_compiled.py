@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from gpt_cli.sampling.compiled import Weight, library
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.quantise import round_weights, to_int8
 
+pytestmark = pytest.mark.skipif(not (shutil.which("cc") or os.environ.get("CI")), reason="needs a C compiler")
 V, C = 37, 24
 TOKENS = [(5 * i + i * i) % V for i in range(40)]
 GROUPED = ["model.attention=grouped_query", "model.num_heads=4", "model.num_key_value_heads=2"]
