@@ -114,6 +114,20 @@ def look_at_what_it_writes(page: Page) -> None:
     settle(page)
 
 
+def look_elsewhere(page: Page) -> None:
+    """Scroll to the top and wait until the browser has reported to its observers, the page's first, what left view."""
+    page.evaluate(
+        """() => new Promise((done) => {
+          scrollTo(0, 0);
+          new IntersectionObserver(([{ isIntersecting }], observer) => {
+            if (isIntersecting) return;
+            observer.disconnect();
+            done();
+          }).observe(document.getElementById("writes"));
+        })"""
+    )
+
+
 def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(page: Page) -> None:
     model = rounded(CHECKPOINT, "float16")
     choose(page, "layer 1 head 2")
@@ -141,7 +155,7 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(page: Page) ->
 
 def test_a_key_does_not_wait_for_what_nobody_sees(page: Page) -> None:
     look_at_what_it_writes(page)
-    page.evaluate("scrollTo(0, 0)")
+    look_elsewhere(page)
     write(page, "The value")
     assert page.locator("#writes.behind").count() == 1
     look_at_what_it_writes(page)
