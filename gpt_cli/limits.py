@@ -53,6 +53,12 @@ SNAPSHOT_BYTES = 2**31  # of attention
 FOREIGN_HEADER_BYTES = 2**22
 FOREIGN_CONFIG_BYTES = 2**20
 FOREIGN_FILES = 1000  # with weights
+# the metadata and the places of all tensors in a GGUF, which has the tokenizer there; that of Llama 3 takes 8 million
+GGUF_HEADER_BYTES = 2**28
+GGUF_TEXT_BYTES = 2**26  # of one text there
+GGUF_ENTRIES = 2**16  # keys, and as many tensors
+# values, those of lists too, of 60 bytes each in memory; 260,000 tokens with types, scores and merges have 1.3 million
+GGUF_ELEMENTS = 2**22
 TOKENIZER_BYTES = 2**26  # 200,000 tokens take 30 million
 # squares of the lengths of all tokens: what checking the merges of an export of ours costs; GPT-2 has 3 million
 TOKENIZER_WORK = 40_000_000

@@ -54,7 +54,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "gpt eval --run runs/a --run runs/b --data my.txt",
     ),
     "export": (
-        "Write a trained model for transformers, as one file to share, as a page in which it runs, or for a class.",
+        "Write a trained model for transformers or Ollama, as one file to share, as a page, or for a class.",
         "gpt export --run runs/tiny --out tiny-hf",
     ),
     "import": (

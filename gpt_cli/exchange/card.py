@@ -10,7 +10,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import counted, visible
 from gpt_cli.exchange.recipes import Fit
-from gpt_cli.text.catalogue import ENTRIES
+from gpt_cli.text.catalogue import ENTRIES, Entry
 from gpt_cli.version import __version__
 
 _CARD = """\
@@ -82,15 +82,14 @@ def model_card(
         origin += f" It began with the weights of `{visible(began_from)}`."
     half = max(1, config.model.context_length // 2)
     lines = "".join(f"- {note}\n" for note in fit.notes)
-    known = [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES and not imported]
+    known = [] if imported else _known(config)
     all_known = known and len(known) == len(_listed(config.data.source))
     languages = {entry.language for entry in known} if all_known else set()
-    licences = "; ".join(f"`{entry.name}`: {entry.licence}" for entry in known)
     return _CARD.format(
         language=f"language: {languages.pop()}\n" if len(languages) == 1 and None not in languages else "",
         kind=config.tokenizer.kind,
         characters=_CHARACTERS if config.tokenizer.kind == "char" else "",
-        licence=_LICENCE + (f" Licences of its texts: {licences}.\n" if licences else "\n"),
+        licence=_LICENCE + (f" Licences of its texts: {licences(config)}.\n" if known else "\n"),
         title=visible(name),
         origin=origin,
         losses="".join(losses),
@@ -103,6 +102,15 @@ def model_card(
         notes=f"\nIt computes what it computed in gpt, some of it in another way:\n\n{lines}" if lines else "",
         settings=write_config(config),
     )
+
+
+def licences(config: Config) -> str:
+    """The licences of those of its texts that the catalogue has; empty where it has none."""
+    return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _known(config))
+
+
+def _known(config: Config) -> list[Entry]:
+    return [ENTRIES[source] for source in _listed(config.data.source) if source in ENTRIES]
 
 
 def shareable(config: Config) -> Config:

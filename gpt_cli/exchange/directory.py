@@ -56,6 +56,11 @@ class Directory:
         """The directory, as errors name it."""
         return shown(self.path)
 
+    @property
+    def where_config(self) -> str:
+        """Its config, as errors name it."""
+        return f"{self.where}: config.json"
+
     def read(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
         """A tensor, or rows of it, in float32; raises CheckpointError where a number is not finite."""
         return widened(self.read_stored(name, first, last), self.tensors[name].dtype)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import Any, cast
 
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
@@ -23,9 +18,11 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import visible
 from gpt_cli.exchange.card import model_card, shareable
+from gpt_cli.exchange.computing import computed, dtype_of, own_keys
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
-from gpt_cli.exchange.recipes import Fit, Part, Recipe
+from gpt_cli.exchange.page_size import Kind
+from gpt_cli.exchange.recipes import Fit
 from gpt_cli.exchange.request import FILES, ExportRequest
 from gpt_cli.exchange.tokenizer_json import as_file, tokenizer_files
 from gpt_cli.files import write_directory
@@ -46,12 +43,11 @@ _KINDS = {
     "handout": "pages for a class, of which index.html is the first",
     "safetensors": "a checkpoint of gpt",
 }
-FORMAT_VERSION = 1  # of the key gpt_cli in config.json
 
 
 @dataclass(frozen=True)
 class Exported(Result):
-    """What was written, and where; `class_name` is the class of transformers that loads it, for the format hf."""
+    """What was written, and where; `class_name` is the class of transformers or the architecture of llama.cpp."""
 
     out: str
     format: str
@@ -66,7 +62,9 @@ class Exported(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """One line."""
-        kind = f"{self.class_name} of transformers" if self.class_name else _KINDS[self.format]
+        kind = f"{self.class_name} of transformers" if self.class_name else _KINDS.get(self.format)
+        if self.format == "gguf":
+            kind = f"{self.class_name} of llama.cpp"
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
 
@@ -80,7 +78,7 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
     header, prompt, read = found
     run = RunFiles(header.path.resolve().parent.parent)
     name = run.path.name if run.exists() else header.path.stem
-    as_stored = request.format in ("hf", "safetensors")
+    as_stored = request.format in ("hf", "gguf", "safetensors")
     stored = first_usable(
         request.run,
         request.checkpoint,
@@ -95,13 +93,20 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
         class_name, num_parameters = fitted.class_name, fitted.num_parameters
         for note in fitted.notes:
             host.notice(note)
+    elif request.format == "gguf":
+        from gpt_cli.exchange.gguf.writing import write_gguf
+
+        with host.working(writing):
+            class_name, num_parameters, notes = write_gguf(out, stored, name, request.quantize)
+        for note in notes:
+            host.notice(note)
     elif request.format == "safetensors":
         num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
         with host.working(writing):
             write_file(out, stored)
     else:
         with host.working(writing):
-            page = model_page(stored, request.quantize, name, title=title, prompt=prompt)
+            page = model_page(stored, cast(Kind | None, request.quantize), name, title=title, prompt=prompt)
             if request.format == "html":
                 write_model_page(out, page)
         if request.format == "handout":
@@ -147,10 +152,8 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     found = fit(config.model, tokenizer.vocab_size)
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
-    types = {name: type_of(_dtype(recipe, ours)) for name, recipe in found.tensors.items()}
+    types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in found.tensors.items()}
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
-    about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
-    own = {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
     ends = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}
     card = model_card(
         os.path.basename(os.path.realpath(out)),
@@ -165,7 +168,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     )
     contents = (
         [card.encode("utf-8")],
-        [as_file({**found.config, **ends, "dtype": number_type, "gpt_cli": own})],
+        [as_file({**found.config, **ends, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
         [as_file({**ends, "pad_token_id": tokenizer.end_of_text})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
@@ -176,39 +179,6 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     )
     write_directory(out, dict(zip(FILES, contents, strict=True)))
     return found
-
-
-@torch.no_grad()
-def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
-    """A tensor of a stock class made of our parameters and buffers."""
-    dtype = _dtype(recipe, ours)
-    if not recipe.parts:
-        return torch.zeros(recipe.shape, dtype=dtype)
-    rows = torch.cat([_rows(part, ours) for part in recipe.parts])
-    tensor = (rows.T if recipe.transposed else rows).contiguous()
-    assert (tensor.shape, tensor.dtype) == (recipe.shape, dtype)
-    return tensor
-
-
-def _dtype(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
-    """That of the weights that a tensor consists of, float32 where it is computed; zeros follow the first weight."""
-    copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
-    return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
-
-
-def _is_copy(part: Part) -> bool:
-    return len(part.names) == 1 and part.factor == 1
-
-
-def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
-    """The rows of a part; products are computed in float64 and rounded once."""
-    first, *others = (ours[name] for name in part.names)
-    if _is_copy(part):
-        return first
-    product = first.double()
-    for other in others:
-        product = product @ other.double()
-    return (product * part.factor).float()
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:

@@ -19,6 +19,9 @@ from gpt_cli.exchange.directory import Directory, Stored, read_directory
 from gpt_cli.exchange.families import FAMILIES
 from gpt_cli.exchange.families.family import Family
 from gpt_cli.exchange.families.given import Given, brief
+from gpt_cli.exchange.gguf.model import GGUF, read_gguf
+from gpt_cli.exchange.gguf.reading import is_gguf
+from gpt_cli.exchange.gguf.vocabulary import tokenizer_from
 from gpt_cli.exchange.hugging_face import fit, tensors_of
 from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.exchange.recipes import Recipe
@@ -52,15 +55,19 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     elsewhere) it comes back as the class that it was written as. Raises CheckpointError for what ours cannot have,
     UsageError for a context that it cannot have.
     """
-    directory = read_directory(path)
+    directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, own = _family(directory), _own(directory.config)
     directory = _with_names_of_the_class(directory, family)
-    given = Given(directory.config, f"{directory.where}: config.json", _AS_IT_IS)
+    given = Given(directory.config, directory.where_config, _AS_IT_IS)
     settings = family.settings(given)
     if problems := given.problems():
         raise together(problems)
     length = _context_length(settings, context_length)
-    tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), {} if own is None else own["tokenizer"])
+    about_tokenizer = {} if own is None else own["tokenizer"]
+    if isinstance(directory, GGUF):
+        tokenizer = tokenizer_from(directory.keys, directory.where, about_tokenizer)
+    else:
+        tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), about_tokenizer)
     num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
     notices = list[str]()
     exported = None if own is None else _config_of(own, tokenizer, directory)
@@ -103,7 +110,7 @@ def _own(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
     """What an export says of how the model learned, and the kind of tokenizer that it has."""
-    where, content = f"{directory.where}: config.json", own.get("config")
+    where, content = directory.where_config, own.get("config")
     if not isinstance(content, dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field
 
@@ -30,7 +31,7 @@ from gpt_cli.config.request import (
     WhichRun,
     read_texts,
 )
-from gpt_cli.errors import CheckpointError, GptError, UsageError, shown
+from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, shown
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.page_size import Kind, chosen_layout, page_context, require_known_form
 from gpt_cli.files import require_directory_place, require_no_file
@@ -52,6 +53,9 @@ FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
+MODELFILE = "Modelfile"  # beside a GGUF file
+_OURS = b"# written by gpt export"
+_QUANTIZED = {"gguf": ("q8_0", "bf16", "f16"), "html": ("float16", "int8"), "handout": ("float16", "int8")}
 # of a hand-out
 PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
@@ -60,11 +64,12 @@ class ImportRequest(Request):
     """Make a run of an open model, for all commands: sample, attn-dump, explain, train with --init-from.
 
     GPT-2, GPT-Neo, GPT-NeoX (Pythia), Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee. It reads config.json,
-    safetensors and the tokenizer; nothing is downloaded or unpickled.
+    safetensors and the tokenizer, or one GGUF file; nothing is downloaded or unpickled.
     """
 
     directory: Annotated[Directories, Flag("DIR", position=True)] = Field(
-        kw_only=False, description="A directory of transformers with such a model, or one that gpt export wrote."
+        kw_only=False,
+        description="A directory of transformers with such a model, a .gguf file, or what gpt export wrote.",
     )
     steps: Switch = Field(
         default=False,
@@ -99,14 +104,18 @@ class ImportRequest(Request):
         """
         from gpt_cli.exchange.directory import require_model
         from gpt_cli.exchange.foreign import read_foreign
+        from gpt_cli.exchange.gguf.reading import is_gguf
         from gpt_cli.exchange.steps import by_step, read_steps, shared_name
 
         first, *_ = self.directory
-        if len(self.directory) == 1 and self.out is None:  # which gives the run its name
+        of_file = is_gguf(first)
+        if self.steps and any(map(is_gguf, self.directory)):
+            raise UsageError("--steps", "these are directories of transformers, and this is a GGUF file")
+        if len(self.directory) == 1 and self.out is None and not of_file:  # which gives the run its name
             require_model(first)
         steps = by_step(self.directory) if self.steps else {}
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
-        run = RunFiles(self.out or Path("runs") / name)
+        run = RunFiles(self.out or Path("runs") / (name.removesuffix(".gguf") if of_file else name))
         require_no_file(run.path)
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with --overwrite, or name another --out"
@@ -120,25 +129,25 @@ class ImportRequest(Request):
 
 
 class ExportRequest(Request):
-    """Write a trained model for transformers, as one file to share, as a page in which it runs, or for a class.
+    """Write a trained model for transformers or Ollama, as one file to share, as a page, or for a class.
 
     An earlier export of the same name is replaced; any other directory that is not empty is refused.
     """
 
     out: Annotated[PathText, Flag("PATH")] = Field(
         kw_only=False,
-        description="A directory (hf, handout), a .safetensors file (safetensors) or a .html file (html).",
+        description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html.",
     )
-    format: Literal["hf", "html", "handout", "safetensors"] = Field(
+    format: Literal["hf", "gguf", "html", "handout", "safetensors"] = Field(
         default="hf",
-        description="hf: a directory that transformers loads; safetensors: one file that gpt loads, without what only "
-        "training needs; html: a page in which the model runs, offline; handout: a folder for a class, with that "
-        "page and those of its attention. Default: hf.",
+        description="hf: a directory that transformers loads; gguf: a file for llama.cpp and Ollama; safetensors: one "
+        "file that gpt loads, without what only training needs; html: a page in which the model runs, offline; "
+        "handout: a folder for a class, with that page and those of its attention. Default: hf.",
     )
-    quantize: Kind | None = Field(
+    quantize: Literal["float16", "int8", "q8_0", "bf16", "f16"] | None = Field(
         default=None,
-        description="Weights of a page (html, handout): float16, or int8 in half the space. "
-        "Default: float16 up to 30 MB.",
+        description="Weights of a page (html, handout): float16, or int8 in half the space; default: float16 up to "
+        "30 MB. Of gguf: q8_0, bf16 or f16; default: as they are.",
     )
     title: str | None = Field(default=None, description="The title of the pages (html, handout).")
     prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
@@ -147,11 +156,15 @@ class ExportRequest(Request):
 
     def misfits(self) -> Iterator[Misfit]:
         """What only pages have."""
+        kinds = _QUANTIZED.get(self.format, ())
+        if self.quantize is not None and not kinds:
+            sentence = f"{{format}} {self.format} writes weights as they are; only gguf, html and handout have others"
+            yield Misfit(("quantize",), sentence)
+        elif self.quantize is not None and self.quantize not in kinds:
+            sentence = f"{{format}} {self.format} has weights in {', '.join(kinds)}"
+            yield Misfit(("quantize",), sentence, f"{{quantize}} {kinds[0]}")
         if self.format in ("html", "handout"):
             return
-        if self.quantize is not None:
-            sentence = f"{{format}} {self.format} writes weights as they are; only html and handout have others"
-            yield Misfit(("quantize",), sentence)
         for key in ("title", "prompt"):
             if getattr(self, key) is not None:
                 sentence = f"{{format}} {self.format} writes no page; only html and handout do"
@@ -170,7 +183,16 @@ class ExportRequest(Request):
         else:
             require_file(self.out, self.format)
         header, prompt = find_header(self.run, self.checkpoint, host), self.prompt
-        if self.format == "hf":
+        if self.format == "gguf":
+            from gpt_cli.exchange.gguf.architectures import architecture_of
+            from gpt_cli.exchange.gguf.vocabulary import metadata_of
+            from gpt_cli.exchange.tokenizer_page import tokenizer_of
+
+            require_gguf()
+            tokenizer = tokenizer_of(header)
+            architecture_of(header.config.model, tokenizer.vocab_size)  # these refuse
+            metadata_of(tokenizer)
+        elif self.format == "hf":
             vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
             fit(header.config.model, vocab_size)  # refuses
         elif self.format != "safetensors":
@@ -181,7 +203,9 @@ class ExportRequest(Request):
             if prompt is not None:
                 prompt = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(tokenizer, prompt, "--prompt")  # refuses
-            found, num_bytes = chosen_layout(header.shapes, tokenizer_content(tokenizer), self.quantize)
+            found, num_bytes = chosen_layout(
+                header.shapes, tokenizer_content(tokenizer), cast(Kind | None, self.quantize)
+            )
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")
             own = header.config.model.context_length
@@ -204,7 +228,7 @@ def require_directory(out: Path, form: str) -> None:
             raise UsageError("--out", f"{shown(out)} {contains}; name a new directory, an empty one or an export")
     elif os.path.lexists(out):
         raise UsageError("--out", f"{shown(out)} is not a directory, as --format {form} writes")
-    elif out.suffix in (".safetensors", ".html"):
+    elif out.suffix in (".safetensors", ".html", ".gguf"):
         sentence = f"{shown(out)} is the name of a file, and --format {form} writes a directory"
         raise UsageError("--out", sentence, hint=f"--format {out.suffix[1:]} writes one file")
 
@@ -216,6 +240,21 @@ def require_file(out: Path, form: str) -> None:
     if out.is_dir():
         raise UsageError("--out", f"{shown(out)} is a directory, and --format {form} writes a file")
     require_foreign(out)
+    if form != "gguf":
+        return
+    beside = out.with_name(MODELFILE)
+    if os.path.lexists(beside) and not read_bytes(beside, UsageError, most=("a Modelfile", 2**20)).startswith(_OURS):
+        sentence = "there is a Modelfile beside it that gpt export did not write"
+        raise UsageError("--out", sentence, hint="name a file in another directory")
+
+
+def require_gguf() -> None:
+    """Raises EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
+    if find_spec("gguf") is None:
+        hint = "in the clone of gpt: pip install -e '.[gguf]'"
+        raise EnvironmentFailure(
+            "--format gguf", "writing GGUF needs the library gguf, which is not installed", hint=hint
+        )
 
 
 def _is_export(directory: Path, names: list[str]) -> bool:

@@ -106,7 +106,7 @@ def test_what_only_pages_have_is_refused_by_the_names_of_the_keywords(smoke_run:
     with pytest.raises(UsageError) as raised:
         gpt_cli.export_model("new", run=smoke_run, quantize="int8", title="T")
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
-        'quantize: format="hf" writes weights as they are; only html and handout have others',
+        'quantize: format="hf" writes weights as they are; only gguf, html and handout have others',
         'title: format="hf" writes no page; only html and handout do',
     ]
 
@@ -213,12 +213,12 @@ def taken(tmp_path: Path) -> Path:
         ("file", "", 'error: --out: "{0}/file" is not a directory, as --format hf writes'),
         ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
-        ("new", "--format gguf", 'error: --format: "gguf" is not one of hf, html, handout, safetensors'),
+        ("new", "--format ggml", 'error: --format: "ggml" is not one of hf, gguf, html, handout, safetensors'),
         ("model.htm", "--format html", 'error: --out: "model.htm" does not end in .html, as --format html writes'),
         (
             "notes",
             "--quantize int8",
-            "error: --quantize: --format hf writes weights as they are; only html and handout",
+            "error: --quantize: --format hf writes weights as they are; only gguf, html and handout",
         ),
         ("new", "--title T", "error: --title: --format hf writes no page; only html and handout do"),
         (
@@ -233,7 +233,7 @@ def taken(tmp_path: Path) -> Path:
             "--format handout",
             'error: --out: "{0}/class.html" is the name of a file, and --format handout',
         ),
-        ("new", "--quantize int4", 'error: --quantize: "int4" is neither float16 nor int8'),
+        ("new", "--quantize int4", 'error: --quantize: "int4" is not one of float16, int8, q8_0, bf16, f16'),
         ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),
     ],
 )

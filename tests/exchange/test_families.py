@@ -90,7 +90,8 @@ def test_an_imported_model_computes_the_same(pair: Pair) -> None:
         found = theirs(here, output_attentions=True)
         logits = ours(here)
         assert logits.abs().max() > 2  # a model that says something
-        close(logits, found.logits[..., :V], 1e-5)
+        # some processors round these sums to 1.1e-5; in float64 they are equal
+        close(logits, found.logits[..., :V], 2e-5)
         weights = ours.attention_weights(here)
         close(weights, torch.stack(found.attentions), 1e-5)
         assert weights.amax(-1).mean() > 0.1  # where equal weights would have 0.06

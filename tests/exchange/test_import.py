@@ -56,8 +56,10 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
-    dtype: torch.dtype, directory: Path, run: RunCommand
+    dtype: torch.dtype, directory: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # compiled code rounds otherwise than torch where the processor multiplies bfloat16
+    monkeypatch.setattr("gpt_cli.sampling.sample._pays", lambda model, request: False)
     theirs = {name: tensor.to(dtype) for name, tensor in load_file("hf/model.safetensors").items()}
     save_file(theirs, "hf/model.safetensors", {"format": "pt"})
     assert run("import", directory, "--quiet").code == 0

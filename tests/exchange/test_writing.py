@@ -16,7 +16,8 @@ import gpt_cli
 from gpt_cli import files
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import EnvironmentFailure, UsageError
-from gpt_cli.exchange.export_model import computed, write_file, write_for_transformers
+from gpt_cli.exchange.computing import computed
+from gpt_cli.exchange.export_model import write_file, write_for_transformers
 from gpt_cli.exchange.recipes import Part, Recipe
 from gpt_cli.exchange.request import FILES, require_directory
 
