@@ -87,6 +87,7 @@ IMPORTS_INSIDE = {
     "text/kept.py": "only kept tokenizers need the library tokenizers",
     "text/tokenizer.py": "only byte pairs need tiktoken",
     "text/vocabulary.py": "one kind of tokenizer each needs rustbpe or tiktoken",
+    "exchange/gguf/writing.py": "an extra",
 }
 
 

@@ -19,6 +19,7 @@ from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import visible
 from gpt_cli.exchange.card import model_card, shareable
 from gpt_cli.exchange.computing import computed, dtype_of, own_keys
+from gpt_cli.exchange.gguf.writing import write_gguf
 from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
 from gpt_cli.exchange.page_size import Kind
@@ -94,8 +95,6 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
         for note in fitted.notes:
             host.notice(note)
     elif request.format == "gguf":
-        from gpt_cli.exchange.gguf.writing import write_gguf
-
         with host.working(writing):
             class_name, num_parameters, notes = write_gguf(out, stored, name, request.quantize)
         for note in notes:

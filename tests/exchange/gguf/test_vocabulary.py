@@ -215,8 +215,8 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "types-text": ({"token_type": "1113"}, "are not each normal"),
     "merges-missing": ({"merges": None}, "merges is not a list"),
     "merges-doubled": ({"merges": ["a b", "a b"]}, "twice"),
-    "merges-unknown": ({"merges": ["a x"]}, "cannot read it"),
-    "merges-result": ({"merges": ["b a"]}, "cannot read it"),
+    "merges-unknown": ({"merges": ["a x"]}, "that it does not have"),
+    "merges-result": ({"merges": ["b a"]}, "that it does not have"),
     "merges-one": ({"merges": ["ab"]}, "two tokens with a space"),
     "merges-three": ({"merges": ["a b a"]}, "two tokens with a space"),
     "merges-space": ({"merges": [" a"]}, "two tokens with a space"),
@@ -226,7 +226,14 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "eos-flag": ({"eos_token_id": True}, "none of its 4 tokens"),
     "bos-text": ({"bos_token_id": "3"}, "none of its 4 tokens"),
     "bos-missing": ({"bos_token_id": None, "add_bos_token": True}, "does not say which"),
-    "added-many": ({"tokens": [f"t{i}" for i in range(20_000)], "token_type": [3] * 20_000}, "added tokens"),
+    "added-many": (
+        {
+            "tokens": [*(f"t{i}" for i in range(20_000)), "t1t2"],
+            "token_type": [3] * 20_001,
+            "merges": ["t1 t2"],
+        },
+        "added tokens",
+    ),
 }
 
 
