@@ -44,7 +44,7 @@ _MODELFILE = """\
 FROM ./{file}
 TEMPLATE {{{{ .Prompt }}}}
 PARAMETER num_ctx {context}
-PARAMETER temperature 1
+PARAMETER temperature 0.8
 PARAMETER top_k 0
 PARAMETER top_p 1
 PARAMETER repeat_penalty 1

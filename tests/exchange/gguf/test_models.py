@@ -317,6 +317,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, tmp_path: Path
     modelfile = (tmp_path / "Modelfile").read_text()
     assert "\nFROM ./My Model.gguf\n" in modelfile
     assert "\nPARAMETER num_ctx 80\n" in modelfile
+    assert "\nPARAMETER temperature 0.8\n" in modelfile, "as gpt sample draws by default"
     assert modelfile.startswith("# written by gpt export: ollama create my-model -f Modelfile\n")
     keys, _ = read_header(out)
     assert keys["general.architecture"] == "qwen2"
