@@ -81,6 +81,7 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 bench: .venv/installed  ## time training (also beside a busy program and by two processes), saving, snapshots, sampling, attention and its forms, heads, learning Shakespeare, large texts, refusals
 	$(GPT) bench
 	.venv/bin/python -m benchmarks.products
+	.venv/bin/python -m benchmarks.llama_cpp
 	.venv/bin/python -m benchmarks.busy
 	.venv/bin/python -m benchmarks.processes
 	.venv/bin/python -m benchmarks.forms

@@ -11,13 +11,17 @@ from typing import Any
 
 import torch
 
+from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
 from gpt_cli.cli.terminal import Console
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import GptError, counted
 from gpt_cli.machine.devices import choose_device, choose_dtype, processor, use_threads
 from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.model import GPT
 from gpt_cli.tables import table
+from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer
 
 CONSOLE = Console()
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -55,6 +59,15 @@ def resolved(config: Config) -> tuple[Config, torch.device]:
     device = choose_device(config.train.device)
     dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
     return config.changed(train={"device": str(device), "dtype": dtype, "compile": "off"}), device
+
+
+def fresh_checkpoint(config: Config) -> Checkpoint:
+    """A model with random weights, and tokens of eight bytes beside the single ones."""
+    vocab_size = config.tokenizer.vocab_size or 257
+    longer = [f"\0{number:07}".encode() for number in range(vocab_size - 257)]
+    tokenizer = BytePairTokenizer("bpe", WORD_PATTERN, [*(bytes([byte]) for byte in range(256)), *longer])
+    model = GPT(config.model, tokenizer.vocab_size, torch.Generator().manual_seed(0))
+    return Checkpoint(config, tokenizer, Progress.at_the_start(0, "", {}), dict(model.state_dict()), {})
 
 
 def machine(device: torch.device, rounds: int, threads: int | None = None) -> str:

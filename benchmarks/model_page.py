@@ -15,16 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.laboratory import find_chromium
-from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress
+from benchmarks.laboratory import find_chromium, fresh_checkpoint
 from gpt_cli.config.reading import read_config
 from gpt_cli.exchange.model_page import ModelPage, model_page, write_model_page
-from gpt_cli.model import GPT
-from gpt_cli.text.patterns import WORD_PATTERN
-from gpt_cli.text.tokenizer import BytePairTokenizer
 
 PROMPT = "abcdefghijklmnopqrst"  # 20 tokens: no pairs of these bytes are merged
 # notes when the worker is asked and answers, and when the page has shown what it answered
@@ -93,13 +88,7 @@ def measured(browser: Browser, name: str, folder: Path, num_tokens: int) -> dict
 
 def fresh_page(name: str) -> ModelPage:
     """The page of a model with random weights, and tokens of eight bytes beside the single ones."""
-    config = read_config(name)
-    vocab_size = config.tokenizer.vocab_size or 257
-    longer = [f"\0{number:07}".encode() for number in range(vocab_size - 257)]
-    tokenizer = BytePairTokenizer("bpe", WORD_PATTERN, [*(bytes([byte]) for byte in range(256)), *longer])
-    model = GPT(config.model, tokenizer.vocab_size, torch.Generator().manual_seed(0))
-    progress = Progress.at_the_start(0, "", {})
-    page = model_page(Checkpoint(config, tokenizer, progress, dict(model.state_dict()), {}), None, name)
+    page = model_page(fresh_checkpoint(read_config(name)), None, name)
     return replace(page, content={**page.content, "prompt": PROMPT})
 
 

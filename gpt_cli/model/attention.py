@@ -142,8 +142,8 @@ def attend(
     """N heads at once: [N, T, K], [N, S, K], [N, S, K'] -> mixed values [N, T, K'], weights [N, T, S].
 
     N counts the heads of all sequences of a batch. The weights are softmax(queries keysᵀ * scale + bias), before
-    dropout. `bias` is [T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] says which weights
-    stay, None lets torch draw.
+    dropout. `bias` is [T, S], [1, T, S] or [N, T, S]; None adds nothing. `dropout` is a rate; `keep` [N, T, S] says
+    which weights stay, None lets torch draw.
     """
     if bias is None:
         scores = torch.bmm(queries * scale, keys.transpose(1, 2))

@@ -18,9 +18,9 @@ from gpt_cli.model.attention import SelfAttention, attend
 from gpt_cli.model.positions import rotate
 from gpt_cli.sampling.products import Products
 
-# scores of a row, in all heads, that are computed at once: 64 MiB in float32; longer prompts go through them in parts
-SCORES_AT_ONCE = 2**24
-_FEWEST_QUERIES = 64  # of a part
+# of a part of a long prompt: queries, so that few of its scores are of keys that no query may see, and scores of a row
+# in all heads, 64 MiB in float32
+QUERIES_AT_ONCE, SCORES_AT_ONCE = 128, 2**24
 _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 
 
@@ -124,7 +124,7 @@ class Cache(ABC):
         Long prompts go through a part of the queries at a time, each with the keys that it sees.
         """
         H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
-        size = max(1, min(SCORES_AT_ONCE // (H * S), max(self.reach, _FEWEST_QUERIES)))
+        size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
         if size >= T:
             bias = self._bias(step, step.end - S, step.start, step.end, queries)
             return self._mixed(queries, keys, values, bias)
@@ -141,9 +141,9 @@ class Cache(ABC):
         return mixed.view(R, H, T, -1)
 
     def _bias(self, step: Step, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
-        """What is added to the scores of queries in slots `start` to `end`: [R * G, H // G * T, end - first].
+        """What is added to the scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
 
-        None adds nothing. Heads of a group are one below another.
+        None adds nothing. Heads of a group are one below another; 1 stands for all groups.
         """
         own = self.distance_bias(end - start, end - first, range(self.num_heads), like)
         whole = own is None and end - start == step.end - step.start
@@ -153,8 +153,9 @@ class Cache(ABC):
         if own is not None:
             bias = own.expand(len(like), -1, -1, -1) if bias is None else bias + own
         if bias is not None:
-            (R, _, T, S), H, G = bias.shape, self.num_heads, self.num_groups
-            bias = bias.expand(R, H, T, S).reshape(R * G, H // G * T, S)
+            (R, heads, T, S), of_group = bias.shape, self.num_heads // self.num_groups
+            G = 1 if R == heads == 1 else self.num_groups
+            bias = bias.expand(R, G * of_group, T, S).reshape(R * G, of_group * T, S)
         if whole:
             step.biases[self.reach] = bias
         return bias

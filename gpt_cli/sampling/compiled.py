@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -101,21 +102,27 @@ def library() -> ctypes.CDLL | None:
 class Weight:
     """A weight [out, in] in its stored numbers, and a bias: x [N, in] float32 -> [N, out] float32.
 
-    The numbers are float32, bfloat16, or whole numbers of 8 bits with a scale [out] for each row. `many` is the type
-    of products with many rows, bfloat16 only where the processor multiplies it.
+    The numbers are float32, bfloat16, or whole numbers of 8 bits with a scale [out] for each row. Products with many
+    rows come from `multiply`, in `many`, which is bfloat16 only where the processor multiplies it.
     """
 
     def __init__(
-        self, numbers: Tensor, bias: Tensor | None, scales: Tensor | None = None, many: torch.dtype = torch.float32
+        self,
+        numbers: Tensor,
+        bias: Tensor | None,
+        scales: Tensor | None = None,
+        *,
+        many: torch.dtype = torch.float32,
+        multiply: Callable[[Tensor, Tensor], Tensor] = F.linear,
     ):
-        self.numbers, self.many = numbers.contiguous(), many
+        self.numbers, self.many, self._multiply = numbers.contiguous(), many, multiply
         self.bias, self.scales = _float32(bias), _float32(scales)
         addresses = address_of(self.numbers), address_of(self.scales), address_of(self.bias)
         self.matrix = Matrix(*addresses, _KINDS[numbers.dtype], *numbers.shape)
 
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) > _FEW_ROWS:
-            found = F.linear(x.to(self.many), self.numbers.to(self.many)).float()
+            found = self._multiply(x.to(self.many), self.numbers.to(self.many)).float()
             found = found if self.scales is None else found.mul_(self.scales)
             return found if self.bias is None else found.add_(self.bias)
         x, found = x.contiguous(), x.new_empty(len(x), len(self.numbers))

@@ -13,7 +13,7 @@ from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import side_by_side
 from gpt_cli.model.block import Block
-from gpt_cli.sampling.cache import SCORES_AT_ONCE, Step, make_cache
+from gpt_cli.sampling.cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, Step, make_cache
 from gpt_cli.sampling.one_token import CompiledToken, Parts, can_compile
 from gpt_cli.sampling.products import Products, copied
 
@@ -21,7 +21,7 @@ from gpt_cli.sampling.products import Products, copied
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
     """About the memory that a decoder takes at most for a row of `num_tokens` tokens, its prompt included."""
     T = num_prompt_tokens
-    scores = min(config.num_heads * T * T, max(SCORES_AT_ONCE, config.num_heads * T))
+    scores = min(config.num_heads * T * min(T, QUERIES_AT_ONCE), max(SCORES_AT_ONCE, config.num_heads * T))
     heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
     of_prompt = 4 * (T * (2 * config.d_model + 6 * max(config.d_model, heads) + hidden) + 2 * scores)
     return cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times

@@ -67,8 +67,8 @@ class CompiledToken:
         x = x.contiguous().clone()
         most = 0
         for layer, cache in zip(self._layers, self._caches, strict=True):
-            keys, values = cache.kept[:, 0]
-            layer.keys, layer.values, layer.num_slots = keys.data_ptr(), values.data_ptr(), cache.num_slots
+            layer.keys = start = cache.kept.data_ptr()
+            layer.values, layer.num_slots = start + 4 * cache.kept[0].numel(), cache.num_slots
             layer.last = step.end - 1 - cache.base
             layer.first = max(step.starts[0] - cache.base, layer.last + 1 - cache.reach, 0)
             most = max(most, cache.num_slots)

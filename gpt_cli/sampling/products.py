@@ -86,6 +86,11 @@ def packed(weight: Tensor, bias: Tensor | None) -> Product:
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
 
 
+def unpacked(x: Tensor, weight: Tensor) -> Tensor:
+    """The product of oneDNN with a weight as it is stored."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
 def int8(weight: Tensor, bias: Tensor | None) -> Product:
     """torch's kernel for whole numbers of 8 bits: in bfloat16, with weights rounded by `to_int8`."""
     numbers, scales = to_int8(weight)
@@ -143,12 +148,15 @@ class Products:
 
     def _stored(self, weight: Tensor, bias: Tensor | None) -> Weight:
         many = self.wanted if cpu_multiplies_bfloat16() else torch.float32
+        # in bfloat16, F.linear calls oneDNN by itself
+        packs = many == torch.float32 and choose_form(weight.numel(), many, weight.device) == "packed"
+        kind = partial(Weight, many=many, multiply=unpacked if packs else F.linear)
         if self.int8:
             numbers, scales = to_int8(weight)
-            return Weight(numbers, bias, scales, many)
+            return kind(numbers, bias, scales)
         # float32 has each number of a weight in bfloat16
         kept = weight.dtype == torch.bfloat16 and self.wanted == torch.float32
-        return Weight(copied(weight, torch.bfloat16 if kept else self.wanted), bias, many=many)
+        return kind(copied(weight, torch.bfloat16 if kept else self.wanted), bias)
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """x [n, N, in] -> [n, N, out] with copies of n weights [out, in], [in, out] if transposed.

@@ -42,8 +42,9 @@ typedef struct {
 
 enum { FLOAT32, BFLOAT16, INT8 };
 enum { GELU, GELU_TANH, RELU, RELU2, SILU };
-#define ROWS 4      /* of a matrix that are read side by side, so that no sum waits for the one before it */
-#define AHEAD 4     /* rows: how far ahead memory is asked for the numbers to come */
+#define ROWS 16     /* of a matrix that a thread takes at once */
+#define SUMS 4      /* of a row that are added up side by side, so that none waits for the one before it */
+#define AHEAD 8192  /* bytes: how far ahead memory is asked for the numbers to come */
 #define LINE 64     /* bytes that come from memory at once */
 #ifdef __AVX512F__
 #define LANES 16
@@ -77,23 +78,24 @@ static inline Wholes wide_uint16(const uint16_t *from) { return __builtin_conver
 static inline Floats lanes_of_int8(const int8_t *numbers) { return __builtin_convertvector(wide_int8(numbers), Floats); }
 static inline Floats lanes_of_bfloat16(const uint16_t *numbers) { return (Floats)(wide_uint16(numbers) << 16); }
 
-/* Rows [count, in] of a matrix times x [in]: sums [count]; `count` is ROWS unless the matrix ends. */
+/* A row [in] of a matrix times x [in]. Rows come one after the other, as memory gives them fastest. */
 #define PRODUCT(TYPE, NUMBERS)                                                                       \
-  static void rows_of_##NUMBERS(const TYPE *rows, int64_t in, int64_t count, const float *x, float *sums) { \
-    Floats lanes[ROWS] = {0};                                                                        \
+  static float row_of_##NUMBERS(const TYPE *row, int64_t in, const float *x) {                       \
+    const int64_t a_line = LINE / sizeof(TYPE);                                                      \
+    Floats sums[SUMS] = {0};                                                                         \
     int64_t i = 0;                                                                                   \
-    for (; count == ROWS && i + LINE / (int64_t)sizeof(TYPE) <= in; i += LINE / sizeof(TYPE))        \
-      for (int row = 0; row < ROWS; row++) {                                                         \
-        const TYPE *numbers = rows + row * in + i;                                                   \
-        __builtin_prefetch(numbers + AHEAD * in);                                                    \
-        for (int at = 0; at < LINE / (int)sizeof(TYPE); at += LANES)                                 \
-          lanes[row] += lanes_of_##NUMBERS(numbers + at) * *(const Floats *)(x + i + at);            \
-      }                                                                                              \
-    for (int64_t row = 0; row < count; row++) {                                                      \
-      sums[row] = 0;                                                                                 \
-      for (int lane = 0; lane < LANES; lane++) sums[row] += lanes[row][lane];                        \
-      for (int64_t at = i; at < in; at++) sums[row] += of_##NUMBERS(rows + row * in + at) * x[at];   \
+    for (; i + SUMS * LANES <= in; i += SUMS * LANES) {                                              \
+      for (int64_t at = 0; at < SUMS * LANES; at += a_line)                                          \
+        __builtin_prefetch((const char *)(row + i + at) + AHEAD, 0, 2);                              \
+      for (int sum = 0; sum < SUMS; sum++)                                                           \
+        sums[sum] += lanes_of_##NUMBERS(row + i + sum * LANES) * *(const Floats *)(x + i + sum * LANES); \
     }                                                                                                \
+    for (; i + LANES <= in; i += LANES) sums[0] += lanes_of_##NUMBERS(row + i) * *(const Floats *)(x + i); \
+    for (int sum = 1; sum < SUMS; sum++) sums[0] += sums[sum];                                       \
+    float found = 0;                                                                                 \
+    for (int lane = 0; lane < LANES; lane++) found += sums[0][lane];                                 \
+    for (; i < in; i++) found += of_##NUMBERS(row + i) * x[i];                                       \
+    return found;                                                                                    \
   }
 PRODUCT(float, float32)
 PRODUCT(uint16_t, bfloat16)
@@ -102,14 +104,16 @@ PRODUCT(int8_t, int8)
 /* ROWS rows of a matrix from `first` on times x [in], with scales and biases; fewer where the matrix ends. */
 static void rows_times(const Matrix *m, int64_t first, const float *x, float *found) {
   const int64_t in = m->in, count = m->out - first < ROWS ? m->out - first : ROWS;
-  if (m->kind == FLOAT32)
-    rows_of_float32((const float *)m->numbers + first * in, in, count, x, found);
-  else if (m->kind == BFLOAT16)
-    rows_of_bfloat16((const uint16_t *)m->numbers + first * in, in, count, x, found);
-  else
-    rows_of_int8((const int8_t *)m->numbers + first * in, in, count, x, found);
-  for (int64_t row = 0; row < count; row++)
-    found[row] = found[row] * (m->scales ? m->scales[first + row] : 1) + (m->bias ? m->bias[first + row] : 0);
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t row = first + i, start = row * in;
+    if (m->kind == FLOAT32)
+      found[i] = row_of_float32((const float *)m->numbers + start, in, x);
+    else if (m->kind == BFLOAT16)
+      found[i] = row_of_bfloat16((const uint16_t *)m->numbers + start, in, x);
+    else
+      found[i] = row_of_int8((const int8_t *)m->numbers + start, in, x);
+    found[i] = found[i] * (m->scales ? m->scales[row] : 1) + (m->bias ? m->bias[row] : 0);
+  }
 }
 
 static void normalise(const Model *model, Norm norm, const float *x, float *restrict found) {

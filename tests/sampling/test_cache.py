@@ -6,7 +6,7 @@ from support.helpers import sharp_model
 
 from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.positions import rotate
-from gpt_cli.sampling.cache import SCORES_AT_ONCE, KeyValueCache, LatentCache
+from gpt_cli.sampling.cache import QUERIES_AT_ONCE, KeyValueCache, LatentCache
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 
 V, C = 11, 8
@@ -63,7 +63,11 @@ def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
         decoder.prefill([[1] * length])
         assert [layer.cache.kept.shape[-2] for layer in decoder.layers] == slots
     assert decoder.cache_bytes(100) == 2 * 16 * 8 * (100 + 32)
-    kept, of_prompt, scores = 4 * 32 * (20_010 + 32), 4 * 20_000 * (8 * 16 + 2 * 64), 2 * 4 * SCORES_AT_ONCE
+    kept, of_prompt, scores = (
+        4 * 32 * (20_010 + 32),
+        4 * 20_000 * (8 * 16 + 2 * 64),
+        2 * 4 * 2 * 20_000 * QUERIES_AT_ONCE,
+    )
     assert row_bytes(decoder.config, V, 20_000, 20_010) == kept + of_prompt + scores + 72 * V
 
 

@@ -116,3 +116,20 @@ def test_a_product_of_one_row_leaves_the_library_of_other_products_switched_on()
     with pytest.raises(RuntimeError):
         product(torch.ones(1, 9, dtype=torch.bfloat16))
     assert torch._C._get_mkldnn_enabled()
+
+
+@torch.inference_mode()
+def test_many_rows_go_through_the_fastest_product_with_a_weight_as_it_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, x = torch.randn(512, 512, generator=generator), torch.randn(17, 512, generator=generator)
+    calls = list[int]()
+    plain = module.unpacked
+    monkeypatch.setattr(module, "unpacked", lambda x, weight: (calls.append(len(x)), plain(x, weight))[1])
+    for vendor, expected in (("AuthenticAMD", [17]), ("GenuineIntel", [])):
+        monkeypatch.setattr(module, "processor_vendor", lambda vendor=vendor: vendor)
+        calls.clear()
+        found = Products(torch.float32, compiled=True).of(weight, weight[0])(x)
+        torch.testing.assert_close(found, torch.nn.functional.linear(x, weight, weight[0]), rtol=1e-4, atol=1e-4)
+        assert calls == expected
