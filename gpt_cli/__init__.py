@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpt_cli.api import heads as heads
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
+    from gpt_cli.api import lens as lens
     from gpt_cli.api import remove_runs as remove_runs
     from gpt_cli.api import report as report
     from gpt_cli.api import runs as runs
@@ -42,6 +43,7 @@ __all__ = [
     "heads",
     "import_model",
     "info",
+    "lens",
     "load",
     "remove_runs",
     "report",

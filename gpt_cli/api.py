@@ -15,6 +15,7 @@ from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
+from gpt_cli.inspecting.lens.request import LensRequest
 from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gpt_cli.explaining.explain import Explained
     from gpt_cli.inspecting.attention import Attention
     from gpt_cli.inspecting.heads.report import HeadReport
+    from gpt_cli.inspecting.lens.report import LensReport
     from gpt_cli.inspecting.tokens import Tokens
     from gpt_cli.measuring.bench import Bench
     from gpt_cli.measuring.info import Info
@@ -213,6 +215,14 @@ def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
         with host.importing():
             from gpt_cli.inspecting.heads.heads import heads
         return heads(request, found, host)
+
+
+@function(LensRequest)
+def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.lens.lens import lens
+        return lens(request, found, host)
 
 
 @function(BenchRequest)

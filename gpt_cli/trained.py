@@ -32,6 +32,7 @@ class Trained(Loaded):
     export_model = Method(api.export_model)
     heads = Method(api.heads)
     info = Method(api.info)
+    lens = Method(api.lens)
     sample = Method(api.sample)
     tokens = Method(api.tokens)
 

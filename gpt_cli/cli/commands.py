@@ -37,7 +37,8 @@ def _show(result: Result, console: Console) -> None:
 # commands whose results are more than text in a terminal
 _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
     "attn-dump": inspection.show_attention,
-    "heads": inspection.show_heads,
+    "heads": inspection.show_report,
+    "lens": inspection.show_report,
     "runs": runs.show,
     "tokens": inspection.show_tokens,
 }

@@ -12,6 +12,7 @@ MEMORY_HINTS = {
     "gpt attn-dump": "choose fewer with --layers 0 and --heads 0, or use a shorter prompt",
     "gpt explain": "use a shorter prompt",
     "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
+    "gpt lens": "use a shorter prompt, or fewer --max-tokens",
     "gpt eval": "name fewer runs with --run, or a shorter text with --data",
     "gpt bench": "set train.batch_size to a smaller number, or choose a smaller model",
     "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
@@ -36,6 +37,10 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "heads": (
         "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
         "gpt heads --sort induction, gpt heads --ablate zero --out heads.png",
+    ),
+    "lens": (
+        "Report what each layer would already predict.",
+        "gpt lens --prompt 'The value of', gpt lens --out lens.png",
     ),
     "explain": (
         "Work through one head, step by step.",
@@ -90,6 +95,7 @@ ORDER = [
     "attn-dump",
     "explain",
     "heads",
+    "lens",
     "eval",
     "tokens",
     "info",

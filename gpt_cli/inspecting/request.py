@@ -191,18 +191,23 @@ class AttentionRequest(Request):
         return ToInspect(*chosen, prompt, source, None, header, read_ahead(header.path, host))
 
 
-class HeadsRequest(Request):
-    """Report what each head attends to, how much the loss depends on it, and which tokens it promotes.
+def require_report(out: Path, page: str) -> None:
+    """Raises UsageError for a file that is none of REPORTS; `page` is the command that writes a page."""
+    ending = out.suffix.lower()
+    if ending not in REPORTS:
+        hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
+        raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(REPORTS)}", hint=hint)
+    require_foreign(out)
 
-    A row for each head: the entropy of its attention, how far it looks, and how much of it goes to the first token, to
-    the token before, to itself, to an earlier equal token, and to what came after one (induction).
-    """
+
+class ReadingRequest(Request):
+    """What the reports on a prompt or a text have in common."""
 
     prompt: Prompt = Field(default=None, kw_only=False)
     prompt_file: PromptFile = NONE
     data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
         default=EMPTY,
-        description="The text that the heads read. Repeatable. Default: the validation text of the run.",
+        description="The text that the model reads. Repeatable. Default: the validation text of the run.",
     )
     max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
         default=None,
@@ -211,6 +216,42 @@ class HeadsRequest(Request):
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
     layers: Layers = NONE
+    truncate: Truncate = False
+    device: Device = None
+    threads: Threads = None
+
+    @property
+    def prompted(self) -> bool:
+        """Whether the model reads a prompt, not a text."""
+        return self.prompt is not None or self.prompt_file is not None
+
+    def without_text(self) -> Iterator[Misfit]:
+        """What a prompt has no use for."""
+        return self.apart("prompt_file" if self.prompt_file else "prompt", "data", "max_tokens")
+
+    def require_prompt(self, flag: str, host: Host) -> None:
+        """Raises UsageError where there is none for a flag that needs it; a hint offers one that the model reads."""
+        if not self.prompted:
+            hint = f"--prompt {shlex.quote(readable_prompt(find_header(self.run, self.checkpoint, host)))}"
+            raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
+
+    def reading(self, host: Host, heads: str | None = None) -> ToInspect:
+        """What the model reads, and the layers and heads that are meant; raises UsageError for those it lacks."""
+        header = find_header(self.run, self.checkpoint, host)
+        chosen = _chosen(header, self.layers, heads)
+        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if self.prompted else None
+        source = prompt_source(self.prompt, self.prompt_file)
+        text = None if self.prompted else (trusted_config(header) if self.data else own_config(header)).data
+        return ToInspect(*chosen, prompt, source, text, header, read_ahead(header.path, host))
+
+
+class HeadsRequest(ReadingRequest):
+    """Report what each head attends to, how much the loss depends on it, and which tokens it promotes.
+
+    A row for each head: the entropy of its attention, how far it looks, and how much of it goes to the first token, to
+    the token before, to itself, to an earlier equal token, and to what came after one (induction).
+    """
+
     heads: Heads = NONE
     ablate: Annotated[Literal["zero", "mean", "layer"] | None, Flag("HOW")] = Field(
         default=None,
@@ -234,13 +275,10 @@ class HeadsRequest(Request):
         default=NONE,
         description="A .json or .csv file, or a .png with a map for each column. Default: a table in the terminal.",
     )
-    truncate: Truncate = False
-    device: Device = None
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
         default=None,
         description="For --ablate: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
     )
-    threads: Threads = None
 
     def misfits(self) -> Iterator[Misfit]:
         """What a history, a prompt or scores alone have no use for."""
@@ -248,7 +286,7 @@ class HeadsRequest(Request):
             others = ("data", "checkpoint", "ablate", "query", "truncate", "max_tokens")
             yield from self.apart("over_training", *others, "device", "dtype", "threads")
         else:
-            yield from self.apart("prompt_file" if self.prompt_file else "prompt", "data", "max_tokens")
+            yield from self.without_text()
         if self.dtype and not self.ablate and not self.over_training:
             yield Misfit(("dtype",), "it is for {ablate}; scores are always in float32", "{ablate} zero")
         if self.sort == LOSS_CHANGE and self.ablate in (None, "layer"):
@@ -261,30 +299,15 @@ class HeadsRequest(Request):
         Raises UsageError for heads that the model does not have, for files that cannot be written and for a model
         without a text of its own.
         """
-        has_prompt = self.prompt is not None or self.prompt_file is not None
-        for flag, given in (("--query", self.query is not None), ("--truncate", self.truncate)):
-            if given and not has_prompt:
-                hint = f"--prompt {shlex.quote(readable_prompt(find_header(self.run, self.checkpoint, host)))}"
-                raise UsageError(flag, f"{flag} needs --prompt or --prompt-file", hint=hint)
+        if self.query is not None:
+            self.require_prompt("--query", host)
+        if self.truncate:
+            self.require_prompt("--truncate", host)
         if self.out is not None:
-            self._require_file(self.out)
+            page = "--over-training --out film.html" if self.over_training else "--out attention.html"
+            require_report(self.out, f"gpt attn-dump {page}")
+            if self.out.suffix.lower() == ".png" and self.query is not None:
+                raise UsageError("--query", "a .png file shows no tokens; use .json or .csv", hint="--out heads.csv")
         if self.over_training:
             return find_watched(self.run, self.prompt, self.prompt_file, host)
-        header = find_header(self.run, self.checkpoint, host)
-        chosen = _chosen(header, self.layers, self.heads)
-        prompt = read_prompt(self.prompt, self.prompt_file, header, host.stdin) if has_prompt else None
-        source = prompt_source(self.prompt, self.prompt_file)
-        text = None if has_prompt else (trusted_config(header) if self.data else own_config(header)).data
-        return ToInspect(*chosen, prompt, source, text, header, read_ahead(header.path, host))
-
-    def _require_file(self, out: Path) -> None:
-        ending = out.suffix.lower()
-        if ending not in REPORTS:
-            page = "gpt attn-dump --out attention.html"
-            if self.over_training:
-                page = "gpt attn-dump --over-training --out film.html"
-            hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
-            raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(REPORTS)}", hint=hint)
-        if ending == ".png" and self.query is not None:
-            raise UsageError("--query", "a .png file shows no tokens; use .json or .csv", hint="--out heads.csv")
-        require_foreign(out)
+        return self.reading(host, self.heads)

@@ -81,6 +81,13 @@ class GPT(nn.Module):
             x = block(x, rotation)
         return self.logits(x[:, -1])
 
+    def residual_streams(self, ids: Tensor) -> Iterator[Tensor]:
+        """Yields the residual stream after each block: ids [B, T] -> [B, T, D]; `logits` makes predictions of it."""
+        x, rotation = self.embed(ids)
+        for block in self.blocks:
+            x = block(x, rotation)
+            yield x
+
     @torch.no_grad()
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None

@@ -299,10 +299,10 @@ def test_long_work_off_a_terminal_prints_lines(
 def test_shorter_windows_and_long_ablations_are_announced(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.HEADS_WINDOW", 16)
+    monkeypatch.setattr("gpt_cli.inspecting.reading.HEADS_WINDOW", 16)
     monkeypatch.setattr("gpt_cli.inspecting.heads.heads._LONG", 0)
     lines = run("heads", "--ablate", "zero", "--max-tokens", "64").err.splitlines()
-    assert "the heads read windows of 16 tokens, not of 32, to save time" in lines
+    assert "the model reads windows of 16 tokens, not of 32, to save time" in lines
     assert any(line.startswith("removing 4 heads takes about ") for line in lines)
 
 

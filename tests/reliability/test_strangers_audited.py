@@ -32,6 +32,7 @@ IMPORT = ["import", "--out", "out/imported", "--overwrite"]
 # on the text that a model names
 OWN_TEXT = [
     ["heads", "--run", "FILE", "--json"],
+    ["lens", "--run", "FILE", "--json"],
     ["eval", "--run", "FILE"],
     ["eval", "--run", "FILE", "--data", "text.txt", "--memorised", "--num-samples", "1", "--max-new-tokens", "2"],
     ["train", "--init-from", "FILE", *ONE_STEP],
@@ -61,13 +62,15 @@ COMMANDS = {
         ["explain", "--run", "FILE", *PROMPT, "--json"],
         ["explain", "--run", "FILE", *PROMPT, "--format", "html"],
         ["heads", "--run", "FILE", *PROMPT, "--out", "out/h.csv"],
+        ["lens", "--run", "FILE", *PROMPT, "--out", "out/l.csv"],
+        ["lens", "--run", "FILE", "--data", "text.txt", "--json"],
         ["heads", "--run", "FILE", "--data", "text.txt", "--json"],
         ["eval", "--run", "FILE", "--data", "text.txt"],
         ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],
         ["export", "--run", "FILE", "--format", "html", "--out", "out/m.html"],
         ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP],
         ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP, "--set", "tokenizer.vocab_size=300"],
-        *OWN_TEXT[:4],
+        *OWN_TEXT[:5],
     ],
     "directories": [
         [*IMPORT, "FILE", "&&", "train", "--init-from", "out/imported", "--data", "text.txt", *ONE_STEP],

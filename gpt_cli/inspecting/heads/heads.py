@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_ablate
@@ -20,33 +18,14 @@ from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
+from gpt_cli.inspecting.reading import Text, read_prompt, read_text
 from gpt_cli.inspecting.request import HeadsRequest, ToInspect
-from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.sampling.texts import given_text, is_own_text, own_text
-from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encoding import encode
-from gpt_cli.text.token_store import Ids, validation_windows
 
 TOP = 5  # tokens that a head raises or lowers most
 _LONG = 60  # seconds of an ablation, of which a user hears before
-
-
-@dataclass(frozen=True)
-class Text:
-    """What the heads read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
-
-    about: str | list[str]
-    ids: Ids
-    windows: list[tuple[int, int]]
-    targets: list[tuple[int, int]]
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(end - start for start, end in self.windows)
 
 
 @threads_kept()
@@ -60,7 +39,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
     sizes, tokenizer = loaded.config.model, loaded.tokenizer
-    text = _text(request, asked, loaded, host) if asked.prompt is None else _prompt(request, asked, loaded)
+    text = read_text(request, asked, loaded, host) if asked.prompt is None else _prompt(request, asked, loaded)
     query = None if request.query is None else _position(request.query, text.num_tokens)
     # what heads are worth, and what they promote, is computed with all heads of a layer
     whole = request.ablate is not None or query is not None
@@ -113,39 +92,13 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
 
 def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
     """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
-    assert asked.prompt is not None
-    longest = loaded.config.model.context_length
-    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=request.truncate)
-    if len(ids) < min(2, longest):
+    text = read_prompt(request, asked, loaded)
+    if text.num_tokens < min(2, loaded.config.model.context_length):
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
-    if len(ids) < 2 and request.ablate:
+    if text.num_tokens < 2 and request.ablate:
         sentence = "this model reads 1 token at a time, so a prompt has none to predict; use --data"
         raise UsageError("--ablate", sentence)
-    return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
-
-
-def _text(request: HeadsRequest, asked: ToInspect, loaded: Loaded, host: Host) -> Text:
-    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
-    assert asked.text
-    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
-    if request.data:
-        corpus: Corpus = given_text(request.data, asked.text, host)
-        about: str | list[str] = [*request.data]
-    else:
-        own = own_text(name, asked.text, host)
-        is_own_text(name, own, loaded, host)
-        corpus, about = own.validation, own.validated_on
-    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
-        ids = encode(corpus, loaded.tokenizer, count, host.notice)
-    if len(ids) < 3:
-        place = "--data" if request.data else name
-        raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
-    most, context_length = request.max_tokens or HEADS_TOKENS, loaded.config.model.context_length
-    length = min(context_length, HEADS_WINDOW, most)
-    if length == HEADS_WINDOW < context_length:
-        host.notice(f"the heads read windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
-    windows = validation_windows(len(ids), length, most)
-    return Text(about, ids, windows, windows)
+    return text
 
 
 def _position(query: int, num_tokens: int) -> int:

@@ -1,0 +1,1 @@
+"""What each layer would already predict."""

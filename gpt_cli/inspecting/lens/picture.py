@@ -1,0 +1,85 @@
+"""What layers would predict as a picture: a map of layers by tokens, or the curves of a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.callbacks import Notify, ignored
+from gpt_cli.drawing.canvas import Figure, as_file, new_figure, rc_context
+from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing.labels import label_of
+from gpt_cli.inspecting.dump import Origin
+from gpt_cli.inspecting.lens.request import MEASURES
+from gpt_cli.inspecting.picture import write_origin
+from gpt_cli.language import language, say
+
+MOST_TOKENS = 24  # of a map; the last ones of a longer prompt
+_FOOT, _LETTERS = 0.45, 7
+_UNITS = {"loss": " (nats)", "divergence": " (nats)"}
+
+
+def draw_lens(report: dict[str, Any], notice: Notify = ignored) -> bytes:
+    """The report that `gpt lens --json` prints, as a png.
+
+    A cell of a map has the likeliest next token, and its colour is the probability. `notice` receives a line when no
+    installed font has a character.
+    """
+    positions = report.get("positions", [])[-MOST_TOKENS:]
+    source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
+    origin, num_layers = Origin(report["checkpoint"], report["step"], source), len(report["layers"])
+    labels = [each["token"] for each in positions] + [row["token"] for each in positions for row in each["layers"]]
+    fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None), *_characters(labels)})
+    remark_on_missing(missing, notice)
+    words, spoken = fonts_for(language(), notice)
+    width, height = (0.62 * len(positions) + 1.6, 0.24 * num_layers + 1.3) if positions else (7.0, 2.6)
+    width = max(width, 4.0)
+    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
+        figure = new_figure(width, height, 110)
+        figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.1) / height))
+        if positions:
+            _draw_map(figure, report, positions, missing, spoken)
+        else:
+            _draw_curves(figure, report, spoken)
+        write_origin(figure, origin, [*fonts, *words], missing, spoken)
+        return as_file(figure, "png")
+
+
+def _characters(labels: list[str]) -> str:
+    """Those of the labels of a map."""
+    return "".join(label_of(label, _LETTERS) for label in labels)
+
+
+def _draw_map(figure: Figure, report: dict[str, Any], positions: list[Any], missing: set[str], spoken: str) -> None:
+    """Layers upwards, tokens across."""
+    chances = np.array([[row["token_probability"] for row in each["layers"]] for each in positions]).T
+    axes = figure.subplots()
+    image = axes.imshow(chances, vmin=0, vmax=1, cmap="viridis", aspect="auto", origin="lower")
+
+    def label(token: str) -> str:
+        return "".join("□" if character in missing else character for character in label_of(token, _LETTERS))
+
+    for (layer, place), chance in np.ndenumerate(chances):
+        ink = "black" if chance > 0.5 else "white"
+        token = label(positions[place]["layers"][layer]["token"])
+        axes.text(place, layer, token, ha="center", va="center", fontsize=6, color=ink, parse_math=False)
+    axes.set_yticks(range(len(chances)), [f"L{row['layer']}" for row in report["layers"]])
+    axes.set_xticks(range(len(positions)), [label(each["token"]) for each in positions], parse_math=False)
+    axes.tick_params(length=0, pad=2)
+    axes.set_title(say("the likeliest next token after each layer, and its probability", spoken), fontsize=8)
+    figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02).ax.tick_params(labelsize=6)
+
+
+def _draw_curves(figure: Figure, report: dict[str, Any], spoken: str) -> None:
+    """A curve for each measure, with two standard errors to both sides."""
+    layers = [row["layer"] for row in report["layers"]]
+    for axes, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
+        numbers = [row[name] for row in report["layers"]]
+        errors = [2 * (row[f"{name}_error"] or 0) for row in report["layers"]]
+        axes.errorbar(layers, numbers, yerr=errors, marker="o", markersize=3, linewidth=1, capsize=2)
+        axes.set_title(say(name + _UNITS.get(name, ""), spoken), fontsize=7)
+        axes.set_xlabel(say("layer", spoken))
+        axes.set_xticks(layers if len(layers) <= 8 else layers[:: -(-len(layers) // 8)])
+        if name == "rank":
+            axes.set_yscale("log")

@@ -1,0 +1,42 @@
+"""What `gpt lens` is asked. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from gpt_cli.callbacks import Host
+from gpt_cli.config.fields import Misfit
+from gpt_cli.config.request import NONE, Flag, MaybePath
+from gpt_cli.inspecting.request import ReadingRequest, ToInspect, require_report
+
+MEASURES = ("loss", "rank", "probability", "divergence")  # of a layer, for each token
+
+
+class LensRequest(ReadingRequest):
+    """Report what each layer would already predict.
+
+    After each block, the final norm and the output layer turn the residual stream into predictions (logit lens). For
+    each layer: the loss of these predictions, the rank and probability of the true next token, and how far they are
+    from those of the last layer.
+    """
+
+    out: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="A .json or .csv file, or a .png with a map of layers by tokens or the curves of a text. "
+        "Default: a table in the terminal.",
+    )
+
+    def misfits(self) -> Iterator[Misfit]:
+        """A prompt and a text."""
+        yield from self.without_text()
+
+    def find(self, host: Host) -> ToInspect:
+        """What the model reads, and the layers; raises UsageError for those it lacks and a file of another kind."""
+        if self.truncate:
+            self.require_prompt("--truncate", host)
+        if self.out is not None:
+            require_report(self.out, "gpt attn-dump --out attention.html")
+        return self.reading(host)

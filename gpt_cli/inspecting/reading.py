@@ -1,0 +1,65 @@
+"""What a model reads while it is inspected: a prompt, or windows of a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.checkpoints.run_files import named_run
+from gpt_cli.errors import DataError, counted
+from gpt_cli.inspecting.request import ReadingRequest, ToInspect
+from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
+from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.sampling.texts import given_text, is_own_text, own_text
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encoding import encode
+from gpt_cli.text.token_store import Ids, validation_windows
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is read: the ids of `windows` (start, end); those of `targets` have a token after each of them."""
+
+    about: str | list[str]
+    ids: Ids
+    windows: list[tuple[int, int]]
+    targets: list[tuple[int, int]]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(end - start for start, end in self.windows)
+
+
+def read_prompt(request: ReadingRequest, asked: ToInspect, loaded: Loaded) -> Text:
+    """The prompt; raises DataError where it does not fit."""
+    assert asked.prompt is not None
+    longest = loaded.config.model.context_length
+    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=request.truncate)
+    return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
+
+
+def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host) -> Text:
+    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
+    assert asked.text
+    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
+    if request.data:
+        corpus: Corpus = given_text(request.data, asked.text, host)
+        about: str | list[str] = [*request.data]
+    else:
+        own = own_text(name, asked.text, host)
+        is_own_text(name, own, loaded, host)
+        corpus, about = own.validation, own.validated_on
+    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
+        ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    if len(ids) < 3:
+        place = "--data" if request.data else name
+        raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
+    most, context_length = request.max_tokens or HEADS_TOKENS, loaded.config.model.context_length
+    length = min(context_length, HEADS_WINDOW, most)
+    if length == HEADS_WINDOW < context_length:
+        host.notice(f"the model reads windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
+    windows = validation_windows(len(ids), length, most)
+    return Text(about, ids, windows, windows)
