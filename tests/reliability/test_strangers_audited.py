@@ -76,7 +76,7 @@ COMMANDS = {
         [*IMPORT, "FILE", "&&", "train", "--init-from", "out/imported", "--data", "text.txt", *ONE_STEP],
         ["train", "--init-from", "FILE", "--data", "text.txt", *ONE_STEP],
         A_DIRECTORY_AS_A_RUN,
-        *OWN_TEXT[3:],
+        *OWN_TEXT[4:],
     ],
     "runs": [
         ["runs", "FILE"],
@@ -102,7 +102,7 @@ COMMANDS = {
     ],
 }
 # with the harmless file too: a directory has no text, and the record is another sweep's
-REFUSED = {"directories": [A_DIRECTORY_AS_A_RUN, *OWN_TEXT[3:]], "records": COMMANDS["records"]}
+REFUSED = {"directories": [A_DIRECTORY_AS_A_RUN, *OWN_TEXT[4:]], "records": COMMANDS["records"]}
 OTHER_COMMANDS = [
     *(["config", name] for name in ("settings", "schema")),
     ["config", "show", "good.yaml"],
