@@ -89,6 +89,7 @@ bench: .venv/installed  ## time training (also beside a busy program and by two 
 	.venv/bin/python -m benchmarks.snapshots
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.heads
+	.venv/bin/python -m benchmarks.patching
 	.venv/bin/python -m benchmarks.model_page
 	.venv/bin/python -m benchmarks.shakespeare
 	.venv/bin/python -m benchmarks.corpus

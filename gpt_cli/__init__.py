@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpt_cli.api import import_model as import_model
     from gpt_cli.api import info as info
     from gpt_cli.api import lens as lens
+    from gpt_cli.api import patch as patch
     from gpt_cli.api import remove_runs as remove_runs
     from gpt_cli.api import report as report
     from gpt_cli.api import runs as runs
@@ -45,6 +46,7 @@ __all__ = [
     "info",
     "lens",
     "load",
+    "patch",
     "remove_runs",
     "report",
     "runs",

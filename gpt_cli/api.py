@@ -16,6 +16,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.lens.request import LensRequest
+from gpt_cli.inspecting.patching.request import PatchRequest
 from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpt_cli.inspecting.attention import Attention
     from gpt_cli.inspecting.heads.report import HeadReport
     from gpt_cli.inspecting.lens.report import LensReport
+    from gpt_cli.inspecting.patching.report import PatchReport
     from gpt_cli.inspecting.tokens import Tokens
     from gpt_cli.measuring.bench import Bench
     from gpt_cli.measuring.info import Info
@@ -223,6 +225,18 @@ def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
         with host.importing():
             from gpt_cli.inspecting.lens.lens import lens
         return lens(request, found, host)
+
+
+@function(PatchRequest)
+def patch(request: PatchRequest, found: Any, host: Host) -> PatchReport:
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.patching.history import patch_history
+            from gpt_cli.inspecting.patching.patch import patch
+        if request.over_training:
+            rarer: Any = patch_history(request, found, host)
+            return rarer
+        return patch(request, found, host)
 
 
 @function(BenchRequest)

@@ -33,6 +33,7 @@ class Trained(Loaded):
     heads = Method(api.heads)
     info = Method(api.info)
     lens = Method(api.lens)
+    patch = Method(api.patch)
     sample = Method(api.sample)
     tokens = Method(api.tokens)
 

@@ -79,6 +79,8 @@ IMPORTS_INSIDE = {
     "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/heads/report.py": "matplotlib takes a second, and few reports are pictures",
     "inspecting/lens/report.py": "matplotlib takes a second, and few reports are pictures",
+    "inspecting/patching/history.py": "matplotlib takes a second, and few histories are pictures",
+    "inspecting/patching/report.py": "matplotlib takes a second, and few reports are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "training/initial.py": "a request is checked before weights are read, which takes torch",
     "training/reports.py": "matplotlib takes a second, for which no training should wait",

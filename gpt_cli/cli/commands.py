@@ -39,6 +39,7 @@ _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
     "attn-dump": inspection.show_attention,
     "heads": inspection.show_report,
     "lens": inspection.show_report,
+    "patch": inspection.show_report,
     "runs": runs.show,
     "tokens": inspection.show_tokens,
 }

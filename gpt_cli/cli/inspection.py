@@ -1,4 +1,4 @@
-"""`gpt tokens`, `gpt attn-dump`, `gpt heads` and `gpt lens` in a terminal."""
+"""`gpt tokens`, `gpt attn-dump`, `gpt heads`, `gpt lens` and `gpt patch` in a terminal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gpt_cli.inspecting.heads.history import HeadHistory
     from gpt_cli.inspecting.heads.report import HeadReport
     from gpt_cli.inspecting.lens.report import LensReport
+    from gpt_cli.inspecting.patching.history import PatchHistory
+    from gpt_cli.inspecting.patching.report import PatchReport
     from gpt_cli.inspecting.tokens import Tokens
 
 
@@ -49,7 +51,7 @@ def show_attention(result: Attention, console: Console) -> None:
         console.pieces(piece.decode() for piece in result.numbers())
 
 
-def show_report(result: HeadReport | HeadHistory | LensReport, console: Console) -> None:
+def show_report(result: HeadReport | HeadHistory | LensReport | PatchReport | PatchHistory, console: Console) -> None:
     """The table, and what it is about on stderr; nothing where they are in a file."""
     if result.out is None:
         for line in result.legend():

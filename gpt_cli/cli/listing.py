@@ -13,6 +13,7 @@ MEMORY_HINTS = {
     "gpt explain": "use a shorter prompt",
     "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
     "gpt lens": "use a shorter prompt, or fewer --max-tokens",
+    "gpt patch": "choose fewer with --layers 0 and --heads 0, or use shorter prompts",
     "gpt eval": "name fewer runs with --run, or a shorter text with --data",
     "gpt bench": "set train.batch_size to a smaller number, or choose a smaller model",
     "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
@@ -41,6 +42,10 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "lens": (
         "Report what each layer would already predict.",
         "gpt lens --prompt 'The value of', gpt lens --out lens.png",
+    ),
+    "patch": (
+        "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
+        "gpt patch --clean 'one two one' --corrupt 'six two one', gpt patch --pairs pairs.jsonl --out patch.png",
     ),
     "explain": (
         "Work through one head, step by step.",
@@ -96,6 +101,7 @@ ORDER = [
     "explain",
     "heads",
     "lens",
+    "patch",
     "eval",
     "tokens",
     "info",

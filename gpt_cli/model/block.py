@@ -71,9 +71,18 @@ class Block(nn.Module):
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
         """The rest of the block, from its input and the output of its attention: each [B, T, D]."""
         _, attention, feed_forward = keep or (None, None, None)
-        before, x = x, x + self.dropout(attended, attention)
+        x, seen = self.feed_forward_input(x, attended, attention)
+        return self.after_feed_forward(x, self.feed_forward(seen), feed_forward)
+
+    def feed_forward_input(self, x: Tensor, attended: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The residual stream after attention, and what the feed-forward reads of it: each [B, T, D]."""
+        before, x = x, x + self.dropout(attended, keep)
         if self.pre_norm:
-            seen = self.norm_2(before if self.parallel else x)
-            return x + self.dropout(self.feed_forward(seen), feed_forward)
+            return x, self.norm_2(before if self.parallel else x)
         x = self.norm_1(x)
-        return self.norm_2(x + self.dropout(self.feed_forward(x), feed_forward))
+        return x, x
+
+    def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
+        """The output of the block, from the stream after attention and the output of the feed-forward: [B, T, D]."""
+        x = x + self.dropout(fed, keep)
+        return x if self.pre_norm else self.norm_2(x)

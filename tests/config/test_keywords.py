@@ -184,6 +184,16 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
     "import_model": [{"directory": "nothere"}, {"directory": "taken"}, {"directory": "runs/tiny"}],
     "info": [{"path": "smok"}, {"path": "smoke", "checkpoint": "last"}, {"path": "smoke", "settings": ["a=b"]}],
     "lens": [{"truncate": True}, {"out": "x.html"}, {"prompt": "a", "data": "my.txt"}, {"layers": 9}],
+    "patch": [
+        {},
+        {"clean": "a"},
+        {"clean": "ab", "corrupt": "a"},
+        {"clean": "ab", "corrupt": "cb", "answer": "the value"},
+        {"clean": "ab", "corrupt": "cb", "path": "1.0:0.0"},
+        {"clean": "ab", "corrupt": "cb", "exact": False},
+        {"clean": "ab", "corrupt": "cb", "out": "x.html"},
+        {"pairs": "my.txt"},
+    ],
     "remove_runs": [{"names": "nothere"}, {"names": "taken"}],
     "report": [
         {"out": "x.json"},

@@ -1,0 +1,1 @@
+"""Which part of a model carries an answer: activations of a clean prompt in the run of a corrupt one."""

@@ -1,0 +1,122 @@
+"""`gpt patch --over-training`: what patches recover at the checkpoints of a run, all positions together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.checkpoints.load import load
+from gpt_cli.errors import CheckpointError, counted, shown, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
+from gpt_cli.inspecting.heads.report import as_csv, as_json
+from gpt_cli.inspecting.patching.effects import units
+from gpt_cli.inspecting.patching.pairs import read_tasks
+from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric
+from gpt_cli.inspecting.patching.request import PARTS, PatchRequest, ToPatch
+from gpt_cli.inspecting.patching.words import metric_words, place_of, share_of, texts_of
+from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.results import Result
+from gpt_cli.tables import Rows
+
+
+@dataclass(frozen=True)
+class PatchHistory(Result):
+    """What patches recover by step. A share is None at a step whose metric is the same on clean and corrupt prompts."""
+
+    run: str
+    clean: str | None
+    corrupt: str | None
+    pairs: Row | None
+    metric: str
+    answer: str | None
+    against: str | None
+    tokens: list[Row]
+    steps: list[dict[str, Any]]  # step, clean_metric, corrupt_metric, rows
+    out: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt patch --over-training --json` prints."""
+        return {"run": self.run, **texts_of(self), "tokens": self.tokens, "steps": self.steps}
+
+    def parts(self) -> list[Rows]:
+        """At most 20 steps: the metric on both prompts, and of each part the place that recovers most."""
+        kinds = [part for part in PARTS if any(row["part"] == part for row in self.steps[-1]["rows"])]
+        found = [("step", "clean", "corrupt", *kinds)]
+        for at in evenly(self.steps, MAX_ROWS):
+            best = (strongest(at["rows"], part) for part in kinds)
+            cells = (
+                "-" if row is None else f"{place_of(row)} {share_of(row['recovered'], row['recovered_error'])}"
+                for row in best
+            )
+            found.append((str(at["step"]), f"{at['clean_metric']:.3f}", f"{at['corrupt_metric']:.3f}", *cells))
+        return [found]
+
+    def legend(self) -> list[str]:
+        """What was compared, and how much of it is shown, in lines."""
+        about = [f"{self.run}: {metric_words(self)}", "of each part, the place that recovers most at all positions"]
+        if len(self.steps) > MAX_ROWS:
+            about.append(f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all")
+        return about
+
+    def as_picture(self, notice: Notify = ignored) -> bytes:
+        """The metric of both prompts, and below it what each place recovers, by step, as PNG."""
+        from gpt_cli.inspecting.patching.history_picture import draw_history
+
+        return draw_history(self, notice)
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a file of that ending."""
+        if ending == ".png":
+            return self.as_picture(notice)
+        if ending == ".json":
+            return as_json(self.as_dict())
+        own = ("step", "clean_metric", "corrupt_metric")
+        return as_csv([{name: at[name] for name in own} | row for at in self.steps for row in at["rows"]])
+
+
+def strongest(rows: Sequence[Row], part: str) -> Row | None:
+    """The row of a part that recovers most; None where there is no share."""
+    shares = [row for row in rows if row["part"] == part and row["recovered"] is not None]
+    return max(shares, key=lambda row: abs(row["recovered"]), default=None)
+
+
+@threads_kept()
+def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHistory:
+    """What patches recover by step, written to the file of the request.
+
+    Where no answer is named, the newest checkpoint names it for all. Raises errors as `patch` does, and CheckpointError
+    for a run without checkpoints.
+    """
+    use_threads(request.threads)
+    paths, device = [*asked.run.steps().values()], choose_device(request.device or "auto")
+    if not paths:
+        sentence = "this run has no checkpoints of steps to patch"
+        raise CheckpointError(shown(asked.run.path), sentence, hint="gpt train --set train.save_every=100 keeps some")
+    newest = load(paths[-1], None, host.warn)
+    newest.model.to(device)
+    tasks = read_tasks(asked.pairs, newest, device, host)
+    tell_metric(newest, asked, tasks, host)
+    # of the residual stream, all positions together recover everything
+    chosen = units([part for part in request.chosen if part != "residual"] or ["head"], asked.heads)
+    steps = []
+    with host.counting("patching", len(paths), "checkpoints") as count:
+        for path in paths:
+            loaded = newest if path == paths[-1] else load(path, None, host.warn)
+            loaded.model.to(device)
+            found = measure(loaded, tasks, asked, chosen, [None], request)
+            rows = part_rows(asked.layers, chosen, [None], found)
+            if abs(found.gaps.mean()) < LEAST:
+                rows = [row | {"recovered": None, "recovered_error": None} for row in rows]
+            metrics = {"clean_metric": float(found.clean.mean()), "corrupt_metric": float(found.corrupt.mean())}
+            steps.append({"step": loaded.step, **metrics, "rows": rows})
+            count(1)
+    out = request.out and str(request.out)
+    history = PatchHistory(str(asked.run.path), **describe(newest, request, asked, tasks), steps=steps, out=out)
+    if request.out is not None:
+        write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
+        host.notice(f"wrote {visible(request.out)}: {counted(len(steps), 'checkpoint')}")
+    return history

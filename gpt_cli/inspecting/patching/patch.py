@@ -1,0 +1,234 @@
+"""`gpt patch`: what activations of a clean prompt recover in the run of a corrupt one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.errors import DataError, counted, shown, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.interventions import record
+from gpt_cli.inspecting.patching.effects import INPUTS, Task, Unit, along, estimated, exact, metric, units
+from gpt_cli.inspecting.patching.pairs import read_tasks
+from gpt_cli.inspecting.patching.report import PatchReport
+from gpt_cli.inspecting.patching.request import PARTS, Edge, PatchRequest, ToPatch
+from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.machine.memory import available_memory, require_room
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.sampling.scoring import standard_error
+
+LEAST = 1e-4  # difference of the metric of two prompts, in nats, that float32 can divide by
+
+
+class Found(NamedTuple):
+    """Of P pairs, the metric of both prompts [P], and what patches change [P, ...], exactly and as estimates."""
+
+    clean: np.ndarray
+    corrupt: np.ndarray
+    changes: np.ndarray | None
+    estimates: np.ndarray | None
+
+    @property
+    def gaps(self) -> np.ndarray:
+        return self.clean - self.corrupt
+
+
+@threads_kept()
+def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport:
+    """Report on what patches recover, and write the file of the request.
+
+    Raises CheckpointError, DataError and EnvironmentFailure.
+    """
+    use_threads(request.threads)
+    device = choose_device(request.device or "auto")
+    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    loaded.model.to(device)
+    tasks = read_tasks(asked.pairs, loaded, device, host)
+    tell_metric(loaded, asked, tasks, host)
+    chosen, places = units(request.chosen, asked.heads), _places(tasks, host)
+    _require_room(loaded, tasks, len(chosen) * len(asked.layers))
+    steps = len(tasks) * len(places)
+    with host.counting("patching", steps if request.exact and not asked.edge else None, "positions") as count:
+        found = measure(loaded, tasks, asked, chosen, places, request, count)
+    _require_gap(found, asked, host)
+    rows = _edge_rows(asked.edge, places, found) if asked.edge else part_rows(asked.layers, chosen, places, found)
+    report = _report(loaded, request, asked, tasks, found, rows)
+    if request.out is not None:
+        with host.working(f"writing {visible(request.out)}"):
+            write_durably(request.out, [report.as_file(request.out.suffix.lower(), host.notice)])
+        host.notice(f"wrote {visible(request.out)}: {counted(len(rows), 'row')}")
+    return report
+
+
+def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:
+    """Say which tokens are compared where the user has named none."""
+    if asked.pairs[0].answer is not None:
+        return
+    if len(tasks) > 1:
+        host.notice("no answer is named: of each pair, the likeliest tokens after clean and corrupt are compared")
+        return
+    answer, against = (shown(loaded.tokenizer.token_text(token or 0)) for token in (tasks[0].answer, tasks[0].against))
+    host.notice(f"no answer is named: {answer}, likeliest after clean, is compared with {against}, after corrupt")
+
+
+def measure(
+    loaded: Loaded,
+    tasks: Sequence[Task],
+    asked: ToPatch,
+    chosen: Sequence[Unit],
+    places: Sequence[int | None],
+    request: PatchRequest,
+    count: Callable[[int], object] = lambda _: None,
+) -> Found:
+    """What patches change in each pair; raises CheckpointError for numbers that are not finite."""
+    model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
+    for task in tasks:
+        with torch.no_grad():
+            clean, corrupt = record(model, task.clean), record(model, task.corrupt)
+            both = torch.cat([clean.left[-1][-1:], corrupt.left[-1][-1:]])
+            metrics.append(metric(model, both, task).tolist())
+        if asked.edge is not None:
+            changes.append(along(model, clean, corrupt, task, asked.edge, places).cpu().numpy())
+        elif request.exact:
+            changes.append(exact(model, clean, corrupt, task, asked.layers, chosen, places, count).cpu().numpy())
+        if request.estimate:
+            estimates.append(estimated(model, clean, task, asked.layers, chosen, places).cpu().numpy())
+    sides = np.array(metrics).T
+    arrays = [np.array(each) if each else None for each in (changes, estimates)]
+    for numbers in (sides, *arrays):
+        if numbers is not None:
+            require_finite(torch.from_numpy(numbers), "logits", shown(loaded.path))
+    return Found(sides[0], sides[1], arrays[0], arrays[1])
+
+
+def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is recovered over pairs, and its standard error, NaN of one pair: [P, ...], [P] -> [...] each.
+
+    The ratio of means, so that a pair on which the metric hardly differs weighs little, where the mean of ratios would
+    explode. The error is that of a ratio of two sums, pairs being drawn (`sampling.scoring.standard_error`).
+    """
+    flat = changes.reshape(len(gaps), -1).T
+    errors = [standard_error(row, gaps) for row in flat]
+    numbers = np.array([np.nan if error is None else abs(error) for error in errors])
+    return changes.sum(0) / gaps.sum(), numbers.reshape(changes.shape[1:])
+
+
+def part_rows(layers: Sequence[int], chosen: Sequence[Unit], places: Sequence[int | None], found: Found) -> list[Row]:
+    """A row for each part, layer, head and place: its share, and the estimate of it where there is one."""
+    exact_ones, errors = (None, None) if found.changes is None else shares(found.changes, found.gaps)
+    estimates = None if found.estimates is None else shares(found.estimates, found.gaps)[0]
+    rows = []
+    for column, (part, head) in enumerate(chosen):
+        for row, layer in enumerate(layers):
+            for at, place in enumerate(places):
+                where = row, column, at
+                own: Row = {"part": part, "layer": layer, "head": head, "position": place}
+                own["recovered"] = None if exact_ones is None else float(exact_ones[where])
+                own["recovered_error"] = None if errors is None or np.isnan(errors[where]) else float(errors[where])
+                rows.append(own if estimates is None else own | {"estimate": float(estimates[where])})
+    return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
+
+
+def _edge_rows(edge: Edge, places: Sequence[int | None], found: Found) -> list[Row]:
+    """A row for each way in which the receiver reads, and each place of the sender."""
+    assert found.changes is not None
+    numbers, errors = shares(found.changes, found.gaps)
+    head = edge.to if isinstance(edge.to, int) else None
+    layer = None if edge.to == "logits" else edge.to_layer
+    rows = []
+    for (row, at), number in np.ndenumerate(numbers):
+        own: Row = {"part": "path", "layer": layer, "head": head, "position": places[at], "input": INPUTS[row]}
+        error = None if np.isnan(errors[row, at]) else float(errors[row, at])
+        rows.append(own | {"recovered": float(number), "recovered_error": error})
+    return rows
+
+
+def _places(tasks: Sequence[Task], host: Host) -> list[int | None]:
+    """All positions together, then each, where the prompts of all pairs have as many tokens."""
+    lengths = {len(task.clean) for task in tasks}
+    if len(lengths) > 1:
+        host.notice(
+            f"the pairs have from {min(lengths)} to {max(lengths)} tokens, so their positions do not correspond; "
+            "the shares are of all positions together"
+        )
+        return [None]
+    return [None, *range(lengths.pop())]
+
+
+def _require_room(loaded: Loaded, tasks: Sequence[Task], num_patches: int) -> None:
+    """Before the model runs, refuse what memory cannot hold: the residual streams of all patches of one position."""
+    longest, sizes = max(len(task.clean) for task in tasks), loaded.config.model
+    about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
+    num_bytes = 3 * 4 * num_patches * longest * sizes.d_model
+    require_room("patch", about, num_bytes, available_memory(), hint="fewer --layers, --parts or --heads take less")
+
+
+def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
+    """Refuse prompts on which the metric does not differ; tell where it hardly does over the pairs."""
+    gaps, place = found.gaps, asked.pairs[0].named("corrupt") if len(asked.pairs) == 1 else "--pairs"
+    if abs(gaps.mean()) < LEAST:
+        wrong = (
+            f"the metric is {found.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"
+        )
+        raise DataError(place, wrong, hint="name another answer, or prompts on which the model answers differently")
+    if len(gaps) > 1 and abs(gaps.mean()) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
+        host.notice(
+            f"clean and corrupt metric differ by {gaps.mean():.4f} ± {error:.4f} on average, too little for "
+            "reliable shares; choose pairs that the model tells apart"
+        )
+
+
+def _report(
+    loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task], found: Found, rows: list[Row]
+) -> PatchReport:
+    correlation = None
+    if found.changes is not None and found.estimates is not None:
+        both = [(row["recovered"], row["estimate"]) for row in rows if row["recovered"] or row["estimate"]]
+        two = np.array(both).T
+        if len(both) > 2 and two.std(axis=1).all():
+            correlation = float(np.corrcoef(two)[0, 1])
+    return PatchReport(
+        checkpoint=str(loaded.path),
+        step=loaded.step,
+        **describe(loaded, request, asked, tasks),
+        clean_metric=float(found.clean.mean()),
+        corrupt_metric=float(found.corrupt.mean()),
+        rows=rows,
+        correlation=correlation,
+        path=request.path,
+        out=request.out and str(request.out),
+    )
+
+
+def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task]) -> Row:
+    """The fields of a report that say what was compared, and its tokens where all pairs share them."""
+    say, one = loaded.tokenizer.token_text, request.pairs is None
+
+    def shared(ids: Sequence[int | None]) -> str | None:
+        return say(ids[0]) if len({*ids}) == 1 and ids[0] is not None else None
+
+    lengths = {len(task.clean) for task in tasks}
+    sides = [[getattr(task, side).tolist() for task in tasks] for side in ("clean", "corrupt")]
+    tokens = [
+        {
+            "position": at,
+            "clean": shared([ids[at] for ids in sides[0]]),
+            "corrupt": shared([ids[at] for ids in sides[1]]),
+        }
+        for at in (range(lengths.pop()) if len(lengths) == 1 else ())
+    ]
+    return {
+        "clean": asked.pairs[0].clean if one else None,
+        "corrupt": asked.pairs[0].corrupt if one else None,
+        "pairs": None if one else {"file": str(request.pairs), "number": len(tasks)},
+        "metric": "log_probability" if tasks[0].against is None else "logit_difference",
+        "answer": shared([task.answer for task in tasks]),
+        "against": shared([task.against for task in tasks]),
+        "tokens": tokens,
+    }

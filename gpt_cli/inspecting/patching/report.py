@@ -1,0 +1,137 @@
+"""What patches recover, as tables, JSON, CSV and a picture. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_cli.callbacks import Notify, ignored
+from gpt_cli.checkpoints.run_files import run_name
+from gpt_cli.errors import counted
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.report import as_csv, as_json
+from gpt_cli.inspecting.patching.request import PARTS
+from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, metric_words, place_of, quoted, share_of, texts_of
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import Rows, table
+
+STRONGEST = 3  # places of a part in the terminal
+_CELL = 7
+
+
+@dataclass(frozen=True)
+class PatchReport(Result):
+    """What patches of a clean prompt recover of the metric of a corrupt one, or of several pairs."""
+
+    checkpoint: str
+    step: int
+    clean: str | None  # of one pair
+    corrupt: str | None
+    pairs: Row | None  # file and number, of several
+    metric: str  # logit_difference or log_probability
+    answer: str | None  # the tokens; None where they differ between pairs
+    against: str | None
+    clean_metric: float
+    corrupt_metric: float
+    tokens: list[Row]  # position, clean, corrupt: None where pairs differ
+    rows: list[Row]  # part, layer, head, position, recovered, recovered_error; perhaps estimate; of an edge input
+    correlation: float | None = None  # of estimates and exact shares
+    path: str | None = None
+    out: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt patch --json` prints."""
+        found: dict[str, Any] = {"checkpoint": self.checkpoint, "step": self.step}
+        found |= texts_of(self)
+        found |= {"clean_metric": self.clean_metric, "corrupt_metric": self.corrupt_metric, "tokens": self.tokens}
+        found |= {} if self.path is None else {"path": self.path}
+        return found | {"rows": self.rows, "correlation": self.correlation}
+
+    def key_figures(self) -> dict[str, Any]:
+        """The pair, and what the metric is on both prompts."""
+        known = {"clean": self.clean, "corrupt": self.corrupt, "pairs": self.pairs and self.pairs["number"]}
+        return {**known, "clean_metric": self.clean_metric, "corrupt_metric": self.corrupt_metric}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """A map of the residual stream, positions by layers, then the strongest places of each other part."""
+        return "\n\n".join(map(table, self.parts(width)))
+
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """The same as tables; where the layers do not fit, those that do are evenly spaced."""
+        if self.path is not None:
+            return [self._of_edge()]
+        figure = "recovered" if self.rows[0]["recovered"] is not None else "estimate"
+        stream = [row for row in self.rows if row["part"] == "residual" and row["position"] is not None]
+        found = [self._map(stream, figure, width)] if stream else []
+        strongest = [row for part in PARTS for row in self.strongest(part, figure)]
+        return found + ([self._places(strongest)] if strongest else [])
+
+    def strongest(self, part: str, figure: str) -> list[Row]:
+        """The rows of a part that recover most, of all positions together and of each; none of the residual stream."""
+        rows = [row for row in self.rows if row["part"] == part != "residual"]
+        kinds = ([row for row in rows if (row["position"] is None) == together] for together in (True, False))
+        return [row for kind in kinds for row in sorted(kind, key=lambda row: -abs(row[figure]))[:STRONGEST]]
+
+    def label(self, position: int | None) -> str:
+        """A position as its tokens: those of both prompts where they differ."""
+        if position is None:
+            return "all"
+        clean, corrupt = (self.tokens[position][key] for key in ("clean", "corrupt"))
+        if clean is None:
+            return str(position)
+        return f"{position} {quoted(clean)}" + ("" if clean == corrupt else f" / {quoted(corrupt)}")
+
+    def _map(self, rows: Sequence[Row], figure: str, width: int) -> Rows:
+        layers = sorted({row["layer"] for row in rows})
+        fitting = min(len(layers), max(1, (width - 2 * LABEL - 12) // _CELL))
+        shown = sorted(len(layers) - 1 - n * len(layers) // fitting for n in range(fitting))
+        cells = {(row["position"], row["layer"]): row[figure] for row in rows}
+        reached = [place for place in sorted({row["position"] for row in rows}) if any(cells[place, n] for n in layers)]
+        found = [("residual", *(f"L{layers[n]}" for n in shown))]
+        return found + [
+            (self.label(place), *(share_of(cells[place, layers[n]]) for n in shown)) for place in reached[-MOST_TOKENS:]
+        ]
+
+    def _places(self, rows: Sequence[Row]) -> Rows:
+        estimates = [] if "estimate" not in rows[0] else ["estimate"]
+        found = [("part", "place", "position", *([] if rows[0]["recovered"] is None else ["recovered"]), *estimates)]
+        for row in rows:
+            exact = [] if row["recovered"] is None else [share_of(row["recovered"], row["recovered_error"])]
+            estimate = [share_of(row[name]) for name in estimates]
+            found.append((row["part"], place_of(row), self.label(row["position"]), *exact, *estimate))
+        return found
+
+    def _of_edge(self) -> Rows:
+        """What the edge recovers with the sender patched at all positions, and at those that recover most."""
+        rows = [row for row in self.rows if row["position"] is None]
+        by_position = [row for row in self.rows if row["position"] is not None and row["recovered"]]
+        rows += sorted(by_position, key=lambda row: -abs(row["recovered"]))[: 2 * STRONGEST]
+        heading = ("edge", "read as", "position", "recovered")
+        cells = ((share_of(row["recovered"], row["recovered_error"]), self.label(row["position"])) for row in rows)
+        return [
+            heading,
+            *((str(self.path), row["input"], at, share) for row, (share, at) in zip(rows, cells, strict=True)),
+        ]
+
+    def legend(self) -> Iterator[str]:
+        """What was compared, and what the columns mean, in lines."""
+        yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {metric_words(self)}"
+        yield f"clean {self.clean_metric:.4f}, corrupt {self.corrupt_metric:.4f}; recovered: 0 as corrupt, 1 as clean"
+        if self.pairs is not None:
+            yield f"{counted(self.pairs['number'], 'pair')}: mean change over mean difference, ± standard error"
+        if self.correlation is not None:
+            yield f"correlation of estimates and exact shares: {self.correlation:.4f}"
+
+    def as_picture(self, notice: Notify = ignored) -> bytes:
+        """Maps of layers by positions and of layers by heads, as PNG."""
+        from gpt_cli.inspecting.patching.picture import draw_patches
+
+        return draw_patches(self.as_dict(), notice)
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a file of that ending."""
+        if ending == ".png":
+            return self.as_picture(notice)
+        return as_json(self.as_dict()) if ending == ".json" else as_csv(self.rows)
