@@ -64,7 +64,7 @@ def test_a_cell_says_what_its_patch_recovers(opened: Opened) -> None:
     opened.page.keyboard.press("ArrowLeft")
     assert told(opened) == [
         "Layer 1 residual stream at position 1 (“␣two” for “␣six”): recovers 0.5000 of the difference.",
-        "The metric: −1.0000 without the patch, 1.0000 with it, 3.0000 on the clean text.",
+        "The metric: −1.0000 without the patch, 1.0000 with it, 3.0000 on the text that it comes from.",
     ]
     opened.page.select_option("#patch-map", "feed_forward")
     assert told(opened)[0].startswith("Layer 1 feed-forward output at position 1 (“␣two” for “␣six”): recovers −1.5000")
@@ -81,7 +81,7 @@ def test_heads_have_a_map_of_layers_and_maps_by_position(opened: Opened) -> None
     opened.page.keyboard.press("Home")
     assert told(opened) == [
         "Layer 1 head 0 at all positions: recovers 0.1250 of the difference.",
-        "The metric: −1.0000 without the patch, −0.5000 with it, 3.0000 on the clean text.",
+        "The metric: −1.0000 without the patch, −0.5000 with it, 3.0000 on the text that it comes from.",
         "One backward pass estimates 0.0625.",
     ]
     opened.page.select_option("#patch-map", "heads of 1")

@@ -4,3 +4,4 @@ from __future__ import annotations
 
 LENS = ("grids/words.js", "grids/grid.js", "grids/lens.js")
 PATCH = ("grids/words.js", "grids/grid.js", "grids/patch.js")
+BOTH = (*LENS, "grids/patch.js")

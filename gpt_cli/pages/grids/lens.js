@@ -3,7 +3,7 @@
 class LensView {
   constructor() { this.grid = new Grid(byId("lens-grid")); }
 
-  // `lens` has the numbers of its `layers`, and of(row, token): {text, chance, divergence}, with the {loss, rank, probability} of the true
+  // `lens` has the numbers of its `layers`, and of(row, token), null or {text, chance, divergence}, with the {loss, rank, probability} of the true
   // next token, null where that is unknown, and perhaps the likeliest tokens as `top`: [{text, chance}].
   show(lens, labels, words) {
     const quoted = (text) => `“\u2068${marked(text)}\u2069”`;
@@ -12,12 +12,13 @@ class LensView {
       rows: lens.layers.map((layer) => `L${layer}`),
       headers: [labels.map(({ text }) => ({ text: marked(text) }))],
       cell: (row, token) => {
-        const { text, chance } = lens.of(row, token);
-        return { text: marked(text), fill: shadeOf("kind", 0.6 * chance) };
+        const found = lens.of(row, token);
+        return found && { text: marked(found.text), fill: shadeOf("kind", 0.6 * found.chance) };
       },
       say: (row, token) => {
-        const { text, chance, divergence, loss, rank, probability, top } = lens.of(row, token);
-        const next = labels[token + 1];
+        const found = lens.of(row, token);
+        if (!found) return [];
+        const { text, chance, divergence, loss, rank, probability, top } = found, next = labels[token + 1];
         return [
           words.lensPredicts(lens.layers[row], quoted(labels[token].text), token, quoted(text), chance.toFixed(4)),
           ...(loss === null || !next ? [] : [words.lensTrue(quoted(next.text), rank.toLocaleString("en"), probability.toFixed(4), loss.toFixed(4))]),
