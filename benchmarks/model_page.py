@@ -52,7 +52,7 @@ _GROW = """async (numTokens) => {
     const started = performance.now();
     await new Promise((resolve) => {
       worker.onmessage = ({ data }) => data.progress || resolve();
-      worker.postMessage({ id: `grow ${length}`, method: "run", args: { ids: ids.slice(0, length), without: [] } });
+      worker.postMessage({ id: `grow ${length}`, method: "run", args: { ids: ids.slice(0, length) } });
     });
     times.push(performance.now() - started);
   }

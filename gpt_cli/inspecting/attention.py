@@ -23,6 +23,7 @@ from gpt_cli.inspecting.formats import num_written
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.columns import PATTERNS
 from gpt_cli.inspecting.heads.scores import as_scores, induction_scores, num_repeats, pattern_sums, repeated_length
+from gpt_cli.inspecting.lens.lens import lens_of_ids
 from gpt_cli.inspecting.maps import colour_scale, draw_map, maps_to_draw
 from gpt_cli.inspecting.request import STDOUT, AttentionRequest, ToInspect
 from gpt_cli.inspecting.room import require_room_for_dump
@@ -217,7 +218,7 @@ def with_heads(
     notice: Callable[[str], object] = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """The dump with the scores of its heads on its tokens, and with what they write, unless that is too much.
+    """The dump with what layers would predict, the scores of heads, and what they write, unless that is too much.
 
     `count` receives the number of tokens done since its last call: those for induction, then the dump's for each head.
     Raises CheckpointError where the model computes numbers that are not finite.
@@ -229,7 +230,8 @@ def with_heads(
     for row, weights in enumerate(dump.weights):
         sums[row], counts = pattern_sums(torch.from_numpy(weights).float()[None].to(device), ids)
     induction = induction_scores(model, end_of_text=tokenizer.end_of_text, count=count, **chosen)
-    dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen))
+    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers)
+    dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen), lens=lens)
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:
         notice("the page does not show what heads write, which is too much here; fewer --layers or --heads make room")

@@ -11,6 +11,7 @@ import numpy as np
 from gpt_cli.drawing.labels import STEPS, label_of
 from gpt_cli.inspecting.formats import written_bytes
 from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES, HeadScores
+from gpt_cli.inspecting.lens.page import CELL_BYTES, lens_content
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
 
@@ -28,6 +29,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
         "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
         "writes": dump.writes and writes_content(dump.writes, dump.texts),
+        "lens": lens_content([dump.lens]) if dump.lens else None,
     }
     return build_page(PARTS, content)
 
@@ -35,7 +37,8 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 def page_bytes(num_heads: int, num_tokens: int) -> int:
     """About how many bytes the page of a number of heads has at most, beside its scripts."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
-    packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * written_bytes(num_heads, num_tokens)[1]
+    of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
+    packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
     return packed_bytes * 4 // 3  # in base64
 
 

@@ -13,6 +13,7 @@ from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, shown
 from gpt_cli.inspecting.heads.scores import score_windows
+from gpt_cli.inspecting.lens.lens import lens_of_ids
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.inspecting.snapshots import Snapshot, Steps
 from gpt_cli.machine.devices import choose_device
@@ -64,4 +65,5 @@ def _snapshot(path: Path, prompt: str, source: str, host: Host) -> Snapshot:
         tokens=tuple(loaded.tokenizer.token_text(token) for token in ids),
         weights=weights.cpu().numpy(),
         scores=score_windows(model, np.array(ids), [(0, len(ids))], end_of_text=loaded.tokenizer.end_of_text),
+        lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where),
     )

@@ -10,7 +10,7 @@ import torch
 
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.heads.attribution import Writes
-from gpt_cli.inspecting.heads.columns import HeadScores
+from gpt_cli.inspecting.heads.columns import HeadScores, Row
 from gpt_cli.machine.devices import exact
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
@@ -51,10 +51,12 @@ class AttentionDump:
     stages: Mapping[str, np.ndarray]
     chances: tuple[Chance, ...] = ()
     origin: Origin | None = None
-    # for a page, of the same layers and heads: their scores, what they write, and the texts of the tokens in that
+    # for a page, of the same layers and heads: the scores of these, what they write, the texts of the tokens in that,
+    # and what each layer would predict at each position, as `gpt lens` reports it
     scores: HeadScores | None = None
     writes: Writes | None = None
     texts: Mapping[int, str] = field(default_factory=dict)
+    lens: Sequence[Row] = ()
 
     @property
     def weights(self) -> np.ndarray:

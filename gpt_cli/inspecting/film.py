@@ -14,11 +14,13 @@ from gpt_cli.drawing.labels import STEPS
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import labels_content, prompt_content, quantise, scores_content
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.over_training import Watched, steps_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores, Row
+from gpt_cli.inspecting.lens.page import CELL_BYTES, lens_content
+from gpt_cli.inspecting.over_training import steps_of
 from gpt_cli.inspecting.request import AttentionRequest
 from gpt_cli.inspecting.snapshots import Snapshot, Steps, kept_steps
 from gpt_cli.inspecting.stages import parse_selection
+from gpt_cli.inspecting.watched import Watched
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
 from gpt_cli.results import WIDTH, Result
@@ -151,11 +153,13 @@ def read_frames(
     num_layers, num_heads = newest.weights.shape[:2]
     places = parse_selection(layers, num_layers, "--layers"), parse_selection(heads, num_heads, "--heads")
     T = len(newest.tokens)
-    every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes)
+    num_cells = len(places[0]) * T if newest.lens else 0
+    every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes, num_cells)
     steps: list[int] = []
     losses: list[float] = []
     weights: list[np.ndarray] = []
     scores: list[HeadScores] = []
+    lenses: list[list[Row]] = []
     for snapshot in run.read(every):
         steps.append(snapshot.step)
         losses.append(snapshot.loss)
@@ -163,6 +167,7 @@ def read_frames(
         weights.append(quantise(chosen[..., *np.tril_indices(T)], _LEVELS))
         columns = {name: found[np.ix_(*places)] for name, found in snapshot.scores.columns.items()}
         scores.append(HeadScores(*places, columns))
+        lenses.append([each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens])
     content = {
         "tokens": newest.tokens,
         "labels": labels_content(newest.tokens),
@@ -171,6 +176,7 @@ def read_frames(
         "generated": [],
         "colours": STEPS,
         "origin": {"checkpoint": name or run.run, "step": newest.step, "prompt": prompt_content(newest.prompt)},
+        "lens": lens_content(lenses) if lenses[0] else None,
         "levels": _LEVELS,
         "weights": packed(_differences(np.stack(weights)).tobytes()),
     }
@@ -178,9 +184,12 @@ def read_frames(
     return Frames(content, tuple(scores), newest, tuple(steps), tuple(losses), every, num_others)
 
 
-def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES) -> int:
-    """1 where a page can hold every snapshot, 2 where it can hold every second one, and so on."""
+def frames_apart(
+    num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
+) -> int:
+    """1 where a page can hold every snapshot, 2 where every second one, and so on; `num_cells` are those of a lens."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
+    frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 

@@ -1,37 +1,17 @@
-"""Which steps of a run `--over-training` shows: those that it has kept, or those of its checkpoints. Needs no torch."""
+"""The steps of a run that `--over-training` shows. Needs no torch."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.find import find_header
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.inspecting.watched import Watched
 from gpt_cli.machine.sharing import sharing
-from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.snapshots import Steps
-
-
-class Watched(NamedTuple):
-    """A run, and what its checkpoints read; None: the snapshots that it has kept are meant."""
-
-    run: RunFiles
-    prompt: str | None = None
-    source: str = "--prompt"  # the flag of the prompt, or stdin
-
-
-def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: Host) -> Watched:
-    """The run that is meant, with the prompt that --prompt or --prompt-file give."""
-    header = find_header(run, None, host)
-    found = RunFiles(header.path.parent.parent)
-    if prompt is None and file is None:
-        return Watched(found)
-    return Watched(found, read_prompt(prompt, file, header, host.stdin), prompt_source(prompt, file))
 
 
 @contextlib.contextmanager

@@ -37,8 +37,8 @@ from gpt_cli.config.request import (
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Column
-from gpt_cli.inspecting.over_training import Watched, find_watched
 from gpt_cli.inspecting.stages import STAGES, Stage, parse_selection
+from gpt_cli.inspecting.watched import Watched, find_watched
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 STDOUT = Path("-")
@@ -191,12 +191,13 @@ class AttentionRequest(Request):
         return ToInspect(*chosen, prompt, source, None, header, read_ahead(header.path, host))
 
 
-def require_report(out: Path, page: str) -> None:
-    """Raises UsageError for a file that is none of REPORTS; `page` is the command that writes a page."""
+def require_report(out: Path, page: str | None = None) -> None:
+    """Raises UsageError for a file that is none of REPORTS, or without `page`, the command that writes one, a page."""
     ending = out.suffix.lower()
-    if ending not in REPORTS:
+    endings = REPORTS if page else (*REPORTS, ".html")
+    if ending not in endings:
         hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
-        raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(REPORTS)}", hint=hint)
+        raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)
     require_foreign(out)
 
 

@@ -19,7 +19,7 @@ from gpt_cli.checkpoints.logs import metrics_of
 from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, DataError, counted, shown
-from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
+from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores, Row
 from gpt_cli.limits import SNAPSHOT_BYTES
 from gpt_cli.opening import read_bytes
 from gpt_cli.safetensors_header import MALFORMED, parse_header
@@ -44,6 +44,7 @@ class Snapshot:
     tokens: tuple[str, ...]
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
+    lens: Sequence[Row] = ()  # what each layer would predict at each position, where a checkpoint was read
 
 
 @dataclass(frozen=True)

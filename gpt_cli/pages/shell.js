@@ -66,6 +66,9 @@ function element(name, kind = "", text = "") {
   return made;
 }
 
+// A label with a sign for the space that it begins with, since words with and without one are different tokens.
+function marked(label) { return label.replace(/^ /, "␣"); }
+
 // Makes the page of its content; from then on the document has `data-ready`, with the milliseconds that it took.
 async function start(make) {
   if (!("DecompressionStream" in window)) {

@@ -183,7 +183,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
     ],
     "import_model": [{"directory": "nothere"}, {"directory": "taken"}, {"directory": "runs/tiny"}],
     "info": [{"path": "smok"}, {"path": "smoke", "checkpoint": "last"}, {"path": "smoke", "settings": ["a=b"]}],
-    "lens": [{"truncate": True}, {"out": "x.html"}, {"prompt": "a", "data": "my.txt"}, {"layers": 9}],
+    "lens": [{"truncate": True}, {"out": "x.svg"}, {"prompt": "a", "data": "my.txt"}, {"layers": 9}],
     "patch": [
         {},
         {"clean": "a"},

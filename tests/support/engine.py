@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,11 @@ def rounded(checkpoint: Checkpoint, kind: Kind) -> GPT:
             elif parameter.dim() == 2:
                 parameter.copy_(parameter.half())
     return model
+
+
+def off(*heads: Sequence[int]) -> list[dict[str, Any]]:
+    """The changes of the engine that switch heads [layer, head] off."""
+    return [{"part": "head", "layer": layer, "head": head, "position": None, "how": "zero"} for layer, head in heads]
 
 
 def random_ids(count: int, vocab_size: int = 257) -> list[int]:

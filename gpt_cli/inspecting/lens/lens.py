@@ -23,6 +23,7 @@ from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, standard_error
+from gpt_cli.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
         text=text.about,
         tokens=text.num_tokens,
         layers=_means(asked.layers, seen),
-        positions=_positions(loaded, text.ids[:].tolist(), asked.layers, seen[0]) if of_prompt else None,
+        positions=by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, seen[0]) if of_prompt else None,
         out=request.out and str(request.out),
     )
     if request.out is not None:
@@ -132,9 +133,9 @@ def _means(layers: Sequence[int], seen: Sequence[Seen]) -> list[Row]:
     return rows
 
 
-def _positions(loaded: Loaded, ids: Sequence[int], layers: Sequence[int], seen: Seen) -> list[Row]:
+def by_position(tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen) -> list[Row]:
     """A row for each token of a prompt, with what each layer predicts after it."""
-    say = loaded.tokenizer.token_text
+    say = tokenizer.token_text
     rows = []
     for place, token in enumerate(ids):
         known = place < seen.loss.shape[1]
@@ -155,3 +156,11 @@ def _positions(loaded: Loaded, ids: Sequence[int], layers: Sequence[int], seen: 
         following = say(ids[place + 1]) if known else None
         rows.append({"position": place, "token": say(token), "next": following, "layers": of_layers})
     return rows
+
+
+def lens_of_ids(
+    model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str = "checkpoint"
+) -> list[Row]:
+    """A row for each of the ids [T], as `gpt lens --json` has them; raises CheckpointError as `look` does."""
+    found = torch.tensor([*ids], device=model.token_embedding.weight.device)
+    return by_position(tokenizer, ids, layers, look(model, found, found[1:], layers, where))

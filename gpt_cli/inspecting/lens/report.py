@@ -15,6 +15,7 @@ from gpt_cli.drawing.labels import inert_cell, label_of
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.report import as_json
+from gpt_cli.inspecting.lens.page import lens_page
 from gpt_cli.inspecting.lens.request import MEASURES
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import Rows, table
@@ -79,8 +80,14 @@ class LensReport(Result):
 
         return draw_lens(self.as_dict(), notice)
 
+    def as_page(self) -> str:
+        """Of a prompt a grid of layers by tokens, of a text curves."""
+        return lens_page(self.as_dict()).decode()
+
     def as_file(self, ending: str, notice: Notify) -> bytes:
         """The content of a file of that ending."""
+        if ending == ".html":
+            return self.as_page().encode()
         if ending == ".png":
             return self.as_picture(notice)
         return as_json(self.as_dict()) if ending == ".json" else self._as_csv()

@@ -25,7 +25,7 @@ class LensRequest(ReadingRequest):
 
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .json or .csv file, or a .png with a map of layers by tokens or the curves of a text. "
+        description="A .json or .csv file, or a .png or .html with a map of layers by tokens or the curves of a text. "
         "Default: a table in the terminal.",
     )
 
@@ -38,5 +38,5 @@ class LensRequest(ReadingRequest):
         if self.truncate:
             self.require_prompt("--truncate", host)
         if self.out is not None:
-            require_report(self.out, "gpt attn-dump --out attention.html")
+            require_report(self.out)
         return self.reading(host)

@@ -1,13 +1,16 @@
 // The attention page: the views, and what only a file of weights has.
 
 class AttentionPage extends Views {
-  constructor(weights, scores, writes, named) {
+  constructor(weights, scores, writes, lens, named) {
     const first = weights.frames ? scores.highest(weights.frame, "induction") : 0; // of a film, whose curve this is
     super(new Shell(() => this.speakAndShow()), weights, weights.colours, first);
     this.named = named; // by whom wrote the page; perhaps nothing
     this.scores = scores; // null where the file has none
     this.heads = scores ? new ScoredHeads(this) : new Heads(this);
     this.writes = writes; // likewise
+    this.lens = lens; // likewise
+    this.lensView = lens && new LensView();
+    byId("lens").hidden = lens === null;
     this.film = weights.frames ? new Film(this, weights.frames) : null;
     byId("details").classList.toggle("written", weights.numGenerated > 0); // a line more
     this.speakAndShow();
@@ -43,6 +46,9 @@ class AttentionPage extends Views {
   show() {
     this.film?.show();
     super.show();
+    if (!this.lens) return;
+    this.lens.frame = this.film ? this.frame : 0;
+    this.lensView.show(this.lens, this.weights.labels, this.words);
   }
 }
 
@@ -50,5 +56,6 @@ start(async (content) => {
   const weights = await PackedWeights.read(content);
   const scores = content.scores && await Scores.read(content.scores, weights.numHeads);
   const writes = content.writes && await PackedWrites.read(content.writes, weights.numTokens);
-  new AttentionPage(weights, scores, writes, content.title);
+  const lens = content.lens && await PackedLens.read(content.lens, weights.numTokens);
+  new AttentionPage(weights, scores, writes, lens, content.title);
 });

@@ -107,6 +107,3 @@ function walkTokens(event, spans, page) {
   event.preventDefault();
   spans[Math.max(0, Math.min(last, event.target.token + step))].focus();
 }
-
-// A label with a sign for the space that it begins with, since words with and without one are different tokens.
-function marked(label) { return label.replace(/^ /, "␣"); }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpt_cli.pages import attention_views
+from gpt_cli.pages import attention_views, grids
 from gpt_cli.pages.building import Parts
 
 ENGINE = tuple(
@@ -11,6 +11,7 @@ ENGINE = tuple(
         "refusal",
         "numbers",
         "rows",
+        "changes",
         "layers",
         "positions",
         "ngrams",
@@ -26,6 +27,8 @@ ENGINE = tuple(
         "streams",
         "explain",
         "heads",
+        "lens",
+        "patching",
         "worker",
     )
 )
@@ -39,9 +42,12 @@ _OWN = (
     "writing",
     "candidates",
     "reading",
+    "changing",
+    "second",
     "head_views",
     "effects",
     "explaining",
     "page",
 )
-PARTS = Parts("model", (*attention_views.SCRIPTS, *(f"model/{name}.js" for name in _OWN)), worker=ENGINE)
+_VIEWS = (*attention_views.SCRIPTS, *grids.BOTH)
+PARTS = Parts("model", (*_VIEWS, *(f"model/{name}.js" for name in _OWN)), worker=ENGINE)

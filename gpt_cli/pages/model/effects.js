@@ -1,16 +1,25 @@
-// What the heads that are switched off change, in words.
+// What the changes of activations change, in words.
 
 function showEffects({ words, views, answer }) {
   byId("effect").textContent = changedLoss(words, views.reading.loss, answer);
-  byId("changes").textContent = answer.others ? changedChances(words, answer) : "";
+  byId("changes").textContent = answer.others ? `${changedLogits(words, answer)} ${changedChances(words, answer)}` : "";
 }
 
-// `others` is what the model computes with all heads, null while it plays.
-function changedLoss(words, after, { without, others }) {
-  if (!without.length) return words.noneOff;
-  const names = without.map(([layer, head]) => `L${layer} H${head}`).join(", ");
+// How far the logit of the token that was likeliest is above that of the next one.
+function changedLogits(words, { now, others }) {
+  const [first, second] = [...others.chances].sort((a, b) => b.before - a.before);
+  if (!second) return "";
+  const apart = ({ logits }) => signed(logits[first.id] - logits[second.id]);
+  const [one, other] = [first, second].map(({ text }) => `“\u2068${marked(labelOf(text))}\u2069”`);
+  return words.logits(one, other, apart(others), apart(now));
+}
+
+// `others` is what the unchanged model computes, null while it plays.
+function changedLoss(words, after, { changes, others }) {
+  if (!changes.length) return words.noneOff;
+  const names = namesOf(changes, words);
   const before = others && meanSurprisal(others.surprisals);
-  if (before === null || after === null) return words.off(names);
+  if (before === null || after === null) return names;
   return words.effect(names, before.toFixed(4), after.toFixed(4), `${after < before ? "−" : "+"}${Math.abs(after - before).toFixed(4)}`);
 }
 

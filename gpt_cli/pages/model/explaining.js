@@ -12,7 +12,7 @@ class Explaining {
   get wanted() {
     const { answer, views } = this.page;
     const { layer, head, chosen, weights } = views;
-    return { ids: answer.ids, without: answer.without, layer, head, query: chosen ?? weights.numTokens - 1 };
+    return { ids: answer.ids, changes: answer.changes, other: answer.other, layer, head, query: chosen ?? weights.numTokens - 1 };
   }
 
   speak() {
@@ -61,8 +61,11 @@ class Explaining {
     frame.setAttribute("aria-label", group.map(({ name }) => this.title(name)).join(", "));
     frame.append(group[0].beside ? this.tableBeside(group) : this.table(group[0]));
     section.append(frame);
-    const off = this.wanted.without.filter(([layer]) => layer === this.wanted.layer).map(([, head]) => `h${head}`);
-    if (group[0].name === "concatenated" && off.length) section.append(element("p", "off", this.page.words.explainOff(off.join(", "))));
+    const { changes, layer, query } = this.wanted;
+    const here = changes.filter((change) => change.part === "head" && change.layer === layer && [null, query].includes(change.position));
+    const heads = (isOff) => here.filter(({ how }) => (how === "zero") === isOff).map(({ head }) => `h${head}`).join(", ");
+    if (group[0].name === "concatenated" && heads(true)) section.append(element("p", "off", this.page.words.explainOff(heads(true))));
+    if (group[0].name === "concatenated" && heads(false)) section.append(element("p", "off", this.page.words.explainReplaced(heads(false))));
     return section;
   }
 

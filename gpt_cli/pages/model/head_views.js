@@ -1,49 +1,20 @@
-// The views of attention on what the model has just computed, and the heads that are switched off.
+// The views of attention on what the model has just computed, and what is changed in it.
 
 class HeadViews extends Views {
-  // `changed` is called when heads have been switched, `chose` when another token or head is chosen.
+  // `changed` is called when changes have been made, `chose` when another token or head is chosen.
   constructor(shell, weights, { colours, scores, writes }, { changed, chose }) {
     super(shell, weights, colours, 0);
     Object.assign(this, { scores, writes });
     this.heads = new ScoredHeads(this);
-    this.off = new Set(); // places of heads
+    this.changing = new Changing(this, changed);
     this.start = 0; // of what the model sees of the text
     this.chose = chose;
     this.reading = new Reading(this);
-    byId("off").addEventListener("click", () => this.toggle(changed));
-    byId("all-on").addEventListener("click", () => {
-      this.off.clear();
-      changed();
-    });
-    document.addEventListener("keydown", (event) => {
-      if (event.key !== "x" || event.altKey || event.ctrlKey || event.metaKey || inField(event.target)) return;
-      this.toggle(changed);
-    });
   }
 
   told(token) { return [this.reading.sentence(token)]; }
 
-  writesName(token) { return this.off.has(this.place) ? this.words.writesOff(this.tokens.quoted(token)) : super.writesName(token); }
-
-  // [[layer, head], ...] of those that are off, as the engine wants them.
-  get without() {
-    const { length } = this.weights.heads;
-    return [...this.off].sort((a, b) => a - b).map((place) => [Math.floor(place / length), place % length]);
-  }
-
-  // The places of the chosen head, or of all heads of which the chosen map is the mean.
-  get places() {
-    return this.heads.ofHeads.filter(({ layer, head }) => [layer, null].includes(this.layer) && [head, null].includes(this.head))
-      .map(({ place }) => place);
-  }
-
-  get areOff() { return this.places.every((place) => this.off.has(place)); }
-
-  toggle(changed) {
-    const { places, areOff } = this;
-    for (const place of places) if (areOff) this.off.delete(place); else this.off.add(place);
-    changed();
-  }
+  writesName(token) { return this.changing.has(this.layer, this.head) ? this.words.writesOff(this.tokens.quoted(token)) : super.writesName(token); }
 
   // What the model has computed of a text, or of its end from `start` on. The chosen token stays the chosen one, and
   // has the focus if it had it; a choice of the last one stays one of the last. While it plays, heads keep their places.
@@ -68,20 +39,25 @@ class HeadViews extends Views {
     if (strip && this.chosen !== null) strip.children[this.chosen].focus({ preventScroll: true });
   }
 
+  speak() {
+    super.speak();
+    this.changing.speak();
+  }
+
   show() {
-    const { words, off } = this;
+    const { words, changing } = this;
     super.show();
-    for (const { button, layer, head, place } of this.heads.ofHeads) {
-      button.classList.toggle("off", off.has(place));
-      button.setAttribute("aria-label", this.name(layer, head) + (off.has(place) ? words.isOff : ""));
+    for (const { button, layer, head } of this.heads.ofHeads) {
+      const isChanged = changing.has(layer, head);
+      button.classList.toggle("off", isChanged);
+      button.setAttribute("aria-label", this.name(layer, head) + (isChanged ? words.isOff : ""));
     }
-    byId("off").textContent = (this.areOff ? words.switchOn : words.switchOff)(this.name(this.layer, this.head));
-    disable("all-on", off.size === 0, "off");
   }
 
   showToken() {
     super.showToken();
     this.reading.show();
+    this.changing.show();
     this.chose();
   }
 }

@@ -76,10 +76,10 @@ class LiveWrites {
 
   async ask() {
     const { page, wanted } = this;
-    const { ids, without } = wanted.answer;
+    const { ids, changes, other } = wanted.answer;
     const numHeads = page.opened.num_heads;
     const [layer, head] = [Math.floor(wanted.place / numHeads), wanted.place % numHeads];
-    const asked = { ids, without, layer, head, query: wanted.token, count: NUM_WRITTEN };
+    const asked = { ids, changes, other, layer, head, query: wanted.token, count: NUM_WRITTEN };
     let found = [[], []]; // also where it fails, so that it does not ask again
     this.asking = true;
     try {

@@ -13,6 +13,9 @@ class ModelPage {
     });
     this.candidates = new Candidates((candidate) => this.act(() => this.add(candidate)));
     this.explaining = new Explaining(this);
+    this.second = new Second(this);
+    this.patches = new LivePatches(this);
+    this.lens = new LiveLens(this);
     this.views = null; // from the first answer on
     this.asking = null; // what resolves once the newest text is answered
     this.acting = Promise.resolve();
@@ -38,7 +41,7 @@ class ModelPage {
 
   // --- asking
 
-  // The text, the settings or the heads have changed: asks again, once what is asked now is answered.
+  // The texts, the settings or the changes have changed: asks again, once what is asked now is answered.
   changed() {
     this.stale = true;
     this.engine.stop();
@@ -59,6 +62,7 @@ class ModelPage {
       while (this.stale) {
         this.stale = false;
         const readable = await this.writing.encode(this.engine);
+        await this.second.encode(this.engine);
         this.showButtons();
         if (readable) await this.ask();
       }
@@ -73,22 +77,26 @@ class ModelPage {
   async ask() {
     const { writing, views, playing } = this;
     const { all: ids, allTexts: texts, added } = writing;
-    const without = views?.without ?? [];
-    const compared = without.length > 0 && !playing;
+    const other = this.second.ids;
+    const changes = (views?.changing.list ?? []).filter(({ how }) => how !== "patch" || other);
+    const compared = changes.length > 0 && !playing;
     const count = compared ? NUM_COMPARED : NUM_CANDIDATES;
-    const known = String(this.answer?.without) === String(without) ? this.answer?.ids : []; // whose attention is here
+    const made = JSON.stringify([changes, changes.some(({ how }) => how === "patch") && other]);
+    // whether what is known of the beginning of a text holds of a longer one: a mean is of all its tokens
+    const grows = this.answer?.made === made && changes.every(({ how }) => how !== "mean");
+    const known = grows ? this.answer.ids : []; // whose attention is here
     const [others, now] = await Promise.all([
       compared ? this.look({ ids, had: null }, count) : null,
-      this.look({ ids, without, had: known }, count),
+      this.look({ ids, changes, other, had: known }, count),
     ]);
     if (!now || (compared && !others)) return;
     if (!views) this.makeViews();
-    this.answer = { ids: ids.slice(now.start), without, others, now };
+    this.answer = { ids: ids.slice(now.start), texts: texts.slice(now.start), changes, other, made, grows, others, now };
     this.views.receive(now, texts, added.length, playing);
     this.show();
   }
 
-  // What the model makes of ids with some heads switched off; null if it was stopped.
+  // What the model makes of ids with some changes; null if it was stopped.
   look(args, count) {
     const chances = { ...this.settings.values, count };
     return this.engine.call("run", { ...args, chances }, (progress) => this.tellProgress(progress));
@@ -223,6 +231,9 @@ class ModelPage {
     this.candidates.show(now.chances, others?.chances ?? null, this.words);
     showEffects(this);
     this.explaining.show();
+    this.second.show();
+    this.patches.show();
+    this.lens.show();
   }
 }
 

@@ -106,7 +106,7 @@ def test_of_a_prompt_each_position_has_its_predictions(run: RunCommand, smoke_ru
 
 def test_files_have_the_figures(run: RunCommand, smoke_run: Path, tmp_path: Path) -> None:
     words = "lens", "--run", str(smoke_run), "--prompt", "The value 值 =1"
-    for name in ("a.csv", "a.json", "a.png"):
+    for name in ("a.csv", "a.json", "a.png", "a.html"):
         outcome = run(*words, "--out", str(tmp_path / name))
         assert outcome.out == ""
         assert f"{name}: 2 layers" in outcome.err
@@ -129,7 +129,7 @@ def test_files_have_the_figures(run: RunCommand, smoke_run: Path, tmp_path: Path
         (["--layers", "7"], 2, "--layers"),
         (["--prompt", "a", "--data", "x.txt"], 2, "--data"),
         (["--truncate"], 2, "--truncate"),
-        (["--out", "a.html"], 2, "--out"),
+        (["--out", "a.svg"], 2, "--out"),
         (["--prompt", "a", "--device", "nothing"], 5, "device"),
         (["--prompt", "word " * 400], 3, "prompt"),
         (["--data", "missing.txt"], 3, "missing.txt"),

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from support.engine import LIKELIEST, answers, random_ids, rounded
+from support.engine import LIKELIEST, answers, off, random_ids, rounded
 from support.exchange import sharp_checkpoint
 from support.faults import SCALE
 from support.scripts import RunScript
@@ -126,7 +126,7 @@ def test_a_text_beyond_the_context_begins_later_as_in_the_decoder(run_script: Ru
 def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint("model.positions=rope", "model.ngram_embedding=3"), random_ids(30)
     texts = [ids[:5], ids[:6], ids[:6], ids[:4], ids, [*ids[:10], 3, 4], ids[20:], [9], ids]
-    calls = [{"ids": text, "without": without} for text in texts for without in ([], [[1, 2]])]
+    calls = [{"ids": text, "changes": changes} for text in texts for changes in ([], off([1, 2]))]
     page = model_page(checkpoint, "float16", "tested")
     function = """async ({ opening, calls }) => {
       const apart = (one, other) => Math.max(...Array.from(one, (number, place) => Math.abs(number - other[place]) || 0));
@@ -165,7 +165,7 @@ def test_a_head_that_is_switched_off_adds_nothing(form: str, run_script: RunScri
     heads = ((0, 1), (0, 3), (2, 0))
     model = rounded(checkpoint, "float16")
     remove_heads(model, heads)
-    calls = [("run", {"ids": ids, "without": without}) for without in ([], heads)]
+    calls = [("run", {"ids": ids, "changes": changes}) for changes in ([], off(*heads))]
     whole, without = answers(run_script, checkpoint, *calls)
     expected = model.next_logits(torch.tensor([ids]))[0].detach().numpy()
     np.testing.assert_allclose(without["logits"], expected, rtol=0, atol=1e-4)

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from support.engine import answers, random_ids, rounded
+from support.engine import answers, off, random_ids, rounded
 from support.exchange import sharp_checkpoint
 from support.scripts import RunScript
 
@@ -47,12 +47,12 @@ def test_steps_are_those_of_gpt_explain(form: str, layer: int, head: int, query:
 
 
 def test_heads_that_are_switched_off_are_missing_before_and_beside(run_script: RunScript) -> None:
-    checkpoint, ids, off = sharp_checkpoint(), random_ids(9), [(0, 1), (2, 0)]
-    wanted = {"ids": ids, "without": off, "layer": 2, "head": 1, "query": 8}
+    checkpoint, ids, heads = sharp_checkpoint(), random_ids(9), [(0, 1), (2, 0)]
+    wanted = {"ids": ids, "changes": off(*heads), "layer": 2, "head": 1, "query": 8}
     (found,) = answers(run_script, checkpoint, ("explain", wanted))
     steps = {step["name"]: step["numbers"] for step in found["steps"]}
     model = rounded(checkpoint, "float16")
-    remove_heads(model, off)
+    remove_heads(model, heads)
     expected = explain_head(model, ["x"] * 9, ids, layer=2, head=1, queries=[8])
     numbers = {step.name: step.numbers.reshape(-1) for step in expected.steps}
     for name in ("stream", "weights", "projected", "residual"):

@@ -67,7 +67,7 @@ def test_the_views_follow_the_text(page: Page) -> None:
 
 
 def test_a_head_that_is_switched_off_changes_the_loss_and_the_chances(page: Page) -> None:
-    assert page.inner_text("#effect").startswith("All heads are on.")
+    assert page.inner_text("#effect").startswith("Nothing is changed.")
     (before, others), (after, chances) = likelihood(without()), likelihood(without((1, 2)))
     choose(page, "layer 1 head 2")
     page.keyboard.press("x")
@@ -95,7 +95,7 @@ def test_the_mean_of_a_layer_stands_for_all_its_heads(page: Page) -> None:
     assert f"to {loss:.4f} nats" in page.inner_text("#effect")
     assert page.inner_text("#off").startswith("switch on")
     press(page, "#all-on")
-    assert page.inner_text("#effect").startswith("All heads are on.")
+    assert page.inner_text("#effect").startswith("Nothing is changed.")
     assert page.is_disabled("#all-on")
 
 

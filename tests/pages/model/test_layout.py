@@ -37,7 +37,13 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: i
     page.keyboard.press("Escape")
     press(page, "#off")
     page.click("#explaining summary")
-    settle(page)
+    page.click("#second summary")
+    for first, second in ((page.input_value("#prompt"), "The value"), ("The value of", "The value is")):
+        write(page, first)
+        page.fill("#other", second)
+        settle(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    press(page, "#patch-go")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert not re.search(r"undefined|null|NaN|\$\{|\[object", page.evaluate("document.body.innerText"))
     opened.context.close()

@@ -106,8 +106,8 @@ function beside(one, other, numTokens) {
   return out;
 }
 
-// All heads on new tokens x [T, D], which the cache then has too; a head of `without` gives zeros. -> [T, D]
-function mix(attention, x, numTokens, start, cache, without) {
+// All heads on new tokens x [T, D], which the cache then has too; a hook may change what they give. -> [T, D]
+function mix(attention, x, numTokens, start, cache, hook) {
   const { queries, keys, values } = attention.project(x, numTokens, start);
   const { numHeads, valueSize } = attention;
   keys.forEach((rows, group) => cache.keys[group].put(rows, start));
@@ -115,13 +115,13 @@ function mix(attention, x, numTokens, start, cache, without) {
   const out = new Float32Array(numTokens * numHeads * valueSize);
   for (let head = 0; head < numHeads; head++) {
     const group = attention.groupOf(head);
-    const removed = without.has(head);
     for (let token = 0; token < numTokens; token++) {
       const weights = weightsOf(attention, queries[head], token, cache.keys[group].numbers, start + token);
       cache.weights[head].put(weights, triangle(start + token));
-      if (!removed) addValues(weights, cache.values[group].numbers, valueSize, out, (token * numHeads + head) * valueSize);
+      addValues(weights, cache.values[group].numbers, valueSize, out, (token * numHeads + head) * valueSize);
     }
   }
+  hook.touch("head", out, numTokens, start);
   return out;
 }
 

@@ -163,7 +163,7 @@ function joins(model, block, stream, seen, memory, layer, steps) {
   const { attention } = block;
   const { numHeads, projectionLayer } = attention;
   const heads = numHeads === 1 ? "(h0)" : numHeads === 2 ? "(h0, h1)" : `(h0, ..., h${numHeads - 1})`;
-  const mixed = mix(attention, steps.rowOf(seen), 1, steps.query, memory.caches[layer], memory.without[layer]);
+  const mixed = mix(attention, steps.rowOf(seen), 1, steps.query, memory.caches[layer], memory.hooks[layer]);
   const projected = linear(projectionLayer, mixed, 1);
   const added = sum(steps.rowOf(stream), projected);
   steps.own("concatenated", `hs = ${heads}`, mixed);

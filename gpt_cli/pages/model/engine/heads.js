@@ -40,13 +40,13 @@ function headWrites(model, memory, { layer, head, query }) {
   const weights = cache.weights[head].numbers.subarray(triangle(query), triangle(query + 1));
   addValues(weights, cache.values[attention.groupOf(head)].numbers, valueSize, alone, head * valueSize);
   const unbiased = ({ weight }, x) => linear({ weight, bias: null }, x, 1);
-  const read = (number) => [memory.streams[number].row(query), 1, query, memory.caches[number], memory.without[number]];
+  const read = (number) => [memory.streams[number].row(query), 1, query, memory.caches[number], memory.hooks[number]];
   let written = unbiased(attention.projectionLayer, alone);
   for (const [number, block] of model.blocks.entries()) {
     if (number < layer || block.preNorm) continue;
     const attended = block.attend(...read(number)), middle = block.norm_1(attended);
     written = block.norm_1.ofPart(written, attended);
-    written = block.norm_2.ofPart(written, sum(middle, block.feedForward.forward(middle, 1)));
+    written = block.norm_2.ofPart(written, block.feed(middle, middle, 1, query, memory.hooks[number]));
   }
   const last = model.blocks.length - 1;
   const stream = model.blocks[last].forward(...read(last));

@@ -15,17 +15,28 @@ class Block {
   attentionInput(x) { return this.preNorm ? this.norm_1(x) : x; }
 
   // The residual stream of new tokens with what the heads add to it: [T, D] -> [T, D].
-  attend(x, numTokens, start, cache, without) {
-    const mixed = mix(this.attention, this.attentionInput(x), numTokens, start, cache, without);
-    return sum(x, linear(this.attention.projectionLayer, mixed, numTokens));
+  attend(x, numTokens, start, cache, hook) {
+    const mixed = mix(this.attention, this.attentionInput(x), numTokens, start, cache, hook);
+    const added = linear(this.attention.projectionLayer, mixed, numTokens);
+    hook.touch("attention", added, numTokens, start);
+    return sum(x, added);
   }
 
-  // The residual stream of new tokens [T, D] -> [T, D].
-  forward(x, numTokens, start, cache, without) {
-    const attended = this.attend(x, numTokens, start, cache, without);
-    if (this.preNorm) return sum(attended, this.feedForward.forward(this.norm_2(this.isParallel ? x : attended), numTokens));
-    const normalised = this.norm_1(attended);
-    return this.norm_2(sum(normalised, this.feedForward.forward(normalised, numTokens)));
+  // The same with what the feed-forward part makes of `seen`.
+  feed(x, seen, numTokens, start, hook) {
+    const added = this.feedForward.forward(seen, numTokens);
+    hook.touch("feed_forward", added, numTokens, start);
+    return sum(x, added);
+  }
+
+  // The residual stream of new tokens [T, D] -> [T, D], with a hook, as changes.js has them.
+  forward(x, numTokens, start, cache, hook) {
+    const attended = this.attend(x, numTokens, start, cache, hook);
+    const normalised = this.preNorm ? this.norm_2(this.isParallel ? x : attended) : this.norm_1(attended);
+    const fed = this.feed(this.preNorm ? attended : normalised, normalised, numTokens, start, hook);
+    const out = this.preNorm ? fed : this.norm_2(fed);
+    hook.touch("residual", out, numTokens, start, x);
+    return out;
   }
 }
 
@@ -66,8 +77,9 @@ class GPT {
     let x = this.embed(ids, start);
     this.blocks.forEach((block, layer) => {
       memory.streams[layer].put(x, start);
-      x = block.forward(x, numTokens, start, memory.caches[layer], memory.without[layer]);
+      x = block.forward(x, numTokens, start, memory.caches[layer], memory.hooks[layer]);
     });
+    memory.streams.at(-1).put(x, start);
     return x;
   }
 

@@ -2,14 +2,13 @@
 
 const _AT_ONCE = 8; // tokens that are read together: fewer take longer, more keep the worker from newer messages
 
-// What a model knows of a text it has read, with some heads switched off: [[layer, head], ...].
+// What a model knows of a text it has read, with a hook for each layer.
 class Memory {
-  constructor(model, without = []) {
-    this.model = model;
-    this.without = model.blocks.map((_, layer) => new Set(without.filter(([of]) => of === layer).map(([, head]) => head)));
+  constructor(model, hooks = model.blocks.map(() => UNTOUCHED)) {
+    Object.assign(this, { model, hooks });
     const { context_length: contextLength } = model.config;
     this.caches = model.blocks.map(({ attention }) => new Cache(attention, contextLength));
-    this.streams = model.blocks.map(() => new Rows(model.config.d_model, contextLength)); // into each block
+    this.streams = [...model.blocks, null].map(() => new Rows(model.config.d_model, contextLength)); // into each block, and out of the last
     this.weights = this.caches.flatMap(({ weights }) => weights); // of each head of each layer in turn
     this.patterns = this.weights.map(() => new Rows(NUM_PATTERNS, contextLength));
     this.ids = [];

@@ -10,7 +10,8 @@ class Engine {
     const { config, tensors, tokenizer } = content;
     this.model = new GPT(config, new Tensors(tensors, bytesOf(weights)));
     this.tokenizer = openTokenizer(tokenizer);
-    this.memories = new Map(); // by the heads that are switched off, the latest last
+    this.memories = new Map(); // by what is changed, the latest last
+    this.recordings = new Map(); // by the text whose parts they keep: its own or the other one
     return {
       config,
       num_layers: config.num_blocks,
@@ -33,16 +34,16 @@ class Engine {
 
   texts(ids) { return ids.map((id) => this.tokenizer.tokenText(id)); }
 
-  // Reads ids, with some heads switched off; tokens that an earlier text has too are not computed again. Of a text
+  // Reads ids, with changes as changes.js has them, patches from the `other` ids; tokens that an earlier text has too are not computed again. Of a text
   // longer than the context, the tokens from `start` on count: surprisals [T] has NaN for those before. Of the attention
   // of all heads, it gives the rows of tokens from `first` on, after those of `had`, of which the caller knows them; null
   // wants none. `patterns` has the scores of all heads on it. `chances` wants the likeliest tokens. `goesOn` hears how many of how many tokens are read, and decides.
-  async run({ ids, without = [], had = [], chances = null }, goesOn = () => true) {
+  async run({ ids, changes = [], other = null, had = [], chances = null }, goesOn = () => true) {
     const started = performance.now();
     const start = windowStart(ids.length, this.model.config.context_length);
     const window = this.checked(ids.slice(start));
-    const memory = this.memory(without);
-    for (const done of memory.read(window)) if (!(await goesOn(done, window.length))) return null;
+    const memory = await this.reading(window, changes, other, goesOn);
+    if (!memory) return null;
     this.latest = memory;
     const first = had ? commonPrefix(had, window) : window.length;
     const surprisals = new Float32Array(ids.length).fill(NaN);
@@ -73,26 +74,52 @@ class Engine {
   }
 
   // One head step by step, at one token of ids.
-  explain({ ids, without = [], layer, head, query }) {
+  async explain({ ids, changes = [], other = null, layer, head, query }) {
     const names = this.texts(this.checked(ids)).map((text, place) => `${place} ${labelOf(text).trim() || labelOf(text)}`);
-    return { steps: explainHead(this.model, ids, names, { memory: this.having(ids, without), layer, head, query }) };
+    return { steps: explainHead(this.model, ids, names, { memory: await this.reading(ids, changes, other), layer, head, query }) };
   }
 
   // The `count` tokens whose logits a head raises and lowers most at one token of ids, the strongest first: {text, logit}.
-  writes({ ids, without = [], layer, head, query, count }) {
-    const logits = headWrites(this.model, this.having(this.checked(ids), without), { layer, head, query });
+  async writes({ ids, changes = [], other = null, layer, head, query, count }) {
+    const logits = headWrites(this.model, await this.reading(this.checked(ids), changes, other), { layer, head, query });
     const order = ranked(logits);
     const found = (some) => Array.from(some, (id) => ({ text: labelOf(this.tokenizer.tokenText(id)), logit: logits[id] }));
     return [found(order.subarray(0, count)), found(order.subarray(-count).reverse())];
   }
 
-  // A memory of a text read without these heads: the one that is kept, or a new one.
-  having(ids, without) {
-    const known = this.memories.get(JSON.stringify(without));
-    if (known?.has(ids)) return known;
-    const memory = new Memory(this.model, without);
-    for (const _ of memory.read(ids));
-    return memory;
+  // What each layer would predict after the tokens of ids from `first` on, a row for each; as many as a short while allows, so that
+  // other questions need not wait.
+  async lens({ ids, changes = [], other = null, first, count }, goesOn = () => true) {
+    const memory = await this.reading(this.checked(ids), changes, other, goesOn);
+    if (!memory) return null;
+    const rows = [], started = performance.now();
+    do {
+      rows.push(lensAt(this.model, memory, first + rows.length, count).map((row) =>
+        ({ ...row, top: row.top.map(({ id, chance }) => ({ text: labelOf(this.tokenizer.tokenText(id)), chance })) })));
+    } while (first + rows.length < ids.length && performance.now() - started < 4 * PATIENCE);
+    return rows;
+  }
+
+  // What patches of a part of ids from the `other` ids, of as many tokens, recover of the difference between the logits of the
+  // likeliest tokens after the two: {answer, against, clean, corrupt, shares}, a share being {layer, head, position, recovered}, as
+  // gpt patch has them where `other` is the clean text. -1 is no head, and all positions.
+  async patch({ ids, other, part }, goesOn = () => true) {
+    if (ids.length !== other.length) throw new Refusal("lengths", ids.length, other.length);
+    const recordings = await this.recorded("other", this.checked(other), [part], goesOn);
+    const memory = recordings && await this.reading(this.checked(ids), [], null, goesOn);
+    if (!memory) return null;
+    const [answer] = highest(recordings.logits, 1);
+    const against = highest(memory.logits, 2).find((id) => id !== answer);
+    const metric = (logits) => logits[answer] - logits[against];
+    const [clean, corrupt] = [recordings, memory].map(({ logits }) => metric(logits));
+    const patcher = new Patcher(this.model, memory, recordings.hooks, part);
+    const places = [...placesOf(this.model, part, ids.length)], shares = [];
+    for (const place of places) {
+      shares.push({ ...place, recovered: (metric(patcher.logits(place)) - corrupt) / (clean - corrupt) });
+      if (!(await goesOn(shares.length, places.length))) return null;
+    }
+    const [answerText, againstText] = this.texts([answer, against]).map(labelOf);
+    return { answer: answerText, against: againstText, clean, corrupt, shares };
   }
 
   // The logits after each token: Float32Array [T, V].
@@ -101,14 +128,48 @@ class Engine {
     return model.logits(model.forward(this.checked(ids), 0, new Memory(model)), ids.length);
   }
 
-  // The memory of texts read without these heads; two are kept, so that a text can be compared with and without.
-  memory(without) {
-    const name = JSON.stringify(without);
-    const memory = this.memories.get(name) ?? new Memory(this.model, without);
+  // The memory of a text read with these changes; two are kept, so that a text can be compared with and without. Null if nobody waits.
+  async reading(ids, changes, other, goesOn = () => true) {
+    const having = (how) => changes.some((change) => change.how === how);
+    const texts = [having("mean") ? ids : null, having("patch") ? other : null]; // that values are taken from
+    const name = JSON.stringify([changes, texts]);
+    let memory = this.memories.get(name);
+    if (!memory) {
+      const parts = [...new Set(changes.map(({ part }) => part))];
+      const recorded = [];
+      for (const [at, which] of ["own", "other"].entries()) {
+        recorded.push(texts[at] && await this.recorded(which, this.checked(texts[at]), parts, goesOn));
+        if (texts[at] && !recorded[at]) return null;
+      }
+      memory = new Memory(this.model, this.hooksOf(changes, ...recorded));
+    }
     this.memories.delete(name);
     this.memories.set(name, memory);
     if (this.memories.size > 2) this.memories.delete(this.memories.keys().next().value);
+    return this.read(memory, ids, goesOn);
+  }
+
+  async read(memory, ids, goesOn) {
+    for (const done of memory.read(ids)) if (!(await goesOn(done, ids.length))) return null;
     return memory;
+  }
+
+  // A hook for each layer.
+  hooksOf(changes, own, other) {
+    const of = (memory, layer) => memory && { recording: memory.hooks[layer], length: memory.ids.length };
+    return this.model.blocks.map(({ attention }, layer) => {
+      const found = changes.filter((change) => change.layer === layer);
+      return found.length ? new LayerChanges(found, attention.valueSize, of(own, layer), of(other, layer)) : UNTOUCHED;
+    });
+  }
+
+  // A memory whose hooks keep these parts of what the unchanged model makes of a text; null if nobody waits.
+  recorded(which, ids, parts, goesOn) {
+    const known = this.recordings.get(which), name = JSON.stringify(parts);
+    const { config, blocks } = this.model;
+    const memory = known?.name === name ? known.memory : new Memory(this.model, blocks.map(() => new Recording(parts, config.context_length)));
+    this.recordings.set(which, { name, memory });
+    return this.read(memory, ids, goesOn);
   }
 
   checked(ids) {

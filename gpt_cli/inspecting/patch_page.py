@@ -1,0 +1,53 @@
+"""What patches recover as a page for a browser. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpt_cli.drawing.labels import label_of
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.pages.building import build_page, packed
+from gpt_cli.pages.patch import PARTS
+
+_PARTS = ("residual", "attention", "feed_forward", "head")
+_NUMBERS = ("recovered", "recovered_error", "estimate")  # NaN where a row has none
+
+
+def patch_page(report: dict[str, Any]) -> bytes:
+    """The report that `gpt patch --json` prints, of one pair or the means of several, as HTML in UTF-8."""
+    metrics = {kind: report.get(f"{kind}_metric") for kind in ("clean", "corrupt")}
+    content = {
+        "origin": {"checkpoint": report["checkpoint"], "step": report["step"]},
+        "texts": {kind: label_of(str(report[kind]), limit=None) for kind in ("clean", "corrupt")},
+        "metric": report["metric"],
+        "answer": _label(report.get("answer")),
+        "against": _label(report.get("against")),
+        "metrics": metrics,
+        "tokens": [{kind: _label(row[kind]) for kind in ("clean", "corrupt")} for row in report.get("tokens") or []],
+        "patch": patch_content(report["rows"]),
+    }
+    return build_page(PARTS, content)
+
+
+def patch_content(rows: Sequence[Row]) -> dict[str, object]:
+    """The rows of the report: places [n, 4] (part, layer, head, position; -1 is none, or all), numbers [n, 3]."""
+    places = [
+        [_PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in rows
+    ]
+    numbers = [[_or(row.get(name), np.nan) for name in _NUMBERS] for row in rows]
+    return {
+        "parts": _PARTS,
+        "places": packed(np.array(places, "<i4").tobytes()),
+        "numbers": packed(np.array(numbers, "<f4").tobytes()),
+    }
+
+
+def _or(number: float | None, other: float) -> float:
+    return other if number is None else number
+
+
+def _label(text: str | None) -> str | None:
+    return None if text is None else label_of(text, limit=None)

@@ -1,0 +1,19 @@
+// The words that only the page of patches has.
+Object.assign(WORDS.en, {
+  title: "What patches recover",
+  patchHelp: "The model reads the corrupt text, with one activation replaced by that of the clean text. A cell is the share of the difference between the two texts that this brings back: 0 as on the corrupt text, 1 as on the clean one. Point at a cell, tap it, or walk with the arrow keys.",
+  origin: (checkpoint, step) => `${checkpoint}, step ${step}`,
+  clean: "clean text",
+  corrupt: "corrupt text",
+  metrics: { logit_difference: "logit difference", loss: "loss" },
+  metricOf: (answer, against) => `logit of “${answer}” less that of “${against}”`,
+});
+Object.assign(WORDS.zh, {
+  title: "替换激活后恢复多少",
+  patchHelp: "模型读被改动的文本，但把其中一处激活换成干净文本上的值。每格是两段文本之差恢复的份额：0 与被改动的文本相同，1 与干净文本相同。把鼠标移到格子上、点按格子，或用方向键移动，即可查看数值。",
+  origin: (checkpoint, step) => `${checkpoint}，第 ${step} 步`,
+  clean: "干净文本",
+  corrupt: "被改动的文本",
+  metrics: { logit_difference: "logit 之差", loss: "损失" },
+  metricOf: (answer, against) => `“${answer}”与“${against}”的 logit 之差`,
+});

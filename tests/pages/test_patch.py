@@ -1,0 +1,103 @@
+"""The page of what patches recover, in headless Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from support.browsers import Opened
+from support.model_pages import plain
+
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.patch_page import patch_page
+
+CLEAN, CORRUPT = ["one", " two", " <b>one</b>"], ["one", " six", " <b>one</b>"]
+PARTS = ("residual", "attention", "feed_forward")
+
+
+def row(part: str, layer: int, head: int | None, position: int | None, recovered: float, **more: float | None) -> Row:
+    place: Row = {"part": part, "layer": layer, "head": head, "position": position}
+    return {**place, "recovered": recovered, "recovered_error": None, **more}
+
+
+ROWS = [
+    *(row(part, L, None, p, (L + p) / 4 - n) for n, part in enumerate(PARTS) for L in (0, 1) for p in (0, 1, 2)),
+    *(row("head", L, H, None, 0.125 * (L - H), estimate=0.0625) for L in (0, 1) for H in (0, 1)),
+    *(row("head", 1, H, p, 0.5 - p * H) for H in (0, 1) for p in (0, 1, 2)),
+]
+REPORT: dict[str, Any] = {
+    "checkpoint": "run",
+    "step": 12,
+    "clean": "".join(CLEAN),
+    "corrupt": "".join(CORRUPT),
+    "metric": "logit_difference",
+    "answer": " two",
+    "against": " six",
+    "clean_metric": 3.0,
+    "corrupt_metric": -1.0,
+    "tokens": [{"position": p, "clean": a, "corrupt": b} for p, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True))],
+    "rows": ROWS,
+}
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    path = tmp_path_factory.mktemp("patch") / "patch.html"
+    path.write_bytes(patch_page(REPORT))
+    opened = Opened(browser, path)
+    yield opened
+    assert opened.complaints == []
+    assert opened.requests == [path.as_uri()]
+    opened.context.close()
+
+
+def told(opened: Opened) -> list[str]:
+    return [plain(text) for text in opened.page.locator(".grid-told p").all_inner_texts()]
+
+
+def test_a_cell_says_what_its_patch_recovers(opened: Opened) -> None:
+    opened.page.select_option("#patch-map", "residual")
+    opened.page.focus(".grid-view")
+    opened.page.keyboard.press("ArrowLeft")
+    assert told(opened) == [
+        "Layer 1 residual stream at position 1 (“␣two” for “␣six”): recovers 0.5000 of the difference.",
+        "The metric: −1.0000 without the patch, 1.0000 with it, 3.0000 on the text that it comes from.",
+    ]
+    opened.page.select_option("#patch-map", "feed_forward")
+    assert told(opened)[0].startswith("Layer 1 feed-forward output at position 1 (“␣two” for “␣six”): recovers −1.5000")
+    texts = [plain(text) for text in opened.page.locator("#texts > *").all_inner_texts()]
+    assert texts[0] == "clean text · logit of “␣two” less that of “␣six” 3.0000"
+    assert texts[1] == "one two <b>one</b>"
+
+
+def test_heads_have_a_map_of_layers_and_maps_by_position(opened: Opened) -> None:
+    options = opened.page.locator("#patch-map option").all_inner_texts()
+    assert options[3:] == ["heads, at all positions", "heads of layer 1 by position"], "layer 0 has no such rows"
+    opened.page.select_option("#patch-map", "heads")
+    opened.page.focus(".grid-view")
+    opened.page.keyboard.press("Home")
+    assert told(opened) == [
+        "Layer 1 head 0 at all positions: recovers 0.1250 of the difference.",
+        "The metric: −1.0000 without the patch, −0.5000 with it, 3.0000 on the text that it comes from.",
+        "One backward pass estimates 0.0625.",
+    ]
+    opened.page.select_option("#patch-map", "heads of 1")
+    opened.page.keyboard.press("End")
+    opened.page.keyboard.press("ArrowDown")
+    assert told(opened)[0].startswith(
+        "Layer 1 head 1 at position 2 (“␣<b>one</b>” for “␣<b>one</b>”): recovers −1.5000"
+    )
+
+
+def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.html"
+    pairs = [row("attention", 0, None, None, 0.25, recovered_error=0.03125)]
+    none = {"tokens": None, "clean_metric": None, "corrupt_metric": None, "answer": None, "against": None}
+    path.write_bytes(patch_page({**REPORT, **none, "rows": pairs}))
+    opened = Opened(browser, path, "zh-CN", "dark")
+    assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。"]
+    assert opened.complaints == []
+    opened.context.close()
