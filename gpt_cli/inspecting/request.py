@@ -262,6 +262,15 @@ class HeadsRequest(ReadingRequest):
         default=None,
         description="Show the tokens that each head promotes most at this token of the prompt, from 0; -1 is the last.",
     )
+    passages: Annotated[int, Field(ge=1, le=100), Whole] | None = Field(
+        default=None,
+        description="Show the N passages of the text in which each head acts most, by the size of what it writes.",
+    )
+    circuits: Switch = Field(
+        default=False,
+        description="Show how heads of different layers compose, and the tokens that each head reads, writes, looks "
+        "from and looks at, from the weights alone.",
+    )
     over_training: Switch = Field(
         default=False,
         description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints.",

@@ -26,7 +26,7 @@ DIRECTIONS = 3  # of a head, the strongest
 
 @dataclass(frozen=True)
 class Factors:
-    """The factors of all heads of a block, float64: QK = scale queriesᵀ keys, OV = outputs values.
+    """The factors of heads of a block, float64: QK = scale queriesᵀ keys, OV = outputs values.
 
     Queries and keys are [H, K, D], with latent attention and rope [H, K + R, D]; values [H, K, D], outputs [H, D, K].
     """
@@ -54,19 +54,21 @@ class Direction:
     second: Tensor
 
 
-def factors_of(block: Block) -> Factors:
-    """The factors of a block, with the norm in front of its attention where it has one."""
-    attention, heads = block.attention, range(block.attention.num_heads)
+def factors_of(block: Block, heads: Sequence[int]) -> Factors:
+    """The factors of the given heads of a block, with the norm in front of its attention where it has one."""
+    attention = block.attention
     if type(attention) is LatentAttention:
-        queries, keys, values = _of_latent(attention)
+        queries, keys, values = _of_latent(attention, heads)
     else:
         queries, keys, values = (torch.stack([_matrix(attention, name, head) for head in heads]) for name in "qkv")
     if attention.query_norm is not None and attention.key_norm is not None:
         queries = queries * attention.query_norm.weight[:, None]
         keys = keys * attention.key_norm.weight[:, None]
     device = exact(queries.device)
-    parts = (part.to(device).double() for part in (queries, keys, values, head_columns(block)))
-    found = Factors(*parts, attention.scale)
+    queries, keys, values, outputs = (
+        part.to(device).double() for part in (queries, keys, values, head_columns(block)[list(heads)])
+    )
+    found = Factors(queries, keys, values, outputs, attention.scale)
     return found.reading(lambda part: through(block.norm_1, part)) if block.pre_norm else found
 
 
@@ -81,16 +83,16 @@ def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
     return getattr(owner, f"W{name}").weight
 
 
-def _of_latent(attention: LatentAttention) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries and keys [H, K + R, D], values [H, K, D], multiplied out of the latents."""
-    heads, down = attention.heads, attention.W_DKV.weight
-    queries = attention.query_weights(range(attention.num_heads)).unflatten(0, (attention.num_heads, -1))
+def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys [heads, K + R, D], values [heads, K, D], multiplied out of the latents."""
+    chosen, down = [attention.heads[head] for head in heads], attention.W_DKV.weight
+    queries = attention.query_weights(heads).unflatten(0, (len(heads), -1))
     if attention.W_DQ is not None:
         queries = queries @ attention.W_DQ.weight
-    keys = torch.stack([own.W_UK.weight @ down for own in heads])
+    keys = torch.stack([own.W_UK.weight @ down for own in chosen])
     if attention.W_KR is not None:
         keys = torch.cat([keys, attention.W_KR.weight.expand(len(keys), -1, -1)], dim=1)
-    return queries, keys, torch.stack([own.W_UV.weight @ down for own in heads])
+    return queries, keys, torch.stack([own.W_UV.weight @ down for own in chosen])
 
 
 def baseline(d_model: int) -> float:
@@ -114,7 +116,7 @@ def composition(
     """
     written = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
-        own = _chosen(factors_of(model.blocks[layer]), heads)
+        own = factors_of(model.blocks[layer], heads)
         # the transposed QK, QK and OV, but for a rotation from the left: [heads, K, D] each
         readers = [_root(own.keys) @ own.queries, _root(own.queries) @ own.keys, _root(own.outputs.mT) @ own.values]
         for below in range(layer - 1, layers[0] - 1, -1):
@@ -135,26 +137,16 @@ def directions(model: GPT, layer: int, heads: Sequence[int]) -> Iterator[tuple[l
     Each is read on the direct path from the token embedding, and written on that to the logits, above their mean.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
-    factors = _chosen(factors_of(model.blocks[layer]), heads)
+    factors = factors_of(model.blocks[layer], heads)
     for block in below:
         factors = factors.reading(lambda part, block=block: _through_block(block, part))
     for q, k, v, o in zip(factors.queries, factors.keys, factors.values, factors.outputs, strict=True):
         written, moved, read = _singular(o, v.mT)
         seeking, matched, sought = _singular(q.mT * factors.scale, k.mT)
-        tokens = model.token_embedding.weight
-        as_written = _logits(model, layer, written)
-        yield (
-            [_signed(*parts) for parts in zip(moved, _of_tokens(tokens, read), as_written, strict=True)],
-            [
-                _signed(*parts)
-                for parts in zip(matched, _of_tokens(tokens, seeking), _of_tokens(tokens, sought), strict=True)
-            ],
-        )
-
-
-def _chosen(factors: Factors, heads: Sequence[int]) -> Factors:
-    parts = (part[list(heads)] for part in (factors.queries, factors.keys, factors.values, factors.outputs))
-    return Factors(*parts, factors.scale)
+        read, seeking, sought = (_of_tokens(model.token_embedding.weight, part) for part in (read, seeking, sought))
+        moving = zip(moved, read, _logits(model, layer, written), strict=True)
+        looking = zip(matched, seeking, sought, strict=True)
+        yield [_signed(*parts) for parts in moving], [_signed(*parts) for parts in looking]
 
 
 def _root(matrix: Tensor) -> Tensor:
