@@ -191,12 +191,12 @@ class AttentionRequest(Request):
         return ToInspect(*chosen, prompt, source, None, header, read_ahead(header.path, host))
 
 
-def require_report(out: Path, page: str) -> None:
-    """Raises UsageError for a file that is none of REPORTS; `page` is the command that writes a page."""
+def require_report(out: Path, page: str | None, endings: Sequence[str] = REPORTS) -> None:
+    """Raises UsageError for a file of none of these endings; `page` is another command that writes a page."""
     ending = out.suffix.lower()
-    if ending not in REPORTS:
+    if ending not in endings:
         hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
-        raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(REPORTS)}", hint=hint)
+        raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)
     require_foreign(out)
 
 
@@ -282,7 +282,8 @@ class HeadsRequest(ReadingRequest):
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .json or .csv file, or a .png with a map for each column. Default: a table in the terminal.",
+        description="A .json or .csv file, a .png with a map for each column, or a page, .html. "
+        "Default: a table in the terminal.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
         default=None,
@@ -292,7 +293,7 @@ class HeadsRequest(ReadingRequest):
     def misfits(self) -> Iterator[Misfit]:
         """What a history, a prompt or scores alone have no use for."""
         if self.over_training:
-            others = ("data", "checkpoint", "ablate", "query", "truncate", "max_tokens")
+            others = ("data", "checkpoint", "ablate", "query", "circuits", "truncate", "max_tokens")
             yield from self.apart("over_training", *others, "device", "dtype", "threads")
         else:
             yield from self.without_text()
@@ -313,10 +314,14 @@ class HeadsRequest(ReadingRequest):
         if self.truncate:
             self.require_prompt("--truncate", host)
         if self.out is not None:
-            page = "--over-training --out film.html" if self.over_training else "--out attention.html"
-            require_report(self.out, f"gpt attn-dump {page}")
-            if self.out.suffix.lower() == ".png" and self.query is not None:
-                raise UsageError("--query", "a .png file shows no tokens; use .json or .csv", hint="--out heads.csv")
+            if self.over_training:
+                require_report(self.out, "gpt attn-dump --over-training --out film.html")
+            else:
+                require_report(self.out, None, (*REPORTS, ".html"))
+            tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}
+            if self.out.suffix.lower() == ".png" and (flags := [flag for flag, asked in tokens.items() if asked]):
+                wrong = "a .png file shows no tokens; use .json, .csv or .html"
+                raise UsageError(flags[0], wrong, hint="--out heads.csv" if self.over_training else "--out heads.html")
         if self.over_training:
             return find_watched(self.run, self.prompt, self.prompt_file, host)
         return self.reading(host, self.heads)

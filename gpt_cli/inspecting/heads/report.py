@@ -112,6 +112,12 @@ class HeadReport(Result):
             yield f"score of a pair: 0 to 1; {self.circuits['baseline']:.3f} for heads that are turned at random"
             yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
 
+    def as_page(self) -> str:
+        """The table, a scatter of the heads by two scores, and the passages and circuits of each."""
+        from gpt_cli.inspecting.heads.report_page import heads_page
+
+        return heads_page(self.as_dict()).decode()
+
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """A map of layers x heads for each column, as PNG; `notice` hears of characters that no font has."""
         from gpt_cli.inspecting.heads.report_picture import draw_report
@@ -119,9 +125,11 @@ class HeadReport(Result):
         return draw_report(self.as_dict(), notice)
 
     def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending, one of REPORTS."""
+        """The content of a file of that ending, one of REPORTS, or of a page."""
         if ending == ".png":
             return self.as_picture(notice)
+        if ending == ".html":
+            return self.as_page().encode()
         return as_json(self.as_dict()) if ending == ".json" else as_csv(self._flat_rows(), self.layers or ())
 
     def _flat_rows(self) -> list[Row]:

@@ -67,8 +67,8 @@ def of_pairs(circuits: Mapping[str, Any]) -> Rows:
     """The pairs of heads that compose most."""
     rows = [("", "from", "to", "score", "above random")]
     for row in circuits["composition"][:MOST_PAIRS]:
-        names = (f"L{row[f'{end}_layer']} H{row[f'{end}_head']}" for end in ("from", "to"))
-        rows.append((row["kind"], *names, f"{row['score']:.3f}", f"{row['excess']:+.3f}"))
+        lower, higher = (f"L{row[f'{end}_layer']} H{row[f'{end}_head']}" for end in ("from", "to"))
+        rows.append((row["kind"], lower, higher, f"{row['score']:.3f}", f"{row['excess']:+.3f}"))
     return rows
 
 
@@ -80,8 +80,8 @@ def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
         rows = [("head", name.upper(), first, second)]
         for row in heads:
             strongest = row[name][0]
-            tokens = (_some(strongest[key], room) for key in (first, second))
-            rows.append((name_of(row), f"{strongest['singular_value']:.2f}", *tokens))
+            one, other = (_some(strongest[key], room) for key in (first, second))
+            rows.append((name_of(row), f"{strongest['singular_value']:.2f}", one, other))
         tables.append(rows)
     return tables
 
