@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.errors import CheckpointError, shown
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
@@ -34,6 +35,14 @@ def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: 
     return Watched(found, read_prompt(prompt, file, header, host.stdin), prompt_source(prompt, file))
 
 
+def step_files(run: RunFiles) -> list[Path]:
+    """The checkpoints of a run by step; raises CheckpointError where there is none."""
+    if not (paths := [*run.steps().values()]):
+        sentence = "this run has no checkpoints of steps, from which its attention could be computed"
+        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+    return paths
+
+
 @contextlib.contextmanager
 def steps_of(watched: Watched, host: Host) -> Iterator[Steps]:
     """The steps of a run; raises errors as `kept_steps` and `computed_steps` do."""
@@ -45,4 +54,4 @@ def steps_of(watched: Watched, host: Host) -> Iterator[Steps]:
     with sharing():
         with host.importing():
             from gpt_cli.inspecting.computed import computed_steps
-        yield computed_steps(watched.run, watched.prompt, watched.source, host)
+        yield computed_steps(watched.run, step_files(watched.run), watched.prompt, watched.source, host)

@@ -14,6 +14,7 @@ from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.own_text import own_config, readable_prompt, trusted_config
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config import DataConfig
 from gpt_cli.config.fields import Misfit, Switch, Whole, read_number
@@ -37,7 +38,7 @@ from gpt_cli.config.request import (
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Column
-from gpt_cli.inspecting.over_training import Watched, find_watched
+from gpt_cli.inspecting.over_training import Watched, find_watched, step_files
 from gpt_cli.inspecting.stages import STAGES, Stage, parse_selection
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
@@ -273,7 +274,8 @@ class HeadsRequest(ReadingRequest):
     )
     over_training: Switch = Field(
         default=False,
-        description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints.",
+        description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints; with "
+        "--passages, the sizes at the last passages by checkpoint.",
     )
     sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(
         default=None,
@@ -293,8 +295,10 @@ class HeadsRequest(ReadingRequest):
     def misfits(self) -> Iterator[Misfit]:
         """What a history, a prompt or scores alone have no use for."""
         if self.over_training:
-            others = ("data", "checkpoint", "ablate", "query", "circuits", "truncate", "max_tokens")
-            yield from self.apart("over_training", *others, "device", "dtype", "threads")
+            others = ("checkpoint", "ablate", "query", "circuits", "truncate", "device", "dtype", "threads")
+            yield from self.apart("over_training", *others, *(("sort",) if self.passages else ("data", "max_tokens")))
+            if self.passages:
+                yield from self.without_text()
         else:
             yield from self.without_text()
         if self.dtype and not self.ablate and not self.over_training:
@@ -322,6 +326,9 @@ class HeadsRequest(ReadingRequest):
             if self.out.suffix.lower() == ".png" and (flags := [flag for flag, asked in tokens.items() if asked]):
                 wrong = "a .png file shows no tokens; use .json, .csv or .html"
                 raise UsageError(flags[0], wrong, hint="--out heads.csv" if self.over_training else "--out heads.html")
+        if self.over_training and self.passages:
+            run = RunFiles(find_header(self.run, None, host).path.parent.parent)
+            return self.model_copy(update={"run": step_files(run)[-1]}).reading(host, self.heads)
         if self.over_training:
             return find_watched(self.run, self.prompt, self.prompt_file, host)
         return self.reading(host, self.heads)

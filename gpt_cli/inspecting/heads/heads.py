@@ -64,8 +64,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         found["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
         rows = _joined(rows, promoted(loaded, text.ids[:].tolist(), query, **chosen))
     if passages is not None:
-        more = passages.rows(text.ids, tokenizer)
-        rows = _joined(rows, [{"passages": of_head} for of_head in more])
+        rows = _joined(rows, passages.rows(text.ids, tokenizer))
     if request.circuits:
         found["circuits"], more = circuits(loaded, host, **chosen)
         rows = _joined(rows, more)

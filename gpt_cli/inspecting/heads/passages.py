@@ -45,8 +45,9 @@ class Passages:
     """
 
     def __init__(self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int):
-        self.most, self.layers, self.heads = most, layers, heads
+        self.most = most
         self.found: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
+        self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
@@ -54,6 +55,8 @@ class Passages:
         sizes = written_sizes(self._roots[row], stages)
         require_finite(sizes, "outputs of heads")
         norms = sizes.cpu().numpy()
+        self._sums[row] += norms[..., 1:].sum((0, 2), dtype=np.float64)
+        self._num_tokens[row] += norms[:, 0, 1:].size
         free = norms.copy()
         free[..., 0] = -1
         chosen = list[tuple[int, int, int]]()  # window, head, place in the window
@@ -84,12 +87,17 @@ class Passages:
         kept = self.found[row][head]
         return kept[-1].value if len(kept) == self.most else 0.0
 
-    def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[list[Row]]:
-        """The passages of each head, by layer and head, the largest first, with their tokens."""
+    def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
+        """Of each head, by layer and head, the mean size and the passages, the largest first, with their tokens.
+
+        The mean is over all tokens of the windows but the first of each; None where there is none.
+        """
         return [
-            [_row(passage, ids, tokenizer, of_head[0].value) for passage in of_head]
-            for of_layer in self.found
-            for of_head in of_layer
+            {
+                "mean_size": float(self._sums[at] / self._num_tokens[at[0]]) if self._num_tokens[at[0]] else None,
+                "passages": [_row(passage, ids, tokenizer, found[0].value) for passage in found],
+            }
+            for at, found in ((at, self.found[at[0]][at[1]]) for at in np.ndindex(self._sums.shape))
         ]
 
 

@@ -24,7 +24,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
     content = {
         "text": label_of(text, _MAX_TEXT),
         **{name: report[name] for name in ("tokens", "checkpoint", "step")},
-        "columns": [*COLUMNS, *([LOSS_CHANGE] if LOSS_CHANGE in rows[0] else [])],
+        "columns": [*COLUMNS, *(name for name in (LOSS_CHANGE, "mean_size") if name in rows[0])],
         "baseline": circuits and circuits["baseline"],
         "heads": [_content(row, partners if circuits else None) for row in rows],
     }
@@ -32,7 +32,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
 
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
-    numbers = ("layer", "head", *COLUMNS, LOSS_CHANGE)
+    numbers = ("layer", "head", *COLUMNS, LOSS_CHANGE, "mean_size")
     found = {name: row[name] for name in numbers if name in row}
     found["role"] = _PLACES.get(row["label"] or "")
     if "passages" in row:

@@ -29,11 +29,12 @@ def quoted(token: str) -> str:
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:
     """A line for each passage of each head, with its peak between the marks and cut to the width."""
-    rows = [("head", "size", "where it writes most")]
+    rows = [("head", "mean", "size", "where it writes most")]
     for row in heads:
-        for number, passage in enumerate(row["passages"]):
-            first = (name_of(row) if number == 0 else "", f"{passage['value']:.2f}")
-            rows.append((*first, marked(passage, width - 17, marks)))
+        name, mean = name_of(row), f"{row['mean_size'] or 0:.2f}"
+        for passage in row["passages"]:
+            rows.append((name, mean, f"{passage['value']:.2f}", marked(passage, width - 22, marks)))
+            name = mean = ""
     return rows
 
 

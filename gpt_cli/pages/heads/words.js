@@ -28,8 +28,10 @@ Object.assign(WORDS.zh, {
   qk: ["QK", "查询 token", "被关注的 token"],
   query: ["在所选位置", "提高", "降低"],
   composed: (baseline) => `与其他头的组合（随机旋转时为 ${baseline}）`,
-  receives: "读取",
-  gives: "被读取",
+  receives: "读取它们的输出",
+  gives: "读取它的输出",
 });
-WORDS.en.columns.loss_change = "loss change";
-WORDS.zh.columns.loss_change = "损失变化";
+Object.assign(WORDS.en.columns, { loss_change: "loss change", mean_size: "mean size" });
+Object.assign(WORDS.zh.columns, { loss_change: "损失变化", mean_size: "平均大小" });
+Object.assign(WORDS.en.meanings, { loss_change: "how much the loss rises without this head, in nats", mean_size: "the mean norm of what it writes" });
+Object.assign(WORDS.zh.meanings, { loss_change: "去掉这个头之后损失升高多少（nat）", mean_size: "写入内容的平均范数" });

@@ -48,9 +48,11 @@ def plain_sizes(model: GPT, layer: int, head: int) -> dict[int, float]:
 def test_the_passages_of_a_head_are_around_the_largest_that_it_writes(settings: str) -> None:
     model = sharp_model(V, *settings.split())
     found = passages_of(model, 3)
+    means = iter(found.rows(IDS, ByteTokenizer()))
     for layer in range(2):
         for head in range(model.config.num_heads):
             left, expected = plain_sizes(model, layer, head), []
+            assert next(means)["mean_size"] == pytest.approx(np.mean([*left.values()]), rel=1e-9)
             while left and len(expected) < 3:
                 peak = max(left, key=lambda place: left[place])
                 expected.append((peak, pytest.approx(left[peak], rel=1e-9)))
@@ -108,7 +110,8 @@ def test_a_head_that_writes_nothing_has_no_passages_and_no_numbers_are_refused()
 
 def test_shades_are_shares_of_the_largest_and_places_are_of_the_text() -> None:
     found = passages_of(sharp_model(V), 3)
-    for rows in found.rows(IDS, ByteTokenizer()):
+    for of_head in found.rows(IDS, ByteTokenizer()):
+        rows = of_head["passages"]
         values = [row["value"] for row in rows]
         for row in rows:
             assert len(row["tokens"]) == len(row["shades"]) <= BEFORE + AFTER + 1
@@ -138,7 +141,7 @@ def test_a_passage_that_begins_or_ends_within_a_character_shows_no_half_of_it() 
     model = sharp_model(V, "model.context_length=64")
     found = Passages(model, [0], [0, 1], 2)
     score_windows(model, text, [(0, 64), (64, 95)], end_of_text=256, layers=[0], watch=found.add)
-    for rows in found.rows(text, ByteTokenizer()):
-        for row in rows:
+    for of_head in found.rows(text, ByteTokenizer()):
+        for row in of_head["passages"]:
             assert "\ufffd" not in "".join(row["tokens"])
             assert "".join(row["tokens"]) in "今天天气" * 8
