@@ -22,7 +22,7 @@ from gpt_cli.sampling.scoring import surprisals
 
 
 def computed_steps(run: RunFiles, paths: Sequence[Path], prompt: str, source: str, host: Host) -> Steps:
-    """The steps of all checkpoints of a run, `paths`, of which one is in memory at a time; a loss is that of the prompt.
+    """The steps of the checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
 
     Raises DataError for a prompt that the model cannot read or of one token.
     """

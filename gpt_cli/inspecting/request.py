@@ -324,8 +324,10 @@ class HeadsRequest(ReadingRequest):
                 require_report(self.out, None, (*REPORTS, ".html"))
             tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}
             if self.out.suffix.lower() == ".png" and (flags := [flag for flag, asked in tokens.items() if asked]):
-                wrong = "a .png file shows no tokens; use .json, .csv or .html"
-                raise UsageError(flags[0], wrong, hint="--out heads.csv" if self.over_training else "--out heads.html")
+                wrong, hint = "a .png file shows no tokens; use .json, .csv or .html", "--out heads.html"
+                if self.over_training:
+                    wrong, hint = "a .png file shows no tokens; use .json or .csv", "--out heads.csv"
+                raise UsageError(flags[0], wrong, hint=hint)
         if self.over_training and self.passages:
             run = RunFiles(find_header(self.run, None, host).path.parent.parent)
             return self.model_copy(update={"run": step_files(run)[-1]}).reading(host, self.heads)
