@@ -208,6 +208,12 @@ def attention(request: AttentionRequest, found: Any, host: Host) -> Attention:
 
 @function(HeadsRequest)
 def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
+    if request.over_training and request.passages:
+        with sharing():
+            with host.importing():
+                from gpt_cli.inspecting.heads.passage_history import passage_history
+            of_steps: Any = passage_history(request, found, host)
+            return of_steps
     if request.over_training:
         from gpt_cli.inspecting.heads.history import head_history
 

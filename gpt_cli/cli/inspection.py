@@ -56,4 +56,5 @@ def show_report(result: HeadReport | HeadHistory | LensReport | PatchReport | Pa
     if result.out is None:
         for line in result.legend():
             console.notice(line)
-        console.result(result.as_text(shutil.get_terminal_size().columns))
+        show = result.as_coloured_text if colourful(sys.stdout) else result.as_text
+        console.result(show(shutil.get_terminal_size().columns))

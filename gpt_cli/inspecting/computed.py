@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.errors import DataError, shown
 from gpt_cli.inspecting.heads.scores import score_windows
 from gpt_cli.inspecting.lens.lens import lens_of_ids
 from gpt_cli.inspecting.room import require_room_for_dump
@@ -22,15 +22,11 @@ from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.sampling.scoring import surprisals
 
 
-def computed_steps(run: RunFiles, prompt: str, source: str, host: Host) -> Steps:
-    """The steps of all checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
+def computed_steps(run: RunFiles, paths: Sequence[Path], prompt: str, source: str, host: Host) -> Steps:
+    """The steps of the checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
 
-    Raises CheckpointError where there is none, DataError for a prompt that the model cannot read or of one token.
+    Raises DataError for a prompt that the model cannot read or of one token.
     """
-    paths = [*run.steps().values()]
-    if not paths:
-        sentence = "this run has no checkpoints of steps, from which its attention could be computed"
-        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
     newest = _snapshot(paths[-1], prompt, source, host)
 
     def read(every: int) -> Iterator[Snapshot]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpt_cli.callbacks import Host
-from gpt_cli.inspecting.watched import Watched
+from gpt_cli.inspecting.watched import Watched, step_files
 from gpt_cli.machine.sharing import sharing
 
 if TYPE_CHECKING:
@@ -25,4 +25,4 @@ def steps_of(watched: Watched, host: Host) -> Iterator[Steps]:
     with sharing():
         with host.importing():
             from gpt_cli.inspecting.computed import computed_steps
-        yield computed_steps(watched.run, watched.prompt, watched.source, host)
+        yield computed_steps(watched.run, step_files(watched.run), watched.prompt, watched.source, host)

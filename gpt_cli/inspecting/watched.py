@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.errors import CheckpointError, shown
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 
@@ -26,3 +27,11 @@ def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: 
     if prompt is None and file is None:
         return Watched(found)
     return Watched(found, read_prompt(prompt, file, header, host.stdin), prompt_source(prompt, file))
+
+
+def step_files(run: RunFiles) -> list[Path]:
+    """The checkpoints of a run by step; raises CheckpointError where there is none."""
+    if not (paths := [*run.steps().values()]):
+        sentence = "this run has no checkpoints of steps, from which its attention could be computed"
+        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+    return paths

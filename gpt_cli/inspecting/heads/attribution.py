@@ -101,19 +101,19 @@ class _Stream:
 
     def normalise(self, norm: Norm, bias_name: str) -> None:
         """Put each term through a norm; the bias becomes a term of its own."""
-        self.terms = _centred(norm, self.terms) * norm.weight * _scale(norm, self.sum())
+        self.terms = centred(norm, self.terms) * norm.weight * _scale(norm, self.sum())
         if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
             self.add([bias_name], norm.bias[None])
 
 
-def _centred(norm: Norm, x: Tensor) -> Tensor:
+def centred(norm: Norm, x: Tensor) -> Tensor:
     """What a norm does before it divides: LayerNorm subtracts the mean of each vector, RMSNorm does nothing."""
     return x - x.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
 
 
 def _scale(norm: Norm, x: Tensor) -> Tensor:
     """The number by which a norm multiplies each vector: [..., D] -> [..., 1]."""
-    return (_centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
+    return (centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
 
 
 @torch.no_grad()
@@ -139,12 +139,12 @@ def head_writes(
     outputs, scales = _outputs_and_scales(model, ids, queries)
     top, at_once = min(top, model.vocab_size), max(1, LOGITS_AT_ONCE // model.vocab_size)
     # what reads the stream: the output layer behind the final norm, and in front of that more norms where they follow
-    reader = _through(model.final_norm, model.output_weight - model.output_weight.mean(0))
+    reader = through(model.final_norm, model.output_weight - model.output_weight.mean(0))
     found = {}
     for layer in reversed(range(min(layers), len(model.blocks))):
         block = model.blocks[layer]
         if not block.pre_norm:
-            reader = _through(block.norm_1, _through(block.norm_2, reader))
+            reader = through(block.norm_1, through(block.norm_2, reader))
         for head in heads if layer in layers else ():
             factors = head_columns(block)[head].T, reader.T  # [K, D], [D, V]
             mixed = outputs[layer][head] * scales[layer]  # [queries, K]
@@ -185,9 +185,9 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
     return outputs, scales[:-1]
 
 
-def _through(norm: Norm, reader: Tensor) -> Tensor:
+def through(norm: Norm, reader: Tensor) -> Tensor:
     """A reader [V, D] of what a norm gives, as a reader of what it receives, but for the scale and the bias."""
-    return _centred(norm, reader * norm.weight)
+    return centred(norm, reader * norm.weight.to(reader))
 
 
 def _extremes(logits: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

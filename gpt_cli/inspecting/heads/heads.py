@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from gpt_cli.amounts import duration
@@ -14,8 +13,9 @@ from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_ablate
-from gpt_cli.inspecting.heads.attribution import head_writes
+from gpt_cli.inspecting.heads.added import circuits, promoted
 from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.passages import Passages
 from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
@@ -24,7 +24,6 @@ from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, u
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
 
-TOP = 5  # tokens that a head raises or lowers most
 _LONG = 60  # seconds of an ablation, of which a user hears before
 
 
@@ -48,31 +47,27 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     _require_room(max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole)
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
+    passages = Passages(loaded.model, asked.layers, asked.heads, request.passages) if request.passages else None
+    watch = passages.add if passages else (lambda *_: None)
     with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text
-        scores = score_windows(loaded.model, text.ids, text.windows, end_of_text=end, count=count, **chosen)
+        scores = score_windows(
+            loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen
+        )
     if longest > 1:  # otherwise no head has anything to choose
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
     rows, found = head_rows(scores), dict[str, Any]()
-    if how := request.ablate:
-        dtype = choose_dtype(request.dtype or "auto", device, sizes.d_model, host.notice)
-        seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, **chosen)
-        if seconds > _LONG:
-            removed = counted(len(rows), "head") if how != "layer" else counted(len(asked.layers), "layer")
-            less = "fewer --layers or --heads, or fewer tokens, take less"
-            host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
-        num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
-        with host.counting("removing heads", num_tokens, "tokens") as count:
-            without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
-        found["loss"], changes = without.loss, change_rows(without.changes, without.errors)
-        if how == "layer":
-            found["layers"] = [{"layer": layer, **change} for layer, change in zip(asked.layers, changes, strict=True)]
-        else:
-            rows = [row | change for row, change in zip(rows, changes, strict=True)]
+    if request.ablate:
+        more, without = _without(request, loaded, text, device, host, chosen)
+        rows, found = _joined(rows, more), found | without
     if query is not None:
         found["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
-        promoted = _promoted(loaded, text.ids[:].tolist(), query, chosen)
-        rows = [row | tokens for row, tokens in zip(rows, promoted, strict=True)]
+        rows = _joined(rows, promoted(loaded, text.ids[:].tolist(), query, **chosen))
+    if passages is not None:
+        rows = _joined(rows, passages.rows(text.ids, tokenizer))
+    if request.circuits:
+        found["circuits"], more = circuits(loaded, host, **chosen)
+        rows = _joined(rows, more)
     result = HeadReport(
         checkpoint=str(loaded.path),
         step=loaded.step,
@@ -88,6 +83,33 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
             write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
         host.notice(f"wrote {visible(request.out)}: {counted(len(rows), 'head')}")
     return result
+
+
+def _without(
+    request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
+) -> tuple[list[Row], dict[str, Any]]:
+    """What the ablation of the request adds to each row, and to the report."""
+    how, layers = request.ablate, chosen["layers"]
+    assert how
+    dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
+    seconds = seconds_to_ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, **chosen)
+    if seconds > _LONG:
+        num_heads = len(layers) * len(chosen["heads"])
+        removed = counted(num_heads, "head") if how != "layer" else counted(len(layers), "layer")
+        less = "fewer --layers or --heads, or fewer tokens, take less"
+        host.notice(f"removing {removed} takes about {duration(seconds)}; {less}")
+    num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
+    with host.counting("removing heads", num_tokens, "tokens") as count:
+        without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
+    changes = change_rows(without.changes, without.errors)
+    if how != "layer":
+        return changes, {"loss": without.loss}
+    of_layers = [{"layer": layer, **change} for layer, change in zip(layers, changes, strict=True)]
+    return [{}] * len(layers) * len(chosen["heads"]), {"loss": without.loss, "layers": of_layers}
+
+
+def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+    return [row | added for row, added in zip(rows, more, strict=True)]
 
 
 def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
@@ -124,20 +146,3 @@ def _require_room(num_tokens: int, heads: Sequence[int], *, may_choose: bool) ->
         what="memory",
         hint=f"--heads {fewer}" if fewer else "use a shorter --prompt, or fewer --max-tokens",
     )
-
-
-def _promoted(loaded: Loaded, ids: Sequence[int], query: int, chosen: dict[str, Any]) -> list[Row]:
-    """The tokens that each head raises and lowers most at a position."""
-    found = head_writes(loaded.model, ids, queries=[query], top=TOP, **chosen)
-
-    def tokens(ids: np.ndarray, logits: np.ndarray) -> list[Row]:
-        pairs = zip(ids.tolist(), logits.tolist(), strict=True)
-        return [{"token": loaded.tokenizer.token_text(id_), "id": id_, "logit": logit} for id_, logit in pairs]
-
-    return [
-        {
-            "raises": tokens(found.raised[at][0], found.raised_by[at][0]),
-            "lowers": tokens(found.lowered[at][0], found.lowered_by[at][0]),
-        }
-        for at in np.ndindex(found.raised.shape[:2])
-    ]

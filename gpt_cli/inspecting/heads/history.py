@@ -11,7 +11,8 @@ from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import SHARES, HeadScores
-from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, name_of, sort_rows
+from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, sort_rows
+from gpt_cli.inspecting.heads.report_tables import name_of
 from gpt_cli.inspecting.over_training import steps_of
 from gpt_cli.inspecting.request import HeadsRequest
 from gpt_cli.inspecting.snapshots import Losses, Snapshot

@@ -13,7 +13,7 @@ from gpt_cli.drawing.canvas import Axes, as_file, font_manager, new_figure, rc_c
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.columns import SHARES
-from gpt_cli.inspecting.heads.report import name_of
+from gpt_cli.inspecting.heads.report_tables import name_of
 from gpt_cli.inspecting.snapshots import Losses
 from gpt_cli.language import language, say
 

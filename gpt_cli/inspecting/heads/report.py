@@ -15,15 +15,25 @@ from rich.cells import cell_len
 
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
-from gpt_cli.drawing.labels import inert_cell, label_of
+from gpt_cli.drawing.labels import inert_cell
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, HeadScores, Row, role_of
+from gpt_cli.inspecting.heads.report_tables import (
+    BRACKETS,
+    name_of,
+    of_directions,
+    of_pairs,
+    of_passages,
+    quoted,
+    shown_peak,
+)
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import Rows, table
 
 if TYPE_CHECKING:
     import numpy as np
 
+_COLOUR = "\033[30;43m", "\033[0m"  # black on yellow, which every colour terminal has
 # short, so that a row fits
 HEADINGS = {
     "entropy": "entr",
@@ -44,33 +54,48 @@ class HeadReport(Result):
     step: int
     text: str | list[str]  # the prompt, or the sources of the text
     tokens: int
-    heads: list[Row]  # layer, head, COLUMNS, label; perhaps loss_change with its error; perhaps raises and lowers
+    # layer, head, COLUMNS, label; perhaps loss_change with its error, raises, lowers, passages, ov, qk
+    heads: list[Row]
     loss: float | None = None  # of the whole model, in nats per token
     layers: list[Row] | None = None  # what whole layers are worth
     query: Row | None = None  # the position, and its token, at which tokens are promoted
+    circuits: Row | None = None  # the baseline, and the composition of each pair of heads, the highest score first
     of_prompt: bool = False
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt heads --json` prints."""
         found = {"checkpoint": self.checkpoint, "step": self.step, "text": self.text, "tokens": self.tokens}
-        asked = {"loss": self.loss, "layers": self.layers, "query": self.query}
+        asked = {"loss": self.loss, "layers": self.layers, "query": self.query, "circuits": self.circuits}
         return found | {name: value for name, value in asked.items() if value is not None} | {"heads": self.heads}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """A row for each head; then a row for each removed layer, then what each head promotes at the query."""
+        """A row for each head; then what else was asked for, in tables."""
         return "\n\n".join(map(table, self.parts(width)))
 
-    def parts(self, width: int = WIDTH) -> list[Rows]:
-        """The same as tables."""
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """The same with the peaks of passages in colour."""
+        return "\n\n".join(map(table, self.parts(width, _COLOUR)))
+
+    def parts(self, width: int = WIDTH, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
+        """The same as tables, with the peak of a passage between `marks`."""
         parts: list[Rows] = [_of_heads(self.heads)]
         if self.layers is not None:
             rows = [(str(row["layer"]), _change(row)) for row in self.layers]
             parts.append([("layer", "loss change"), *rows])
         if self.query is not None:
-            title = f"raised most at token {self.query['position']}, {_quoted(self.query['token'])}"
+            title = f"raised most at token {self.query['position']}, {quoted(self.query['token'])}"
             parts.append([("head", title), *((name_of(row), _raised(row, width)) for row in self.heads)])
+        if self.has_passages:
+            parts.append(of_passages(self.heads, width, marks))
+        if self.circuits is not None:
+            pairs = [of_pairs(self.circuits)] if self.circuits["composition"] else []
+            parts += [*pairs, *of_directions(self.heads, width)]
         return parts
+
+    @property
+    def has_passages(self) -> bool:
+        return "passages" in self.heads[0]
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the headings mean, in lines."""
@@ -81,6 +106,17 @@ class HeadReport(Result):
         yield "dup: earlier copies of this token, ind: the token after an earlier copy"
         if self.loss is not None:
             yield f"loss change: how much the loss ({self.loss:.4f}) rises without it, ± standard error"
+        if self.has_passages:
+            yield "size: the norm of what a head adds to the residual stream at the marked token; mean: over all"
+        if self.circuits is not None:
+            yield f"score of a pair: 0 to 1; {self.circuits['baseline']:.3f} for heads that are turned at random"
+            yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
+
+    def as_page(self) -> str:
+        """The table, a scatter of the heads by two scores, and the passages and circuits of each."""
+        from gpt_cli.inspecting.heads.report_page import heads_page
+
+        return heads_page(self.as_dict()).decode()
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """A map of layers x heads for each column, as PNG; `notice` hears of characters that no font has."""
@@ -89,10 +125,28 @@ class HeadReport(Result):
         return draw_report(self.as_dict(), notice)
 
     def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending, one of REPORTS."""
+        """The content of a file of that ending, one of REPORTS, or of a page."""
         if ending == ".png":
             return self.as_picture(notice)
-        return as_json(self.as_dict()) if ending == ".json" else as_csv(self.heads, self.layers or ())
+        if ending == ".html":
+            return self.as_page().encode()
+        return as_json(self.as_dict()) if ending == ".json" else as_csv(self._flat_rows(), self.layers or ())
+
+    def _flat_rows(self) -> list[Row]:
+        """The rows for CSV: passages as texts, and the scores of the heads that compose with each, as q_L0_H3."""
+        composed = dict[tuple[int, int], Row]()
+        columns = []
+        for pair in (self.circuits or {}).get("composition", ()):
+            column = f"{pair['kind'].lower()}_L{pair['from_layer']}_H{pair['from_head']}"
+            columns.append((pair["kind"], pair["from_layer"], pair["from_head"], column))
+            composed.setdefault((pair["to_layer"], pair["to_head"]), {})[column] = pair["score"]
+        names = dict.fromkeys(column for *_, column in sorted(columns))
+        rows = []
+        for row in self.heads:
+            texts = {"passages": [_as_text(passage) for passage in row["passages"]]} if self.has_passages else {}
+            found = composed.get((row["layer"], row["head"]), {})
+            rows.append(row | texts | {name: found.get(name) for name in names})
+        return rows
 
 
 def head_rows(scores: HeadScores) -> list[Row]:
@@ -110,11 +164,6 @@ def change_rows(changes: np.ndarray, errors: np.ndarray) -> list[Row]:
     """The columns that an ablation adds, a row for each of its heads or layers."""
     pairs = zip(changes.ravel().tolist(), errors.ravel().tolist(), strict=True)
     return [{LOSS_CHANGE: change, f"{LOSS_CHANGE}_error": _or_none(error)} for change, error in pairs]
-
-
-def name_of(row: Mapping[str, Any]) -> str:
-    """A head as a short name: L2 H3."""
-    return f"L{row['layer']} H{row['head']}"
 
 
 def sort_rows(rows: Sequence[Row], column: str | None) -> list[Row]:
@@ -137,24 +186,35 @@ def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
     """
     of_layer = {row["layer"]: {f"layer_{key}": row[key] for key in row if key != "layer"} for row in layers}
     flat = [_flat(row | of_layer.get(row["layer"], {})) for row in rows]
+    columns = [*dict.fromkeys(key for row in flat for key in row)]
     text = io.StringIO()
-    text.write(f"{','.join(flat[0])}\n")
+    text.write(f"{','.join(columns)}\n")
     # a carriage return in a token is quoted too
-    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows(
         {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
     )
     return text.getvalue().encode()
 
 
-def _flat(row: Mapping[str, Any]) -> Row:
+def _flat(row: Mapping[str, Any], name: str = "") -> Row:
+    """A row without lists: each entry has its number in the key, and keys of its own after that."""
     found = {}
     for key, value in row.items():
-        if isinstance(value, list):
-            found |= {f"{key}_{n}_{name}": part for n, entry in enumerate(value, 1) for name, part in entry.items()}
+        parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
+        if isinstance(parts, Mapping):
+            found |= _flat(parts, f"{name}{key}_")
         else:
-            found[key] = value
+            found[f"{name}{key}"] = value
     return found
+
+
+def _as_text(passage: Row) -> Row:
+    """A passage in a few cells."""
+    tokens, looks = passage["tokens"], passage["looks_at"]
+    found = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
+    found |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}
+    return found | {"looks_at": [{"token": look["token"], "weight": look["weight"]} for look in looks]}
 
 
 def _or_none(number: float) -> float | None:
@@ -190,12 +250,8 @@ def _raised(row: Row, width: int) -> str:
     """As many of the tokens as fit beside the name, at least one."""
     text = ""
     for entry in row["raises"]:
-        more = f"{_quoted(entry['token'])} {entry['logit']:+.2f}"
+        more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"
         if text and cell_len(text) + 2 + cell_len(more) > width - cell_len(name_of(row)) - 3:
             break
         text += ("  " if text else "") + more
     return text
-
-
-def _quoted(token: str) -> str:
-    return f'"{label_of(token)}"'

@@ -12,6 +12,7 @@ from gpt_cli.inspecting.heads.columns import COLUMNS, PATTERNS, HeadScores
 from gpt_cli.limits import HEADS_WINDOW
 from gpt_cli.machine.devices import exact, send
 from gpt_cli.model import GPT
+from gpt_cli.model.attention import Stages
 from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.streams import permutation, stream_key
@@ -56,10 +57,12 @@ def score_heads(
     end_of_text: int,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    watch: Callable[[int, Stages], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
     """The scores of the given heads (None: of all) over batches of ids [B, T]; induction has a text of its own.
 
+    `watch` receives for each batch the number of each given layer, counted from 0, and its stages.
     `count` receives the number of tokens done since its last call: those of the batches, then `repeated_length` of each
     of `num_repeats` sequences.
     """
@@ -73,6 +76,7 @@ def score_heads(
         for row, stages in enumerate(model.attention_stages(ids, layers, heads)):
             found, of_batch = pattern_sums(stages.weights, ids)
             sums[row] += found
+            watch(row, stages)
             count(_share(ids, row, len(layers)))
         counts += of_batch
     induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
@@ -87,23 +91,31 @@ def score_windows(
     end_of_text: int,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
     """The scores of the given heads (None: of all) over the ids from start to end of windows (start, end).
 
-    A batch has as many windows as `sequences_at_once` says. `count` hears what `score_heads` says.
+    A batch has as many windows as `sequences_at_once` says. `count` hears what `score_heads` says, and `watch` also
+    where the windows of the batch begin.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts
     at_once = sequences_at_once(model.config.num_heads, int(lengths.max()))
     device = model.token_embedding.weight.device
+    chosen = np.arange(0)
 
     def batches() -> Iterator[Tensor]:
+        nonlocal chosen
         for chosen in in_batches(lengths, at_once):
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]))
             yield send(torch.from_numpy(tokens.astype(np.int64)), device)
 
-    return score_heads(model, batches(), end_of_text=end_of_text, layers=layers, heads=heads, count=count)
+    def watching(row: int, stages: Stages) -> None:
+        watch(row, stages, starts[chosen])
+
+    named = {"layers": layers, "heads": heads, "watch": watching, "count": count}
+    return score_heads(model, batches(), end_of_text=end_of_text, **named)
 
 
 def as_scores(

@@ -6,4 +6,5 @@ from gpt_cli.pages import attention_views, grids
 from gpt_cli.pages.building import Parts
 
 _OWN = ("words", "packed", "packed_writes", "film", "page")
-PARTS = Parts("attention", (*attention_views.SCRIPTS, *grids.LENS, *(f"attention/{name}.js" for name in _OWN)))
+_SHARED = (*attention_views.SCRIPTS, "attention_views/scatter.js", *grids.LENS)
+PARTS = Parts("attention", (*_SHARED, *(f"attention/{name}.js" for name in _OWN)))

@@ -11,10 +11,26 @@ class AttentionPage extends Views {
     this.lens = lens; // likewise
     this.lensView = lens && new LensView();
     byId("lens").hidden = lens === null;
+    this.scatter = scores ? new Scatter(this.scored()) : null;
+    byId("scattering").hidden = !scores || weights.numHeads < 2;
     this.film = weights.frames ? new Film(this, weights.frames) : null;
     byId("details").classList.toggle("written", weights.numGenerated > 0); // a line more
     this.speakAndShow();
     this.tokens.bringToView();
+  }
+
+  // The heads and their scores, as the scatter asks for them.
+  scored() {
+    const page = this, { scores, weights } = this, heads = weights.heads.length;
+    return {
+      columns: scores.columns,
+      numHeads: weights.numHeads,
+      of: (place, column) => scores.of(page.frame, place, column),
+      name: (place) => `L${weights.layers[Math.floor(place / heads)]} H${weights.heads[place % heads]}`,
+      take: (place) => page.take(Math.floor(place / heads), place % heads),
+      get place() { return page.place; },
+      get words() { return page.words; },
+    };
   }
 
   // Of a token that the model wrote.
@@ -41,11 +57,13 @@ class AttentionPage extends Views {
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));
     super.speak();
+    this.scatter?.speak();
   }
 
   show() {
     this.film?.show();
     super.show();
+    this.scatter?.show();
     if (!this.lens) return;
     this.lens.frame = this.film ? this.frame : 0;
     this.lensView.show(this.lens, this.weights.labels, this.words);

@@ -1,0 +1,173 @@
+"""`gpt heads --passages N --over-training`: how much heads wrote at their last passages, by checkpoint of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpt_cli.callbacks import Host, Notify
+from gpt_cli.checkpoints.load import load
+from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.errors import CheckpointError, counted, shown, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.history import MAX_HEADS, MAX_ROWS, evenly
+from gpt_cli.inspecting.heads.passages import Passages, written_root, written_sizes
+from gpt_cli.inspecting.heads.report import as_csv, as_json
+from gpt_cli.inspecting.heads.report_tables import BRACKETS, name_of, of_passages
+from gpt_cli.inspecting.heads.scores import sequences_at_once
+from gpt_cli.inspecting.reading import Text, read_prompt, read_text
+from gpt_cli.inspecting.request import HeadsRequest, ToInspect
+from gpt_cli.inspecting.watched import step_files
+from gpt_cli.machine.devices import choose_device, send
+from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.sampling.scoring import in_batches
+from gpt_cli.tables import Rows, table
+from gpt_cli.text.token_store import windows as token_windows
+
+
+@dataclass(frozen=True)
+class PassageHistory(Result):
+    """The passages of each head at the last checkpoint of a run, and what the head wrote at their peaks before."""
+
+    run: str
+    text: str | list[str]
+    tokens: int
+    heads: list[Row]  # layer, head, mean_size, passages
+    steps: list[dict[str, Any]]  # step; of each head the mean size, and the sizes at the peaks of its passages
+    out: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt heads --passages N --over-training --json` prints."""
+        found = {"run": self.run, "text": self.text, "tokens": self.tokens}
+        return found | {"heads": self.heads, "steps": self.steps}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The sizes by step, then the passages."""
+        return "\n\n".join(map(table, self.parts(width)))
+
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """At most 20 steps of the 6 heads that end with the largest share of sizes at their passages to their mean."""
+        ratios = [_ratio(row) for row in self.steps[-1]["heads"]]
+        order = sorted(range(len(ratios)), key=lambda place: -(ratios[place] or 0.0))[:MAX_HEADS]
+        rows = [("step", *(name_of(self.heads[place]) for place in order))]
+        for at in evenly(self.steps, MAX_ROWS):
+            found = [_ratio(at["heads"][place]) for place in order]
+            rows.append((str(at["step"]), *("-" if number is None else f"{number:.2f}" for number in found)))
+        return [rows, of_passages([self.heads[place] for place in order], width, BRACKETS)]
+
+    def legend(self) -> list[str]:
+        """What the tables are about."""
+        return [
+            f"{self.run}, {counted(self.tokens, 'token')}: how much more a head writes at its passages than on average",
+            "the passages are those of the last checkpoint; --json and --out have all heads and steps",
+        ]
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a .json or .csv file."""
+        if ending == ".json":
+            return as_json(self.as_dict())
+        rows = [
+            {"step": at["step"], "layer": row["layer"], "head": row["head"], "mean_size": row["mean_size"]}
+            | {
+                "passages": [
+                    {"place": passage["place"] + passage["peak"], "value": value}
+                    for passage, value in zip(last["passages"], row["values"], strict=True)
+                ]
+            }
+            for at in self.steps
+            for last, row in zip(self.heads, at["heads"], strict=True)
+        ]
+        return as_csv(rows)
+
+
+def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> PassageHistory:
+    """The history, written to the file of the request; one checkpoint more than the last is in memory at a time.
+
+    Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
+    """
+    assert request.passages
+    run = RunFiles(asked.header.path.parent.parent)
+    paths, device, layers, heads = step_files(run), choose_device("auto"), asked.layers, asked.heads
+    loaded = load(paths[-1], None, host.warn, asked.read, asked.header)
+    text = read_text(request, asked, loaded, host) if asked.prompt is None else read_prompt(request, asked, loaded)
+    last, steps = Passages(loaded.model.to(device), layers, heads, request.passages), list[dict[str, Any]]()
+    with host.counting("reading checkpoints", (len(paths) + 1) * text.num_tokens, "tokens") as count:
+        for starts, batch in _batches(loaded.model, text):
+            for row, stages in enumerate(loaded.model.attention_stages(batch, layers, heads)):
+                last.add(row, stages, starts)
+            count(batch.numel())
+        peaks = [[[each.peak for each in of_head] for of_head in of_layer] for of_layer in last.found]
+        for path in paths:
+            at = loaded if path == paths[-1] else load(path, None, host.warn)
+            if at.config.model != loaded.config.model:
+                raise CheckpointError(shown(path), f"it is a model of another shape than {shown(paths[-1])}")
+            means, values = sizes_at(at.model.to(device), text, layers, heads, peaks, count)
+            rows = [
+                {"layer": layer, "head": head, "mean_size": means[row][column], "values": values[row][column]}
+                for row, layer in enumerate(layers)
+                for column, head in enumerate(heads)
+            ]
+            steps.append({"step": at.step, "heads": rows})
+    places = [{"layer": layer, "head": head} for layer in layers for head in heads]
+    of_heads = zip(places, last.rows(text.ids, loaded.tokenizer), strict=True)
+    found = [place | row for place, row in of_heads]
+    out = request.out and str(request.out)
+    result = PassageHistory(str(run.path), text.about, text.num_tokens, found, steps, out)
+    if request.out is not None:
+        write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
+        numbers = ((len(steps), "checkpoint"), (len(found), "head"))
+        said = ", ".join(counted(number, noun) for number, noun in numbers)
+        host.notice(f"wrote {visible(request.out)}: {said}")
+    return result
+
+
+def sizes_at(
+    model: GPT,
+    text: Text,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    peaks: Sequence[Sequence[Sequence[int]]],
+    count: Callable[[int], object] = lambda _: None,
+) -> tuple[list[list[float]], list[list[list[float]]]]:
+    """The mean norm of what each head writes, [layers][heads], and the norms at its peaks, as `peaks` has them.
+
+    The mean is over all tokens of the windows but the first of each. `count` receives the number of tokens done.
+    """
+    roots = [written_root(model, layer, heads) for layer in layers]
+    found = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in peaks]
+    sums, num_tokens = np.zeros((len(layers), len(heads))), 0
+    for starts, batch in _batches(model, text):
+        for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
+            sizes = written_sizes(roots[row], stages)
+            require_finite(sizes, "outputs of heads")
+            norms = sizes.double().cpu().numpy()
+            sums[row] += norms[..., 1:].sum((0, 2))
+            for column, number, peak in ((c, n, p) for c, own in enumerate(peaks[row]) for n, p in enumerate(own)):
+                for window in np.flatnonzero((starts <= peak) & (peak < starts + batch.shape[1])):
+                    found[row][column][number] = float(norms[window, column, peak - starts[window]])
+        num_tokens += batch[:, 1:].numel()
+        count(batch.numel())
+    return (sums / max(1, num_tokens)).tolist(), found
+
+
+def _batches(model: GPT, text: Text) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """Windows of the text, as many at once as `gpt heads` reads: where they begin [B], and their ids [B, T]."""
+    starts, ends = np.array(text.windows).T
+    lengths = ends - starts
+    for chosen in in_batches(lengths, sequences_at_once(model.config.num_heads, int(lengths.max()))):
+        tokens = token_windows(text.ids, starts[chosen], int(lengths[chosen[0]]))
+        yield starts[chosen], send(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
+
+
+def _ratio(row: Row) -> float | None:
+    """How much larger a head's sizes at its passages are than its mean; None where it writes nothing."""
+    values, mean = row["values"], row["mean_size"]
+    return sum(values) / len(values) / mean if values and mean else None

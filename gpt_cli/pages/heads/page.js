@@ -1,0 +1,129 @@
+// The page of a report on heads.
+
+class HeadsPage {
+  constructor(content) {
+    this.content = content;
+    this.shell = new Shell(() => this.speak());
+    this.place = 0; // of the chosen head among the heads of the report
+    this.sorted = null; // a column; null is the order of the report
+    this.scatter = new Scatter(this);
+    byId("scattering").open = true;
+    this.speak();
+    byId("rows").addEventListener("click", (event) => this.click(event));
+    byId("rows").addEventListener("keydown", (event) => this.walk(event));
+  }
+
+  get words() { return this.shell.words; }
+  get columns() { return this.content.columns; }
+  get numHeads() { return this.content.heads.length; }
+  get head() { return this.content.heads[this.place]; }
+
+  of(place, column) { return this.content.heads[place][column] ?? NaN; }
+  name(place) { return shortName(this.content.heads[place]); }
+
+  take(place) {
+    this.place = place;
+    this.show();
+  }
+
+  click(event) {
+    const { column } = event.target;
+    const row = event.target.closest("tr");
+    if (column) {
+      this.sorted = this.sorted === column ? null : column;
+      this.fill();
+      byId("rows").querySelectorAll("th button")[this.columns.indexOf(column)].focus();
+    } else if (row?.place !== undefined) this.take(row.place);
+  }
+
+  walk(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const row = event.target.closest("tr");
+    if (!step || row?.place === undefined) return;
+    event.preventDefault();
+    const next = step > 0 ? row.nextSibling : row.previousSibling;
+    if (next?.place === undefined) return;
+    this.take(next.place);
+    next.querySelector("button").focus();
+  }
+
+  speak() {
+    const { text, tokens, checkpoint, step } = this.content;
+    byId("origin").textContent = this.words.origin(`\u2068${text}\u2069`, tokens, checkpoint, step);
+    this.fill();
+    this.scatter.speak();
+  }
+
+  // The table, in its order.
+  fill() {
+    const { words, columns, content } = this;
+    const title = element("tr");
+    title.append(element("th"), ...columns.map((column) => {
+      const cell = element("th"), button = element("button", "", words.columns[column]);
+      cell.scope = "col";
+      cell.setAttribute("aria-sort", column === this.sorted ? "descending" : "none");
+      cell.append(Object.assign(button, { column, title: words.meanings[column] ?? "" }));
+      return cell;
+    }), element("th", "", words.label));
+    const places = [...content.heads.keys()], height = (place) => content.heads[place][this.sorted] ?? -Infinity;
+    if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
+    byId("rows").replaceChildren(title, ...places.map((place) => {
+      const row = Object.assign(element("tr"), { place }), first = element("td");
+      first.append(element("button", "", this.name(place)));
+      const { role } = content.heads[place];
+      row.append(first, ...columns.map((column) => element("td", "", Number.isNaN(this.of(place, column)) ? "–" : this.of(place, column).toFixed(3))),
+        element("td", "", role ? words.columns[role] : ""));
+      return row;
+    }));
+    this.show();
+  }
+
+  // What the choice of a head changes.
+  show() {
+    const { words, head, content } = this;
+    for (const row of byId("rows").rows) {
+      const chosen = row.place === this.place;
+      row.classList.toggle("chosen", chosen);
+      const button = row.place === undefined ? null : row.querySelector("button");
+      button?.setAttribute("aria-pressed", chosen);
+      if (button) button.tabIndex = chosen ? 0 : -1;
+    }
+    byId("head-name").textContent = words.headOf(head.layer, head.head);
+    byId("passages").replaceChildren(...(head.passages ? [element("h3", "", words.passages), ...head.passages.map((each) => this.passage(each)),
+      element("p", "help", head.passages.length ? words.shades : words.none)] : []));
+    const tables = ["ov", "qk", "query"].filter((name) => head[name]).map((name) => tableOf(words[name], head[name].map(({ value, first, second }) =>
+      [value === null ? "" : value.toFixed(3), first.map(quotedToken).join(" "), second.map(quotedToken).join(" ")])));
+    const { composed } = head;
+    if (composed) tables.push(element("h3", "", words.composed(content.baseline.toFixed(3))),
+      ...["receives", "gives"].filter((way) => composed[way].length).map((way) =>
+        tableOf(["", words[way], ""], composed[way].map(([kind, layer, number, score]) => [kind, shortName({ layer, head: number }), score.toFixed(3)]))));
+    byId("circuits").replaceChildren(...tables);
+    if (this.scatter.source) this.scatter.show();
+  }
+
+  passage({ place, value, peak, tokens, shades, looks_at: looks }) {
+    const part = element("div", "passage"), text = element("p"), weights = new Map(looks.map(({ index, weight }) => [index, weight]));
+    text.append(...tokens.map((token, at) => {
+      const span = element("span", at === peak ? "peak" : "", token);
+      span.style.backgroundColor = `rgb(var(--kind) / ${(0.5 * shades[at]).toFixed(3)})`;
+      span.style.borderBottomColor = `rgb(var(--looked) / ${Math.sqrt(weights.get(at) ?? 0).toFixed(3)})`;
+      return span;
+    }));
+    const told = looks.map(({ token, weight }) => `${quotedToken(token)} ${weight.toFixed(3)}`).join(" · ");
+    part.append(text, element("p", "told", this.words.size(value.toFixed(3), place) + told));
+    return part;
+  }
+}
+
+function shortName({ layer, head }) { return `L${layer} H${head}`; }
+
+// Isolated, so that its direction of writing leaves the rest alone; a space at its beginning has a sign.
+function quotedToken(token) { return `“\u2068${token.replace(/^ /, "␣")}\u2069”`; }
+
+function tableOf(titles, rows) {
+  const table = element("table");
+  for (const [kind, cells] of [["th", titles], ...rows.map((row) => ["td", row])]) table.insertRow().append(...cells.map((cell) => element(kind, "", cell)));
+  return table;
+}
+
+start((content) => { new HeadsPage(content); });

@@ -1,0 +1,37 @@
+// The words that only the page of a report on heads has.
+Object.assign(WORDS.en, {
+  title: "Heads",
+  origin: (text, tokens, checkpoint, step) => `${tokens} tokens of ${text} · ${checkpoint}, step ${step}`,
+  tableHelp: "A row for each head. The title of a column sorts by it; a row chooses its head, and so do the arrow keys.",
+  label: "label",
+  passages: "Where it writes most",
+  size: (value, place) => `size ${value} at token ${place}; looks at `,
+  shades: "The darker a token, the more the head writes there; the frame is around the most, an orange line below what the head looks at from it.",
+  none: "This head writes nothing in this text.",
+  ov: ["OV", "reads", "writes"],
+  qk: ["QK", "tokens that look", "look at"],
+  query: ["at the query", "raises", "lowers"],
+  composed: (baseline) => `Composition with other heads (${baseline} if turned at random)`,
+  receives: "reads from",
+  gives: "is read by",
+});
+Object.assign(WORDS.zh, {
+  title: "注意力头",
+  origin: (text, tokens, checkpoint, step) => `${text} 的 ${tokens} 个 token · ${checkpoint}，第 ${step} 步`,
+  tableHelp: "每行是一个头。点列标题按该列排序；点一行选择这个头，也可以用方向键。",
+  label: "标签",
+  passages: "写入最多的地方",
+  size: (value, place) => `第 ${place} 个 token 处，大小 ${value}；关注 `,
+  shades: "颜色越深，该头在此处写入得越多；方框是写入最多的 token，橙色下划线是它从那里关注的 token。",
+  none: "这个头在这段文本中没有写入任何内容。",
+  ov: ["OV", "读取", "写入"],
+  qk: ["QK", "查询 token", "被关注的 token"],
+  query: ["在所选位置", "提高", "降低"],
+  composed: (baseline) => `与其他头的组合（随机旋转时为 ${baseline}）`,
+  receives: "读取它们的输出",
+  gives: "读取它的输出",
+});
+Object.assign(WORDS.en.columns, { loss_change: "loss change", mean_size: "mean size" });
+Object.assign(WORDS.zh.columns, { loss_change: "损失变化", mean_size: "平均大小" });
+Object.assign(WORDS.en.meanings, { loss_change: "how much the loss rises without this head, in nats", mean_size: "the mean norm of what it writes" });
+Object.assign(WORDS.zh.meanings, { loss_change: "去掉这个头之后损失升高多少（nat）", mean_size: "写入内容的平均范数" });
