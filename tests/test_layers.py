@@ -78,6 +78,7 @@ IMPORTS_INSIDE = {
     "inspecting/over_training.py": "only a prompt needs torch, and only a run that is found its snapshots",
     "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/heads/report.py": "matplotlib takes a second, and few reports are pictures",
+    "inspecting/lens/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/lens/report.py": "matplotlib takes a second, and few reports are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "training/initial.py": "a request is checked before weights are read, which takes torch",

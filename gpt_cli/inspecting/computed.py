@@ -11,7 +11,8 @@ import torch
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.errors import DataError, shown
+from gpt_cli.inspecting.by_step import checkpoints_of_steps
 from gpt_cli.inspecting.heads.scores import score_windows
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.inspecting.snapshots import Snapshot, Steps
@@ -26,10 +27,7 @@ def computed_steps(run: RunFiles, prompt: str, source: str, host: Host) -> Steps
 
     Raises CheckpointError where there is none, DataError for a prompt that the model cannot read or of one token.
     """
-    paths = [*run.steps().values()]
-    if not paths:
-        sentence = "this run has no checkpoints of steps, from which its attention could be computed"
-        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+    paths = checkpoints_of_steps(run)
     newest = _snapshot(paths[-1], prompt, source, host)
 
     def read(every: int) -> Iterator[Snapshot]:
