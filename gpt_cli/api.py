@@ -229,8 +229,10 @@ def heads(request: HeadsRequest, found: Any, host: Host) -> HeadReport:
 def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
     with sharing():
         with host.importing():
+            from gpt_cli.inspecting.lens.history import lens_history
             from gpt_cli.inspecting.lens.lens import lens
-        return lens(request, found, host)
+        work: Any = lens_history if request.over_training else lens
+        return work(request, found, host)
 
 
 @function(PatchRequest)

@@ -78,6 +78,7 @@ IMPORTS_INSIDE = {
     "inspecting/over_training.py": "only a prompt needs torch, and only a run that is found its snapshots",
     "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/heads/report.py": "matplotlib takes a second, and few reports are pictures",
+    "inspecting/lens/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/lens/report.py": "matplotlib takes a second, and few reports are pictures",
     "inspecting/patching/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/patching/report.py": "matplotlib takes a second, and few reports are pictures",

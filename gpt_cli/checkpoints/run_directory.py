@@ -138,7 +138,7 @@ class RunDirectory(RunFiles):
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Drop what came after `step`: metrics, samples, snapshots, a line cut off, a later or damaged best."""
+        """Drop what came after `step`: metrics, samples, snapshots, lenses, a line cut off, a later or damaged best."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step
@@ -151,10 +151,11 @@ class RunDirectory(RunFiles):
             write_durably(self.metrics, ["".join(line + "\n" for line in kept).encode()])
         if self.samples.exists():
             write_durably(self.samples, [without_later(_log(self.samples), step).encode()])
-        if later := [path for number, path in self.snapshots().items() if number > step]:
-            for path in later:
-                remove(path)
-            make_durable(self.attention)
+        for directory, kept in ((self.attention, self.snapshots()), (self.lens, self.maps())):
+            if later := [path for number, path in kept.items() if number > step]:
+                for path in later:
+                    remove(path)
+                make_durable(directory)
 
 
 def _log(path: Path) -> str:

@@ -44,6 +44,7 @@ class RunFiles:
     metrics = _Below("metrics.jsonl")
     samples = _Below("samples.txt")
     attention = _Below("attention")
+    lens = _Below("lens")
     logs = _Below("logs")  # the directories of the loggers of `train.log_to`
     # how the run ended, and its curves; both are missing while it trains, and where it was killed
     outcome = _Below("outcome.json")
@@ -83,12 +84,13 @@ class RunFiles:
 
     def files(self) -> list[Path]:
         """The existing files with the names of a run's own; in a directory that holds no run, someone else's."""
-        checkpoints, snapshots = self.steps().values(), self.snapshots().values()
+        checkpoints, snapshots, maps = (found.values() for found in (self.steps(), self.snapshots(), self.maps()))
         sent = (self.sent(folder.name) for folder in self.logger_folders())
         own = (
             *sent,
             *checkpoints,
             *snapshots,
+            *maps,
             self.best,
             self.metrics,
             self.samples,
@@ -104,7 +106,7 @@ class RunFiles:
 
     def directories(self) -> list[Path]:
         """Those that exist of all in which a run keeps files."""
-        return [path for path in (self.path, self.checkpoints, self.attention, self.logs) if path.is_dir()]
+        return [path for path in (self.path, self.checkpoints, self.attention, self.lens, self.logs) if path.is_dir()]
 
     def steps(self) -> dict[int, Path]:
         """The checkpoints by step, oldest first; files with other names are not ours."""
@@ -120,9 +122,18 @@ class RunFiles:
     def snapshot_file(self, step: int) -> Path:
         return self.attention / self.step_file(step).name
 
+    def maps(self) -> dict[int, Path]:
+        """The maps of tuned lenses by step, oldest first; files with other names are not ours."""
+        return _by_step(self.lens)
+
+    def maps_file(self, step: int) -> Path:
+        return self.lens / self.step_file(step).name
+
     def is_step_file(self, path: Path) -> bool:
-        """Whether a path is the one that a checkpoint or a snapshot of some step has or would have."""
-        return path.parent in (self.checkpoints, self.attention) and _STEP_FILE.fullmatch(path.name) is not None
+        """Whether a path is the one that a checkpoint, a snapshot or a lens of some step has or would have."""
+        return (
+            path.parent in (self.checkpoints, self.attention, self.lens) and _STEP_FILE.fullmatch(path.name) is not None
+        )
 
 
 def named_run(name: str | Path) -> Path:

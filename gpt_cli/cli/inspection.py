@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpt_cli.inspecting.attention import Attention
     from gpt_cli.inspecting.heads.history import HeadHistory
     from gpt_cli.inspecting.heads.report import HeadReport
+    from gpt_cli.inspecting.lens.history import LensHistory
     from gpt_cli.inspecting.lens.report import LensReport
     from gpt_cli.inspecting.patching.history import PatchHistory
     from gpt_cli.inspecting.patching.report import PatchReport
@@ -51,7 +52,9 @@ def show_attention(result: Attention, console: Console) -> None:
         console.pieces(piece.decode() for piece in result.numbers())
 
 
-def show_report(result: HeadReport | HeadHistory | LensReport | PatchReport | PatchHistory, console: Console) -> None:
+def show_report(
+    result: HeadReport | HeadHistory | LensReport | LensHistory | PatchReport | PatchHistory, console: Console
+) -> None:
     """The table, and what it is about on stderr; nothing where they are in a file."""
     if result.out is None:
         for line in result.legend():

@@ -40,7 +40,7 @@ def without_warnings() -> Iterator[None]:
 _first = "matplotlib" not in sys.modules
 with without_warnings(), _without_variable("MPLBACKEND") as _named:
     import matplotlib
-    from matplotlib import font_manager, rc_context
+    from matplotlib import colormaps, font_manager, rc_context
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import PowerNorm
@@ -64,6 +64,7 @@ __all__ = [
     "SubFigure",
     "Text",
     "as_file",
+    "colormaps",
     "font_manager",
     "new_figure",
     "rc_context",

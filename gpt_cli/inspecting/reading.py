@@ -18,6 +18,8 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.token_store import Ids, validation_windows
 
+DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is; the rest is read
+
 
 @dataclass(frozen=True)
 class Text:
@@ -41,8 +43,11 @@ def read_prompt(request: ReadingRequest, asked: ToInspect, loaded: Loaded) -> Te
     return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
 
 
-def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host) -> Text:
-    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text."""
+def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
+    """Evenly spaced windows of --data, or of the run's own validation text; raises DataError for too little text.
+
+    With `rest` they are of what DATA_TO_TRAIN leaves of --data.
+    """
     assert asked.text
     name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
     if request.data:
@@ -54,6 +59,8 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
         corpus, about = own.validation, own.validated_on
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    if rest:
+        ids = ids[round(len(ids) * DATA_TO_TRAIN) :]
     if len(ids) < 3:
         place = "--data" if request.data else name
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")

@@ -32,6 +32,6 @@ def find_watched(run: Path | None, prompt: str | None, file: Path | None, host: 
 def step_files(run: RunFiles) -> list[Path]:
     """The checkpoints of a run by step; raises CheckpointError where there is none."""
     if not (paths := [*run.steps().values()]):
-        sentence = "this run has no checkpoints of steps, from which its attention could be computed"
+        sentence = "this run has no checkpoints of steps, from which anything could be computed by step"
         raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
     return paths

@@ -223,7 +223,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
                 remove_directory(folder)
             for path in (*run.files(), *run.temporaries()):
                 remove_file(path)
-            for directory in (run.checkpoints, run.attention, run.logs):
+            for directory in (run.checkpoints, run.attention, run.lens, run.logs):
                 remove_if_empty(directory)
         if why := remove_if_empty(run.path):
             left = ", ".join(sorted(visible(path.name) for path in run.path.iterdir()))

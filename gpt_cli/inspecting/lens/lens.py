@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gpt_cli.callbacks import Host
@@ -15,8 +14,10 @@ from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.lens.maps import Maps, divergence
 from gpt_cli.inspecting.lens.report import LensReport
-from gpt_cli.inspecting.lens.request import MEASURES, LensRequest
+from gpt_cli.inspecting.lens.request import GAINS, MEASURES, LensRequest
+from gpt_cli.inspecting.lens.tuned import tuned_maps
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
@@ -51,17 +52,23 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
     of_prompt = asked.prompt is not None
-    text = read_prompt(request, asked, loaded) if of_prompt else read_text(request, asked, loaded, host)
     loaded.model.to(device)
-    with host.counting("reading layers", text.num_tokens, "tokens") as count:
-        seen = _read(loaded, text, asked.layers, device, count)
+    tuned = tuned_maps(request, asked, loaded, host) if request.tuned else None
+    rest = tuned is not None and tuned.of_data and bool(request.data)
+    text = read_prompt(request, asked, loaded) if of_prompt else read_text(request, asked, loaded, host, rest=rest)
+    ways = [None, tuned.maps] if tuned else [None]
+    with host.counting("reading layers", text.num_tokens * len(ways), "tokens") as count:
+        seen, *mapped = (read_layers(loaded, text, asked.layers, device, count, maps) for maps in ways)
     report = LensReport(
         checkpoint=str(loaded.path),
         step=loaded.step,
         text=text.about,
         tokens=text.num_tokens,
-        layers=_means(asked.layers, seen),
-        positions=by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, seen[0]) if of_prompt else None,
+        layers=mean_rows(asked.layers, seen, *mapped),
+        positions=by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, seen[0], *mapped[:1])
+        if of_prompt
+        else None,
+        tuned=tuned and tuned.as_dict(),
         out=request.out and str(request.out),
     )
     if request.out is not None:
@@ -71,23 +78,38 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
     return report
 
 
-def _read(
-    loaded: Loaded, text: Text, layers: Sequence[int], device: torch.device, count: Callable[[int], object]
+def read_layers(
+    loaded: Loaded,
+    text: Text,
+    layers: Sequence[int],
+    device: torch.device,
+    count: Callable[[int], object],
+    maps: Maps | None = None,
 ) -> list[Seen]:
+    """What layers would predict in each window of a text; `count` receives the tokens of each that is done."""
     found = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
             torch.from_numpy(np.asarray(text.ids[a:b]).astype(np.int64)).to(device)
             for a, b in ((start, end), (first + 1, last + 1))
         )
-        found.append(look(loaded.model, ids, following, layers, where=shown(loaded.path)))
+        found.append(look(loaded.model, ids, following, layers, shown(loaded.path), maps))
         count(end - start)
     return found
 
 
 @torch.no_grad()
-def look(model: GPT, ids: Tensor, following: Tensor, layers: Sequence[int], where: str = "checkpoint") -> Seen:
+def look(
+    model: GPT,
+    ids: Tensor,
+    following: Tensor,
+    layers: Sequence[int],
+    where: str = "checkpoint",
+    maps: Maps | None = None,
+) -> Seen:
     """What layers would predict after each of the ids [T]; `following` [N] are the next ones, as far as they are known.
+
+    With `maps` they predict behind these (tuned lens), without them from the stream as it is (logit lens).
 
     nostalgebraist 2020. The divergence is sum p log (p / q) over the vocabulary, p being the prediction of the last
     layer and q that of the layer. Raises CheckpointError, at `where`, for logits that are not finite.
@@ -101,58 +123,74 @@ def look(model: GPT, ids: Tensor, following: Tensor, layers: Sequence[int], wher
         last = _predictions(model, streams[-1][place], where)
         rows = []
         for layer in layers:
-            found = last if layer == len(streams) - 1 else _predictions(model, streams[layer][place], where)
+            found = (
+                last if layer == len(streams) - 1 else _predictions(model, streams[layer][place], where, maps, layer)
+            )
             best, token = found.max(dim=-1)
-            divergence = F.kl_div(found, last, reduction="none", log_target=True).sum(dim=-1).clamp(min=0)
+            apart = divergence(found, last).clamp(min=0)
             own = found[:known].gather(-1, goals)
             rank = (found[:known] > own).sum(dim=-1) + 1
-            rows.append((token, best.exp(), divergence, -own[:, 0], rank, own[:, 0].exp()))
+            rows.append((token, best.exp(), apart, -own[:, 0], rank, own[:, 0].exp()))
         parts.append(rows)
     kinds = ([torch.cat([rows[n][kind] for rows in parts]) for n in range(len(layers))] for kind in range(6))
     return Seen(*(torch.stack(kind).cpu().numpy() for kind in kinds))
 
 
-def _predictions(model: GPT, stream: Tensor, where: str) -> Tensor:
+def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = None, layer: int = 0) -> Tensor:
     """Log probabilities of the next token: [T, D] -> [T, V]."""
-    logits = model.logits(stream)
+    logits = model.logits(stream if maps is None else maps(layer, stream))
     require_finite(logits, "logits", where)
     return logits.log_softmax(dim=-1)
 
 
-def _means(layers: Sequence[int], seen: Sequence[Seen]) -> list[Row]:
-    """A row for each layer: means over tokens, and their standard errors where there are several windows."""
+def mean_rows(layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] | None = None) -> list[Row]:
+    """A row for each layer: means over tokens, and their standard errors where there are several windows.
+
+    With what layers predict behind maps, the same of these, and by how much they lower loss and divergence: the error
+    of that is of the differences in each window.
+    """
     rows = []
     for row, layer in enumerate(layers):
-        means: Row = {"layer": layer}
-        for name in MEASURES:
-            windows = [getattr(each, name)[row] for each in seen]
-            sums, sizes = (np.array([part(each) for each in windows], dtype=float) for part in (np.sum, len))
-            means[name] = float(sums.sum() / sizes.sum()) if sizes.sum() else None
-            means[f"{name}_error"] = standard_error(sums, sizes)
-        rows.append(means)
+        windows = {name: [getattr(each, name)[row] for each in seen] for name in MEASURES}
+        found: Row = {"layer": layer, **_means(windows)}
+        if mapped is not None:
+            behind = {name: [getattr(each, name)[row] for each in mapped] for name in MEASURES}
+            gains = {name: [a - b for a, b in zip(windows[name], behind[name], strict=True)] for name in GAINS}
+            found |= {f"tuned_{key}": number for key, number in _means(behind).items()}
+            found |= {key: number for name in GAINS for key, number in _means({f"{name}_gain": gains[name]}).items()}
+        rows.append(found)
     return rows
 
 
-def by_position(tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen) -> list[Row]:
-    """A row for each token of a prompt, with what each layer predicts after it."""
+def _means(measured: Mapping[str, Sequence[np.ndarray]]) -> Row:
+    """The mean of each measure over the tokens of all windows, and its standard error."""
+    found: Row = {}
+    for name, windows in measured.items():
+        sums, sizes = (np.array([part(each) for each in windows], dtype=float) for part in (np.sum, len))
+        found[name] = float(sums.sum() / sizes.sum()) if sizes.sum() else None
+        found[f"{name}_error"] = standard_error(sums, sizes)
+    return found
+
+
+def by_position(
+    tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
+) -> list[Row]:
+    """A row for each token of a prompt, with what each layer predicts after it, perhaps also behind its map."""
     say = tokenizer.token_text
     rows = []
     for place, token in enumerate(ids):
         known = place < seen.loss.shape[1]
         of_layers = []
         for row, layer in enumerate(layers):
-            best = int(seen.tokens[row, place])
-            own: Row = {
-                "layer": layer,
-                "token": say(best),
-                "id": best,
-                "token_probability": float(seen.chances[row, place]),
-            }
-            own |= {
-                name: getattr(seen, name)[row, place].item() if known else None
-                for name in ("loss", "rank", "probability")
-            }
-            of_layers.append({**own, "divergence": float(seen.divergence[row, place])})
+            own: Row = {"layer": layer}
+            for prefix, each in (("", seen), *(("tuned_", one) for one in mapped)):
+                best = int(each.tokens[row, place])
+                own[f"{prefix}token"], own[f"{prefix}id"] = say(best), best
+                own[f"{prefix}token_probability"] = float(each.chances[row, place])
+                for name in ("loss", "rank", "probability"):
+                    own[prefix + name] = getattr(each, name)[row, place].item() if known else None
+                own[f"{prefix}divergence"] = float(each.divergence[row, place])
+            of_layers.append(own)
         following = say(ids[place + 1]) if known else None
         rows.append({"position": place, "token": say(token), "next": following, "layers": of_layers})
     return rows

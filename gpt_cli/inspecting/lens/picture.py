@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.callbacks import Notify, ignored
-from gpt_cli.drawing.canvas import Figure, as_file, new_figure, rc_context
+from gpt_cli.drawing.canvas import Figure, as_file, colormaps, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.dump import Origin
@@ -29,7 +29,9 @@ def draw_lens(report: dict[str, Any], notice: Notify = ignored) -> bytes:
     positions = report.get("positions", [])[-MOST_TOKENS:]
     source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
     origin, num_layers = Origin(report["checkpoint"], report["step"], source), len(report["layers"])
-    labels = [each["token"] for each in positions] + [row["token"] for each in positions for row in each["layers"]]
+    tuned = "tuned_" if "tuned" in report else ""
+    labels = [each["token"] for each in positions]
+    labels += [row[f"{tuned}token"] for each in positions for row in each["layers"]]
     fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None), *_characters(labels)})
     remark_on_missing(missing, notice)
     words, spoken = fonts_for(language(), notice)
@@ -39,9 +41,9 @@ def draw_lens(report: dict[str, Any], notice: Notify = ignored) -> bytes:
         figure = new_figure(width, height, 110)
         figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.1) / height))
         if positions:
-            _draw_map(figure, report, positions, missing, spoken)
+            _draw_map(figure, report, positions, missing, spoken, tuned)
         else:
-            _draw_curves(figure, report, spoken)
+            _draw_curves(figure, report, spoken, ["", tuned][: 1 + bool(tuned)])
         write_origin(figure, origin, [*fonts, *words], missing, spoken)
         return as_file(figure, "png")
 
@@ -51,9 +53,11 @@ def _characters(labels: list[str]) -> str:
     return "".join(label_of(label, _LETTERS) for label in labels)
 
 
-def _draw_map(figure: Figure, report: dict[str, Any], positions: list[Any], missing: set[str], spoken: str) -> None:
-    """Layers upwards, tokens across."""
-    chances = np.array([[row["token_probability"] for row in each["layers"]] for each in positions]).T
+def _draw_map(
+    figure: Figure, report: dict[str, Any], positions: list[Any], missing: set[str], spoken: str, tuned: str
+) -> None:
+    """Layers upwards, tokens across; `tuned` begins the keys of predictions."""
+    chances = np.array([[row[f"{tuned}token_probability"] for row in each["layers"]] for each in positions]).T
     axes = figure.subplots()
     image = axes.imshow(chances, vmin=0, vmax=1, cmap="viridis", aspect="auto", origin="lower")
 
@@ -62,24 +66,62 @@ def _draw_map(figure: Figure, report: dict[str, Any], positions: list[Any], miss
 
     for (layer, place), chance in np.ndenumerate(chances):
         ink = "black" if chance > 0.5 else "white"
-        token = label(positions[place]["layers"][layer]["token"])
+        token = label(positions[place]["layers"][layer][f"{tuned}token"])
         axes.text(place, layer, token, ha="center", va="center", fontsize=6, color=ink, parse_math=False)
     axes.set_yticks(range(len(chances)), [f"L{row['layer']}" for row in report["layers"]])
     axes.set_xticks(range(len(positions)), [label(each["token"]) for each in positions], parse_math=False)
     axes.tick_params(length=0, pad=2)
-    axes.set_title(say("the likeliest next token after each layer, and its probability", spoken), fontsize=8)
+    title = "the likeliest next token after each layer, and its probability"
+    title = "tuned lens: the likeliest next token, and its probability" if tuned else title
+    axes.set_title(say(title, spoken), fontsize=8)
     figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02).ax.tick_params(labelsize=6)
 
 
-def _draw_curves(figure: Figure, report: dict[str, Any], spoken: str) -> None:
-    """A curve for each measure, with two standard errors to both sides."""
+def _draw_curves(figure: Figure, report: dict[str, Any], spoken: str, lenses: list[str]) -> None:
+    """For each measure a curve of each lens, with two standard errors to both sides."""
     layers = [row["layer"] for row in report["layers"]]
     for axes, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
-        numbers = [row[name] for row in report["layers"]]
-        errors = [2 * (row[f"{name}_error"] or 0) for row in report["layers"]]
-        axes.errorbar(layers, numbers, yerr=errors, marker="o", markersize=3, linewidth=1, capsize=2)
+        for lens, label in zip(lenses, ("logit lens", "tuned lens"), strict=False):
+            numbers = [row[lens + name] for row in report["layers"]]
+            errors = [2 * (row[f"{lens}{name}_error"] or 0) for row in report["layers"]]
+            style = {"marker": "o", "markersize": 3, "linewidth": 1, "capsize": 2, "label": say(label, spoken)}
+            axes.errorbar(layers, numbers, yerr=errors, **style)
+        if name == MEASURES[0] and len(lenses) > 1:
+            axes.legend(frameon=False, fontsize=6)
         axes.set_title(say(name + _UNITS.get(name, ""), spoken), fontsize=7)
         axes.set_xlabel(say("layer", spoken))
         axes.set_xticks(layers if len(layers) <= 8 else layers[:: -(-len(layers) // 8)])
         if name == "rank":
             axes.set_yscale("log")
+
+
+def draw_lens_history(history: dict[str, Any], notice: Notify = ignored) -> bytes:
+    """The history that `gpt lens --over-training --json` prints, as a png: for each measure a curve of each layer.
+
+    Bands are two standard errors to both sides. `notice` receives a line when no installed font has a character.
+    """
+    steps, rows = [at["step"] for at in history["steps"]], history["steps"][-1]["layers"]
+    source = history["text"] if isinstance(history["text"], str) else ", ".join(history["text"])
+    origin = Origin(history["run"], steps[-1], source)
+    fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None)})
+    remark_on_missing(missing, notice)
+    words, spoken = fonts_for(language(), notice)
+    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
+        figure = new_figure(7.0, 3.0, 110)
+        figure.set_layout_engine("constrained", rect=(0, _FOOT / 3, 1, 1 - (_FOOT + 0.1) / 3))
+        panels = figure.subplots(1, len(MEASURES))
+        for axes, name in zip(panels, MEASURES, strict=True):
+            for place, layer in enumerate(row["layer"] for row in rows):
+                found = [at["layers"][place] for at in history["steps"]]
+                numbers = np.array([np.nan if row[name] is None else row[name] for row in found])
+                errors = 2 * np.array([row[f"{name}_error"] or 0.0 for row in found])
+                colour = colormaps["viridis"](place / max(1, len(rows) - 1) * 0.9)
+                axes.plot(steps, numbers, color=colour, marker="o", markersize=2, linewidth=1, label=f"L{layer}")
+                axes.fill_between(steps, numbers - errors, numbers + errors, color=colour, alpha=0.2, linewidth=0)
+            axes.set_title(say(name + _UNITS.get(name, ""), spoken), fontsize=7)
+            axes.set_xlabel(say("step", spoken))
+            if name == "rank":
+                axes.set_yscale("log")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=6)
+        write_origin(figure, origin, [*fonts, *words], missing, spoken)
+        return as_file(figure, "png")

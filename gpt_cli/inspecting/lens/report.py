@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
-from gpt_cli.drawing.labels import inert_cell, label_of
-from gpt_cli.errors import counted
+from gpt_cli.drawing.labels import label_of
+from gpt_cli.errors import counted, visible
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.report import as_json
+from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.lens.page import lens_page
-from gpt_cli.inspecting.lens.request import MEASURES
+from gpt_cli.inspecting.lens.request import GAINS, MEASURES
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import Rows, table
+from gpt_cli.text.sources import names_of
 
 _LABEL = 8  # characters of a predicted token in the terminal
+# the keys of a prediction as columns of a CSV
+_COLUMNS: Mapping[str, str] = {"token": "predicted", "id": "predicted_id", "tuned_token": "tuned_predicted"}
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,19 @@ class LensReport(Result):
     step: int
     text: str | list[str]  # the prompt, or the sources of the text
     tokens: int
-    layers: list[Row]  # layer; of each of MEASURES its mean and its standard error, None of a prompt
+    # layer; of each of MEASURES its mean and its standard error, None of a prompt; with maps the same as tuned_, and
+    # by how much maps lower each of GAINS
+    layers: list[Row]
     positions: list[Row] | None = None  # position, token, next, layers
+    tuned: Row | None = None  # of maps: the text and the steps of their training, and the file that keeps them
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt lens --json` prints."""
         found = {"checkpoint": self.checkpoint, "step": self.step, "text": self.text, "tokens": self.tokens}
         each = {} if self.positions is None else {"positions": self.positions}
-        return {**found, "layers": self.layers, **each}
+        maps = {} if self.tuned is None else {"tuned": self.tuned}
+        return {**found, **maps, "layers": self.layers, **each}
 
     def key_figures(self) -> dict[str, Any]:
         """The text, and the loss of each layer."""
@@ -52,6 +57,10 @@ class LensReport(Result):
     def parts(self, width: int = WIDTH) -> list[Rows]:
         """The same as tables; where the layers do not fit, those that do are evenly spaced, the last one among them."""
         means = [("layer", *MEASURES), *(_means(row) for row in self.layers)]
+        if self.tuned is not None:
+            headings = [(name, f"{name}, tuned", "gain") for name in GAINS]
+            means = [("layer", *(word for each in headings for word in each)), *map(_gains, self.layers)]
+        prefix = "tuned_" if self.tuned is not None else ""
         if not self.positions:
             return [means]
         all_layers = len(self.layers)
@@ -59,18 +68,23 @@ class LensReport(Result):
         shown = sorted(all_layers - 1 - n * all_layers // fitting for n in range(fitting))
         rows = [("token", *(f"L{self.layers[n]['layer']}" for n in shown))]
         for each in self.positions:
-            cells = (f'"{label_of(each["layers"][n]["token"], _LABEL)}"' for n in shown)
+            cells = (f'"{label_of(each["layers"][n][f"{prefix}token"], _LABEL)}"' for n in shown)
             rows.append((f'"{label_of(each["token"], _LABEL)}"', *cells))
         return [rows, means]
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the columns mean, in lines."""
-        source = self.text if isinstance(self.text, str) else ", ".join(self.text)
+        source = ", ".join(names_of(self.text))
         source = "the prompt" if self.positions is not None else source
         yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {counted(self.tokens, 'token')} of {source}"
         if self.positions is not None:
             yield "in each row: a token of the prompt, and the likeliest next one after each layer"
-        yield "loss, rank (from 1) and probability of the true next token; divergence from the last layer (nats)"
+        if self.tuned is None:
+            yield "loss, rank (from 1) and probability of the true next token; divergence from the last layer (nats)"
+        else:
+            trained_on = visible(", ".join(names_of(self.tuned["text"])))
+            yield f"tuned: behind maps that were trained on {trained_on} in {counted(self.tuned['steps'], 'step')}"
+            yield "loss of the true next token, divergence from the last layer (nats); gain: how much the maps lower it"
         if self.positions is None:
             yield "±: standard error"
 
@@ -98,23 +112,25 @@ class LensReport(Result):
         if self.positions is not None:
             rows = [
                 {"position": at["position"], "token": at["token"], "next": at["next"], "layer": row["layer"]}
-                | {"predicted" if key == "token" else "predicted_id" if key == "id" else key: row[key] for key in row}
+                | {_COLUMNS.get(key, key): cell for key, cell in row.items()}
                 for at in self.positions
                 for row in at["layers"]
             ]
-        text = io.StringIO()
-        text.write(f"{','.join(rows[0])}\n")
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerows(
-            {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in rows
-        )
-        return text.getvalue().encode()
+        return as_csv(rows)
 
 
 def _means(row: Row) -> tuple[str, ...]:
-    cells = []
-    for name, decimals in zip(MEASURES, (4, 1, 4, 4), strict=True):
-        number, error = row[name], row[f"{name}_error"]
-        cell = "-" if number is None else f"{number:,.{decimals}f}"
-        cells.append(cell if error is None else f"{cell} ±{error:,.{decimals}f}")
+    cells = (cell_of(row, name, 1 if name == "rank" else 4) for name in MEASURES)
     return (str(row["layer"]), *cells)
+
+
+def _gains(row: Row) -> tuple[str, ...]:
+    names = (part for name in GAINS for part in ((name, False), (f"tuned_{name}", False), (f"{name}_gain", True)))
+    return (str(row["layer"]), *(cell_of(row, name, 3, with_error=erring) for name, erring in names))
+
+
+def cell_of(row: Row, name: str, decimals: int, *, with_error: bool = True) -> str:
+    """A mean of a row, with its standard error where it has one."""
+    number, error = row[name], row[f"{name}_error"]
+    cell = "-" if number is None else f"{number:,.{decimals}f}"
+    return cell if error is None or not with_error else f"{cell} ±{error:,.{decimals}f}"

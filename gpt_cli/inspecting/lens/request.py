@@ -8,11 +8,12 @@ from typing import Annotated
 from pydantic import Field
 
 from gpt_cli.callbacks import Host
-from gpt_cli.config.fields import Misfit
+from gpt_cli.config.fields import Misfit, Switch
 from gpt_cli.config.request import NONE, Flag, MaybePath
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect, require_report
 
 MEASURES = ("loss", "rank", "probability", "divergence")  # of a layer, for each token
+GAINS = ("loss", "divergence")  # the measures that maps lower
 
 
 class LensRequest(ReadingRequest):
@@ -23,6 +24,12 @@ class LensRequest(ReadingRequest):
     from those of the last layer.
     """
 
+    tuned: Switch = Field(
+        default=False,
+        description="Also put each stream through an affine map that is trained to predict what the last layer does "
+        "(tuned lens). The maps are trained on the text of the run, in about two minutes, and kept beside it.",
+    )
+    over_training: Switch = Field(default=False, description="The means by step, from all checkpoints of the run.")
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
         description="A .json or .csv file, or a .png or .html with a map of layers by tokens or the curves of a text. "
@@ -30,13 +37,14 @@ class LensRequest(ReadingRequest):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """A prompt and a text."""
+        """A prompt and a text, or what all checkpoints of a run have no use for."""
         yield from self.without_text()
+        yield from self.apart("over_training", "checkpoint", "tuned")
 
     def find(self, host: Host) -> ToInspect:
         """What the model reads, and the layers; raises UsageError for those it lacks and a file of another kind."""
         if self.truncate:
             self.require_prompt("--truncate", host)
         if self.out is not None:
-            require_report(self.out)
-        return self.reading(host)
+            require_report(self.out, "gpt attn-dump --over-training --out film.html" if self.over_training else None)
+        return (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)

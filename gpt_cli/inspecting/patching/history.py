@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load
-from gpt_cli.errors import CheckpointError, counted, shown, visible
+from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
@@ -18,6 +18,7 @@ from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric
 from gpt_cli.inspecting.patching.request import PARTS, PatchRequest, ToPatch
 from gpt_cli.inspecting.patching.words import metric_words, place_of, share_of, texts_of
+from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.results import Result
 from gpt_cli.tables import Rows
@@ -92,10 +93,7 @@ def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHis
     for a run without checkpoints.
     """
     use_threads(request.threads)
-    paths, device = [*asked.run.steps().values()], choose_device(request.device or "auto")
-    if not paths:
-        sentence = "this run has no checkpoints of steps to patch"
-        raise CheckpointError(shown(asked.run.path), sentence, hint="gpt train --set train.save_every=100 keeps some")
+    paths, device = step_files(asked.run), choose_device(request.device or "auto")
     newest = load(paths[-1], None, host.warn)
     newest.model.to(device)
     tasks = read_tasks(asked.pairs, newest, device, host)

@@ -12,6 +12,7 @@ from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.report import as_csv, as_json
+from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.request import PARTS
 from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, metric_words, place_of, quoted, share_of, texts_of
 from gpt_cli.results import WIDTH, Result
@@ -134,4 +135,6 @@ class PatchReport(Result):
         """The content of a file of that ending."""
         if ending == ".png":
             return self.as_picture(notice)
+        if ending == ".html":
+            return patch_page(self.as_dict())
         return as_json(self.as_dict()) if ending == ".json" else as_csv(self.rows)

@@ -136,7 +136,7 @@ class PatchRequest(Request):
     checkpoint: WhichCheckpoint = NONE
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .json or .csv file, or a .png with maps of layers by positions and by heads. "
+        description="A .json or .csv file, or a .png or .html with maps of layers by positions and by heads. "
         "Default: tables in the terminal.",
     )
     device: Device = None
@@ -164,7 +164,7 @@ class PatchRequest(Request):
             hint = "--clean 'one two one' --corrupt 'six two one'"
             raise UsageError("gpt patch", "there is nothing to patch; use --clean and --corrupt, or --pairs", hint=hint)
         if self.out is not None:
-            require_report(self.out, "gpt attn-dump --out attention.html")
+            require_report(self.out, "--out patch.png" if self.over_training or self.path else None)
         if self.pairs is not None:
             pairs = _read_pairs(self.pairs)
         else:

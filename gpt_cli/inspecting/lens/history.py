@@ -1,0 +1,117 @@
+"""`gpt lens --over-training`: what each layer would predict at the steps of a run, from its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.checkpoints.load import load_for
+from gpt_cli.errors import CheckpointError, counted, shown, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.by_step import each_checkpoint
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
+from gpt_cli.inspecting.heads.report import as_csv, as_json
+from gpt_cli.inspecting.lens.lens import mean_rows, read_layers
+from gpt_cli.inspecting.lens.report import cell_of
+from gpt_cli.inspecting.lens.request import GAINS, LensRequest
+from gpt_cli.inspecting.reading import read_prompt, read_text
+from gpt_cli.inspecting.request import ToInspect
+from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import Rows, table
+from gpt_cli.text.sources import names_of
+
+_CELL = 16  # columns of a mean with its error
+
+
+@dataclass(frozen=True)
+class LensHistory(Result):
+    """What each layer would predict at the steps of a run, on the same prompt or text: means over its tokens."""
+
+    run: str
+    text: str | list[str]  # the prompt, or the sources of the text
+    tokens: int
+    steps: list[Row]  # step, layers: a row for each as in a LensReport
+    of_prompt: bool = False
+    out: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt lens --over-training --json` prints."""
+        return {"run": self.run, "text": self.text, "tokens": self.tokens, "steps": self.steps}
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, the text and the steps."""
+        return {"run": self.run, "text": self.text, "steps": [at["step"] for at in self.steps]}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """Tables of loss and of divergence: a row for each step, a column for each layer."""
+        return "\n\n".join(f"{name}\n{table(rows)}" for name, rows in zip(GAINS, self.parts(width), strict=True))
+
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """The same as tables, of at most 20 steps; layers that do not fit are left out evenly, but for the last."""
+        num_layers = len(self.steps[-1]["layers"])
+        fitting = min(num_layers, max(1, (width - 8) // _CELL))
+        chosen = sorted(num_layers - 1 - n * num_layers // fitting for n in range(fitting))
+        layers = [self.steps[-1]["layers"][n]["layer"] for n in chosen]
+        steps = evenly(self.steps, MAX_ROWS)
+        return [
+            [
+                ("step", *(f"L{layer}" for layer in layers)),
+                *((str(at["step"]), *(cell_of(at["layers"][n], name, 3) for n in chosen)) for at in steps),
+            ]
+            for name in GAINS
+        ]
+
+    def legend(self) -> Iterator[str]:
+        """What the tables are about, in lines."""
+        source = "the prompt" if self.of_prompt else ", ".join(names_of(self.text))
+        yield f"{self.run}: {counted(self.tokens, 'token')} of {source}"
+        yield "loss of the true next token after each layer, and divergence from the last layer of the same step (nats)"
+        if not self.of_prompt:
+            yield "±: standard error"
+        if len(self.steps) > MAX_ROWS:
+            yield f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all"
+
+    def as_picture(self, notice: Notify = ignored) -> bytes:
+        """A panel for each measure, with a curve for each layer by step, as PNG."""
+        from gpt_cli.inspecting.lens.picture import draw_lens_history
+
+        return draw_lens_history(self.as_dict(), notice)
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a file of that ending; a CSV has a row for each step and layer."""
+        if ending == ".png":
+            return self.as_picture(notice)
+        rows = [{"step": at["step"], **row} for at in self.steps for row in at["layers"]]
+        return as_csv(rows) if ending == ".csv" else as_json(self.as_dict())
+
+
+@threads_kept()
+def lens_history(request: LensRequest, asked: ToInspect, host: Host) -> LensHistory:
+    """Report on the layers of all checkpoints of a run, of which one is in memory at a time.
+
+    Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
+    """
+    use_threads(request.threads)
+    device = choose_device(request.device or "auto")
+    last = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    of_prompt, run = asked.prompt is not None, asked.header.path.parent.parent
+    text = read_prompt(request, asked, last) if of_prompt else read_text(request, asked, last, host)
+    steps = list[Row]()
+    for loaded in each_checkpoint(asked.header.path, host):
+        if loaded.header.metadata["tokenizer"] != last.header.metadata["tokenizer"]:
+            sentence = f"its tokenizer is not that of {visible(last.path)}, so its layers read other tokens"
+            raise CheckpointError(shown(loaded.path), sentence)
+        loaded.model.to(device)
+        seen = read_layers(loaded, text, asked.layers, device, lambda _: None)
+        steps.append({"step": loaded.step, "layers": mean_rows(asked.layers, seen)})
+    history = LensHistory(str(run), text.about, text.num_tokens, steps, of_prompt, request.out and str(request.out))
+    if request.out is not None:
+        with host.working(f"writing {visible(request.out)}"):
+            write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
+        numbers = ((len(steps), "checkpoint"), (len(asked.layers), "layer"))
+        host.notice(f"wrote {visible(request.out)}: {', '.join(counted(*each) for each in numbers)}")
+    return history
