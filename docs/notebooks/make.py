@@ -1,4 +1,4 @@
-"""Write the lesson as notebooks: its text, with each command as the function of Python that it names.
+"""Write lessons as notebooks: their text, with each command as the function of Python that it names.
 
 python docs/notebooks/make.py
 """
@@ -15,7 +15,8 @@ from gpt_cli.cli.listing import FUNCTIONS, GROUPS, function_of
 from gpt_cli.config.request import flag_of, flags_of
 
 DOCS = Path(__file__).parents[1]
-PAGES = {"lesson.md": "lesson.ipynb", "lesson.zh-CN.md": "lesson.zh-CN.ipynb"}
+NAMES = ("lesson", "circuit")
+PAGES = {f"{name}{language}.md": f"{name}{language}.ipynb" for name in NAMES for language in ("", ".zh-CN")}
 # what a reader of the page types in a shell, a reader of the notebook has here
 BEGINNINGS = {
     "lesson.md": (
@@ -33,8 +34,21 @@ BEGINNINGS = {
         "在两个核上，全部单元约需一分半钟，大部分时间花在训练上。\n\n"
         "你的数字可能与正文不同，连哪个头负责什么也可能不同；不同版本的 Python 自带的文本也略有差别。"
     ),
+    "circuit.md": (
+        "This notebook is [the lesson on a circuit](circuit.md) with Python in place of the command line. It needs a "
+        "kernel in whose environment `gpt` is [installed](../README.md#install), and no network. You train a model of "
+        "four attention heads, and find out which of them copy, what passes between them, and when that began. "
+        "On two cores the cells take a minute.\n\n"
+        "Your numbers may differ from those in the text, even in which head does what."
+    ),
+    "circuit.zh-CN.md": (
+        "这本笔记就是[找回路那一课](circuit.zh-CN.md)，只是用 Python 代替了命令行。运行前，请选一个"
+        "[装好了 `gpt`](../README.zh-CN.md#安装) 的内核；全程不需要网络。"
+        "你将训练一个有四个注意力头的模型，找出照抄的是哪几个头、它们之间传递了什么、从哪一步开始。在两个核上，全部单元约需一分钟。\n\n"
+        "你的数字可能与正文不同，连哪个头负责什么也可能不同。"
+    ),
 }
-FENCED = re.compile(r"^```console\n\$ gpt (.*?)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```(?:console\n\$ gpt (.*?)\n.*?|python\n(.*?))^```\n", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)")
 TRAINING = "for report in gpt_cli.{call}:\n    pass\nreport"
 
@@ -53,7 +67,8 @@ def python(command: str) -> str:
             arguments[place.pop(0)] = word
         else:
             field, kind = flags[word]
-            arguments[field] = True if kind is bool else words.pop(0)
+            value = True if kind is bool else words.pop(0)
+            arguments[field] = [*_listed(arguments[field]), value] if field in arguments else value
     leading = next(field for field, _, _ in flags_of(request))
     written = [
         _literal(value) if field == leading else f"{field}={_literal(value)}"
@@ -64,7 +79,13 @@ def python(command: str) -> str:
     return f"gpt_cli.{FUNCTIONS.get(name, name.replace(' ', '.'))}({', '.join(written)})"
 
 
-def _literal(value: str | bool) -> str:
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, bool) or value.isdecimal():
         return str(value)
     return json.dumps(value, ensure_ascii=False)
@@ -77,7 +98,7 @@ def notebook(page: str) -> dict[str, Any]:
     cells = [_text(f"{title}\n\n{BEGINNINGS[page]}"), _code("import gpt_cli")]
     end = 0
     for found in FENCED.finditer(chapters):
-        cells += [_text(chapters[end : found.start()]), _code(python(found[1]))]
+        cells += [_text(chapters[end : found.start()]), _code(python(found[1]) if found[1] else found[2].strip())]
         end = found.end()
     cells = [cell for cell in [*cells, _text(chapters[end:])] if cell["source"]]
     for number, cell in enumerate(cells):

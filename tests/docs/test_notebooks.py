@@ -7,13 +7,14 @@ import os
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import nbclient
 import nbformat
 import pytest
 from support.documents import DOCS
 
-PAGES = ("lesson.md", "lesson.zh-CN.md")
+LESSON, CIRCUIT = ("lesson.md", "lesson.zh-CN.md"), ("circuit.md", "circuit.zh-CN.md")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def make() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", LESSON + CIRCUIT)
 def test_a_notebook_has_the_text_and_the_commands_of_its_page(page: str, make: ModuleType) -> None:
     path = DOCS / "notebooks" / make.PAGES[page]
     assert path.read_text() == make.written(page), "write it again: make notebooks"
@@ -41,21 +42,37 @@ def test_a_notebook_has_the_text_and_the_commands_of_its_page(page: str, make: M
         ("attn-dump --layers 1 --prompt a", 'gpt_cli.attention("a", layers=1)'),
         ("explain --layer 2 --prompt 'a b' --run runs/x", 'gpt_cli.explain("a b", layer=2, run="runs/x")'),
         ("eval --per-token --run runs/x", 'gpt_cli.evaluate(per_token=True, run="runs/x")'),
+        ("eval --run runs/x --run runs/y", 'gpt_cli.evaluate(run=["runs/x", "runs/y"])'),
     ],
 )
 def test_a_command_becomes_the_call_with_the_same_names(command: str, call: str, make: ModuleType) -> None:
     assert make.python(command) == call
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType, tmp_path: Path) -> None:
+def execute(page: str, make: ModuleType, folder: Path, **replaced: str) -> Any:
+    """A notebook with its outputs; texts of its code are replaced by others."""
     notebook = nbformat.reads(make.written(page), as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.source = cell.source.replace("progress=True", "progress=True, max_steps=4")
+            for text, other in replaced.items():
+                cell.source = cell.source.replace(text, other)
     environment = {**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
     client.execute(env=environment)
+    return notebook
+
+
+@pytest.mark.long  # a minute
+@pytest.mark.parametrize("page", CIRCUIT)
+def test_each_cell_of_the_circuit_runs(page: str, make: ModuleType, tmp_path: Path) -> None:
+    notebook = execute(page, make, tmp_path)
+    outputs = [cell.outputs for cell in notebook.cells if "gpt_cli." in cell.source and cell.cell_type == "code"]
+    assert all("text/plain" in found[-1].data for found in outputs)
+
+
+@pytest.mark.parametrize("page", LESSON)
+def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType, tmp_path: Path) -> None:
+    notebook = execute(page, make, tmp_path, **{"progress=True": "progress=True, max_steps=4"})
     shown = [
         {kind: content for output in cell.outputs for kind, content in output.get("data", {}).items()}
         for cell in notebook.cells

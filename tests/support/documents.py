@@ -23,6 +23,7 @@ WITH_OUTPUTS = (
     *("lesson.md", "lesson.zh-CN.md", "forms.md", "forms.zh-CN.md"),
     *("induction.md", "induction.zh-CN.md"),
     *("real-model.md", "real-model.zh-CN.md"),
+    *("circuit.md", "circuit.zh-CN.md", "evidence.md", "evidence.zh-CN.md"),
 )
 
 

@@ -1,0 +1,96 @@
+"""The lesson on a circuit and the page on evidence: their commands run, and print what the pages show."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.documents import DOCS, blocks, commands, in_both_languages, shown
+from support.helpers import run_command
+
+PAGES = ("circuit.md", "circuit.zh-CN.md")
+
+
+def output(command: str) -> list[str]:
+    """The lines of stdout of `gpt ...`."""
+    outcome = run_command(*shlex.split(command)[1:])
+    assert outcome.code == 0, f"{command}\n{outcome.err}"
+    return [line.rstrip() for line in outcome.out.splitlines()]
+
+
+def reported(command: str) -> dict[str, Any]:
+    """What `gpt ... --json` reports."""
+    return json.loads(output(f"{command} --json --quiet")[-1])
+
+
+def write_pairs() -> None:
+    """The file that the page makes: 64 pairs."""
+    (program,) = blocks(DOCS / PAGES[0], "python")
+    exec(program, {})
+    assert len(Path("pairs.jsonl").read_text().splitlines()) == 64
+
+
+def test_every_command_of_the_lesson_runs(here: Path) -> None:
+    """Of a few steps on a few documents; the page says what many give."""
+    write_pairs()
+    words = [json.loads(line)["clean"][:12] for line in Path("pairs.jsonl").read_text().splitlines()]
+    Path("few.jsonl").write_text("".join(json.dumps({"text": 3 * word}) + "\n" for word in words))
+    train, *rest = commands(DOCS / PAGES[0])
+    few = re.sub(r"--max-steps \d+", "--max-steps 40 --set train.eval_every=20", train)
+    output(f"{few.replace('save_every=100', 'save_every=20')} --data few.jsonl")
+    for command in rest:
+        output(command)
+
+
+@pytest.mark.long  # 40 s
+def test_the_lesson_finds_its_circuit_and_the_page_shows_it(here: Path) -> None:
+    """One test, since the training takes 20 seconds and tests are shared among processes."""
+    write_pairs()
+    train, *rest = shown(PAGES[0])
+    loss = reported(train[0])["validation_loss"]
+    heads = "gpt patch --run runs/circuit --pairs pairs.jsonl --parts head"
+    rows = [row for row in reported(heads)["rows"] if row["position"] is None]
+    best = {layer: max((r for r in rows if r["layer"] == layer), key=lambda r: r["recovered"]) for layer in (0, 1)}
+    assert all(row["recovered"] > max(0.4, 4 * row["recovered_error"]) for row in best.values())
+    edge = f"0.{best[0]['head']}:1.{best[1]['head']}"
+    by = {
+        row["input"]: row["recovered"]
+        for row in reported(f"gpt patch --run runs/circuit --pairs pairs.jsonl --path {edge}")["rows"]
+        if row["position"] is None
+    }
+    assert by["keys"] > 0.3
+    assert by["keys"] > abs(by["queries"]) + abs(by["values"])
+    early, late = (reported(f"{heads} --over-training")["steps"][n] for n in (0, -1))
+    assert abs(early["clean_metric"] - early["corrupt_metric"]) < 0.1
+    assert late["clean_metric"] - late["corrupt_metric"] > 2
+    if loss == pytest.approx(1.9358, abs=5e-5):  # the same arithmetic as that of the page
+        for command, lines in rest:
+            printed = output(command)
+            missing = [line for line in lines if line not in printed]
+            assert not missing, f"{command}\n" + "\n".join([*missing, "in", *printed])
+
+
+@pytest.mark.long  # 30 s
+def test_two_heads_are_worth_more_than_the_sum_of_each(here: Path) -> None:
+    page = DOCS / "evidence.md"
+    train, _, *evaluations = commands(page)
+    output(f"{train} --quiet")
+    losses = [reported(command)["runs"][0]["loss"] for command in evaluations]
+    assert losses[3] - losses[0] > losses[1] + losses[2] - 2 * losses[0] + 0.1
+    rows = re.findall(r"^\| (?:none|L\d H\d|both) \| (\d\.\d{3}) \|", page.read_text(), re.MULTILINE)
+    assert losses == pytest.approx([float(loss) for loss in rows], abs=0.15)
+
+
+@pytest.mark.parametrize("name", ["circuit", "evidence"])
+def test_both_languages_show_the_same(name: str) -> None:
+    pages = [DOCS / f"{name}.md", DOCS / f"{name}.zh-CN.md"]
+    for kind in ("console", "python"):
+        for one, other in zip(*(blocks(page, kind) for page in pages), strict=True):
+            pairs = zip(one.splitlines(), other.splitlines(), strict=True)
+            assert not [line for line, said in pairs if said not in in_both_languages([line])]
+    chapters = [re.findall(r"^## (\d*)", page.read_text(), re.MULTILINE) for page in pages]
+    assert chapters[0] == chapters[1]
