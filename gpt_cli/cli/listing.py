@@ -45,7 +45,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
     "patch": (
         "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
-        "gpt patch --clean 'one two one' --corrupt 'six two one', gpt patch --pairs pairs.jsonl --out patch.png",
+        "gpt patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
     ),
     "explain": (
         "Work through one head, step by step.",

@@ -35,6 +35,7 @@ def _shell(folder: Path) -> Iterator[Shell]:
         for whole, part in {"base: tiny": "base: smoke", "steps: 100": "steps: 4", ", 1e-3, 3e-3]": "]"}.items():
             sweep = sweep.replace(whole, part)
         (folder / name).write_text(sweep)
+    (folder / "pairs.jsonl").write_text(blocks(DOCS / "patching.md", "json")[0])
     shell, before = Shell(), Path.cwd()
     os.chdir(folder)
     try:

@@ -64,6 +64,7 @@ COMMANDS = {
         ["heads", "--run", "FILE", *PROMPT, "--out", "out/h.csv"],
         ["lens", "--run", "FILE", *PROMPT, "--out", "out/l.csv"],
         ["lens", "--run", "FILE", "--data", "text.txt", "--json"],
+        ["patch", "--run", "FILE", "--clean", "ab", "--corrupt", "bb", "--answer", "a", "--out", "out/p.csv"],
         ["heads", "--run", "FILE", "--data", "text.txt", "--json"],
         ["eval", "--run", "FILE", "--data", "text.txt"],
         ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gpt_cli.inspecting.interventions import Recorded, finish, head_change, mix, record
 from gpt_cli.inspecting.patching.request import FEED_FORWARD, LOGITS, Edge
+from gpt_cli.machine.devices import exact as exact_on
 from gpt_cli.model import GPT, Block
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
 
@@ -30,8 +31,12 @@ class Task(NamedTuple):
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
     """The logit of the answer minus that of the other, or its log probability: streams [N, D] -> float64 [N]."""
     if task.against is not None:
-        two = model.final_norm(x) @ model.output_weight[[task.answer, task.against]].T
-        return (two[:, 0] - two[:, 1]).double()
+        # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
+        seen, weights = (
+            each.to(exact_on(x.device)).double()
+            for each in (model.final_norm(x), model.output_weight[[task.answer, task.against]])
+        )
+        return (seen * (weights[0] - weights[1])).sum(-1)
     parts = x.split(max(1, LOGITS_AT_ONCE // model.vocab_size))
     return torch.cat([model.logits(some).log_softmax(dim=-1)[:, task.answer].double() for some in parts])
 

@@ -40,8 +40,8 @@ def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host
         if pair.answer is None:
             answer, against = _likeliest(loaded, both, pair)
         else:
-            answer = _next_token(loaded.tokenizer, pair, "answer")
-            against = None if pair.against is None else _next_token(loaded.tokenizer, pair, "against")
+            answer = _next_token(loaded.tokenizer, pair, "answer", host)
+            against = None if pair.against is None else _next_token(loaded.tokenizer, pair, "against", host)
             if answer == against:
                 raise DataError(pair.named("against"), "it is the same token as the answer")
         tasks.append(Task(both[0], both[1], first, answer, against))
@@ -83,7 +83,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
     return answer, against
 
 
-def _next_token(tokenizer: Tokenizer, pair: Pair, key: str) -> int:
+def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
     """The id of a text that is one token after both prompts; raises DataError, whose hint adds a missing space."""
     text, source, found = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
@@ -96,6 +96,8 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str) -> int:
                 hint = f"--{key} {shlex.quote(' ' + text)}, with the space before the word"
             raise DataError(source, wrong, hint=hint)
         found.add(token)
+    if pair.where is None and text[:1].isalnum() and isinstance(_added(tokenizer, pair.clean, " " + text, source), int):
+        host.notice(f"{source} {shown(text)} has no space before it; with one it is another token: {shown(' ' + text)}")
     if len(found) > 1:
         raise DataError(source, f"{shown(text)} is another token after the other prompt")
     return found.pop()

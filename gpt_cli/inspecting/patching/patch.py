@@ -23,7 +23,7 @@ from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.scoring import standard_error
 
-LEAST = 1e-4  # difference of the metric of two prompts, in nats, that float32 can divide by
+LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of float32 is a thousandth of it
 
 
 class Found(NamedTuple):

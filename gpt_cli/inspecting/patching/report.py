@@ -20,6 +20,7 @@ from gpt_cli.tables import Rows, table
 
 STRONGEST = 3  # places of a part in the terminal
 _CELL = 7
+LEAST = 0.005  # of a share in the terminal, which shows two decimals
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class PatchReport(Result):
     def _of_edge(self) -> Rows:
         """What the edge recovers with the sender patched at all positions, and at those that recover most."""
         rows = [row for row in self.rows if row["position"] is None]
-        by_position = [row for row in self.rows if row["position"] is not None and row["recovered"]]
+        by_position = [row for row in self.rows if row["position"] is not None and abs(row["recovered"]) >= LEAST]
         rows += sorted(by_position, key=lambda row: -abs(row["recovered"]))[: 2 * STRONGEST]
         heading = ("edge", "read as", "position", "recovered")
         cells = ((share_of(row["recovered"], row["recovered_error"]), self.label(row["position"])) for row in rows)

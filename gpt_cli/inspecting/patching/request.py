@@ -161,7 +161,7 @@ class PatchRequest(Request):
     def find(self, host: Host) -> ToPatch:
         """The pairs and the chosen parts; raises UsageError for what the model lacks, DataError for a wrong file."""
         if self.pairs is None and self.clean is None:
-            hint = "--clean 'one two one' --corrupt 'six two one'"
+            hint = "--clean 'The value of' --corrupt 'The name of' --answer ' the'"
             raise UsageError("gpt patch", "there is nothing to patch; use --clean and --corrupt, or --pairs", hint=hint)
         if self.out is not None:
             require_report(self.out, "--out patch.png" if self.over_training or self.path else None)
