@@ -53,9 +53,10 @@ class LivePatches {
 
   show() {
     if (!this.page.answer) return;
+    if (!byId("second").open) return;
     const { words } = this.page, { texts } = this;
     byId("patches").hidden = texts === null;
-    if (!texts || !byId("second").open) return;
+    if (!texts) return;
     const of = JSON.stringify([texts.ids, texts.other]);
     if (this.of !== of) Object.assign(this, { of, result: new LivePatchResult(texts), metrics: { clean: null, corrupt: null }, told: null });
     this.view.show(this.result, this.metrics, words);
@@ -117,8 +118,9 @@ class LiveLens {
     const { page } = this;
     if (!page.answer) return;
     if (this.of !== page.answer) this.begin(page.answer);
+    if (!this.inView) return; // a key should not wait for what nobody sees
     this.view.show({ layers: this.layers, of: (row, token) => this.at(row, token) }, page.views.weights.labels, page.words);
-    if (this.inView && !this.asking && this.rows.length < this.of.ids.length) page.busyWith(this.ask());
+    if (!this.asking && this.rows.length < this.of.ids.length) page.busyWith(this.ask());
   }
 
   // Of a text that goes on, what was known of its beginning stays, but for the last token, whose next one may have come.

@@ -67,7 +67,7 @@ def hooked(model: GPT, ids: list[int], other: list[int], wanted: dict[str, Any])
     columns = slice(None) if head is None else slice(head * K, (head + 1) * K)
     places = slice(None) if position is None else slice(position, position + 1)
 
-    def replaced(given: Tensor, before: Tensor) -> Tensor:
+    def replaced(given: Any, before: Any) -> Tensor:
         out = given.clone()
         skipped = part == "residual" and wanted["how"] == "zero"
         out[0, places, columns] = (before[0] if skipped else values)[places, columns]
