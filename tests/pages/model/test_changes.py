@@ -149,6 +149,17 @@ def test_texts_of_two_lengths_have_no_patch_map(run_script: RunScript) -> None:
     assert found == {"reason": "lengths", "values": [12, 7]}
 
 
+def test_a_map_compares_the_tokens_that_the_reader_names(run_script: RunScript) -> None:
+    checkpoint = sharp_checkpoint()
+    wanted = {"ids": IDS, "other": OTHER, "part": "residual", "answer": "xyz", "against": "y"}
+    (found,) = answers(run_script, checkpoint, ("patch", wanted))
+    with torch.no_grad():
+        corrupt, clean = rounded(checkpoint, "float16")(torch.tensor([IDS, OTHER]))[:, -1]
+    expected = [float(logits[ord("x")] - logits[ord("y")]) for logits in (clean, corrupt)]
+    assert [found["clean"], found["corrupt"]] == pytest.approx(expected, abs=1e-3)
+    assert [found["answer"], found["against"]] == ["x", "y"]
+
+
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[1]])
 def test_a_patch_map_has_the_shares_of_hooks(form: str, run_script: RunScript) -> None:
     checkpoint = sharp_checkpoint(*form.split())
