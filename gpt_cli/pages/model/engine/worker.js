@@ -105,14 +105,14 @@ class Engine {
   // gpt patch has them where `other` is the clean text. -1 is no head, and all positions.
   async patch({ ids, other, part, answer = "", against = "" }, goesOn = () => true) {
     if (ids.length !== other.length) throw new Refusal("lengths", ids.length, other.length);
-    const recordings = await this.recorded("other", this.checked(other), [part], goesOn);
-    const memory = recordings && await this.reading(this.checked(ids), [], null, goesOn);
+    const recorded = await this.recorded("other", this.checked(other), [part], goesOn);
+    const memory = recorded && await this.reading(this.checked(ids), [], null, goesOn);
     if (!memory) return null;
-    const [first] = answer ? this.tokenizer.encode(answer) : highest(recordings.logits, 1);
+    const [first] = answer ? this.tokenizer.encode(answer) : highest(recorded.logits, 1);
     const second = against ? this.tokenizer.encode(against)[0] : highest(memory.logits, 2).find((id) => id !== first);
     const metric = (logits) => logits[first] - logits[second];
-    const [clean, corrupt] = [recordings, memory].map(({ logits }) => metric(logits));
-    const patcher = new Patcher(this.model, memory, recordings.hooks, part);
+    const [clean, corrupt] = [recorded, memory].map(({ logits }) => metric(logits));
+    const patcher = new Patcher(this.model, memory, recorded, part);
     const places = [...placesOf(this.model, part, ids.length)], shares = [];
     for (const place of places) {
       shares.push({ ...place, recovered: (metric(patcher.logits(place)) - corrupt) / (clean - corrupt) });
