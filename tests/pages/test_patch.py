@@ -18,9 +18,9 @@ CLEAN, CORRUPT = ["one", " two", " <b>one</b>"], ["one", " six", " <b>one</b>"]
 PARTS = ("residual", "attention", "feed_forward")
 
 
-def row(part: str, layer: int, head: int | None, position: int | None, recovered: float, **more: float | None) -> Row:
+def row(part: str, layer: int, head: int | None, position: int | None, share: float, **more: float | None) -> Row:
     place: Row = {"part": part, "layer": layer, "head": head, "position": position}
-    return {**place, "recovered": recovered, "recovered_error": None, **more}
+    return {**place, "recovered": share, "recovered_error": None, **more}
 
 
 ROWS = [
@@ -94,10 +94,21 @@ def test_heads_have_a_map_of_layers_and_maps_by_position(opened: Opened) -> None
 
 def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "pairs.html"
-    pairs = [row("attention", 0, None, None, 0.25, recovered_error=0.03125)]
-    none = {"tokens": None, "clean_metric": None, "corrupt_metric": None, "answer": None, "against": None}
-    path.write_bytes(patch_page({**REPORT, **none, "rows": pairs}))
+    pairs = [
+        row("attention", 0, None, None, 0.25, recovered_error=0.03125),
+        row("attention", 0, None, 0, 0, recovered=None, estimate=0.5),
+    ]
+    none = {"clean": None, "corrupt": None, "answer": None, "against": None, "metric": "log_probability"}
+    tokens = [{"position": 0, "clean": None, "corrupt": None}]
+    several = {"pairs": {"file": "<b>.jsonl", "number": 64}, "tokens": tokens, "rows": pairs}
+    path.write_bytes(patch_page({**REPORT, **none, **several}))
     opened = Opened(browser, path, "zh-CN", "dark")
-    assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。"]
+    metric = "指标：替换前 −1.0000，替换后 0.0000，提供替换值的文本上 3.0000。"
+    assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。", metric]
+    assert opened.page.inner_text("#pairs") == "<b>.jsonl 中的 64 对文本：平均值 ± 标准误。"
+    assert opened.page.locator("#texts dt").first.inner_text() == "干净文本 · 答案的对数概率 3.0000"
+    opened.page.focus(".grid-view")
+    opened.page.keyboard.press("Home")
+    assert told(opened) == ["第 0 层注意力输出，位置 0：没有计算精确值。", "一次反向传播的估计值：0.5000。"]
     assert opened.complaints == []
     opened.context.close()

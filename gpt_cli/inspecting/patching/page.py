@@ -21,7 +21,8 @@ def patch_page(report: dict[str, Any]) -> bytes:
     metrics = {kind: report.get(f"{kind}_metric") for kind in ("clean", "corrupt")}
     content = {
         "origin": {"checkpoint": report["checkpoint"], "step": report["step"]},
-        "texts": {kind: label_of(str(report[kind]), limit=None) for kind in ("clean", "corrupt")},
+        "texts": {kind: _label(report.get(kind)) for kind in ("clean", "corrupt")},
+        "pairs": report.get("pairs"),
         "metric": report["metric"],
         "answer": _label(report.get("answer")),
         "against": _label(report.get("against")),

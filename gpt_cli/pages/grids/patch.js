@@ -2,9 +2,9 @@
 
 const PARTS = ["residual", "attention", "feed_forward"];
 
-// Shares by their places: {recovered, error, estimate}, the last two NaN where there are none.
+// Shares by their places: {recovered, error, estimate}, NaN where there is none.
 class PatchResult {
-  // `tokens` are {clean, corrupt} labels by position, empty where pairs have texts of their own.
+  // `tokens` are {clean, corrupt} labels by position, null where pairs have texts of their own.
   constructor(tokens) {
     this.tokens = tokens;
     this.found = new Map();
@@ -84,8 +84,9 @@ class PatchView {
     const cell = (row, column) => {
       const share = result.of(this.place(row, column));
       if (!share) return null;
-      const strength = 0.55 * Math.sqrt(Math.min(1, Math.abs(share.recovered)));
-      return { text: numberOf(share.recovered, 2), fill: shadeOf(share.recovered < 0 ? "looked" : "looks", strength) };
+      const shown = Number.isNaN(share.recovered) ? share.estimate : share.recovered;
+      const strength = 0.55 * Math.sqrt(Math.min(1, Math.abs(shown)));
+      return { text: numberOf(shown, 2), fill: shadeOf(shown < 0 ? "looked" : "looks", strength) };
     };
     const rows = layer === null ? layers.map((each) => `L${each}`) : heads.map((head) => `L${layer} H${head}`);
     if (map === "heads") return { rows, cell, headers: [heads.map((head) => ({ text: `H${head}` }))] };
@@ -95,7 +96,7 @@ class PatchView {
   header({ tokens }, position, kind, words) {
     if (position < 0) return { text: kind === "clean" ? words.patchAll : "" };
     const token = tokens[position];
-    if (!token) return { text: kind === "clean" ? String(position) : "" };
+    if (!token?.clean) return { text: kind === "clean" ? String(position) : "" };
     return { text: marked(token[kind]), strong: token.clean !== token.corrupt };
   }
 
@@ -103,13 +104,14 @@ class PatchView {
     const [result, { clean, corrupt }, words] = this.shown;
     const place = this.place(row, column), share = result.of(place);
     const token = result.tokens[place.position], quoted = (text) => `“\u2068${marked(text)}\u2069”`;
-    const at = place.position < 0 ? words.patchEverywhere : words.patchAt(place.position, token ? [quoted(token.clean), quoted(token.corrupt)] : null);
+    const at = place.position < 0 ? words.patchEverywhere : words.patchAt(place.position, token?.clean ? [quoted(token.clean), quoted(token.corrupt)] : null);
     const where = words.patchWhere(words.patchParts[place.part], place.layer, place.head, at);
     if (!share) return [where];
     const { recovered, error, estimate } = share;
+    const exact = !Number.isNaN(recovered);
     return [
-      words.patchRecovers(where, numberOf(recovered, 4), Number.isNaN(error) ? null : numberOf(error, 4)),
-      ...(clean === null || corrupt === null ? [] : [words.patchMetric(numberOf(corrupt, 4), numberOf(corrupt + recovered * (clean - corrupt), 4), numberOf(clean, 4))]),
+      exact ? words.patchRecovers(where, numberOf(recovered, 4), Number.isNaN(error) ? null : numberOf(error, 4)) : words.patchNotExact(where),
+      ...(!exact || clean === null || corrupt === null ? [] : [words.patchMetric(numberOf(corrupt, 4), numberOf(corrupt + recovered * (clean - corrupt), 4), numberOf(clean, 4))]),
       ...(Number.isNaN(estimate) ? [] : [words.patchEstimate(numberOf(estimate, 4))]),
     ];
   }

@@ -19,6 +19,7 @@ Object.assign(WORDS.en, {
   patchParts: { residual: "residual stream", attention: "attention output", feed_forward: "feed-forward output", head: "head" },
   patchWhere: (part, layer, head, at) => `Layer ${layer} ${part}${head < 0 ? "" : ` ${head}`} ${at}`,
   patchRecovers: (where, share, error) => `${where}: recovers ${share}${error === null ? "" : ` ± ${error}`} of the difference.`,
+  patchNotExact: (where) => `${where}: no exact share was computed.`,
   patchMetric: (corrupt, patched, clean) => `The metric: ${corrupt} without the patch, ${patched} with it, ${clean} on the text that it comes from.`,
   patchEstimate: (share) => `One backward pass estimates ${share}.`,
 });
@@ -42,6 +43,7 @@ Object.assign(WORDS.zh, {
   patchParts: { residual: "残差流", attention: "注意力输出", feed_forward: "前馈输出", head: "头" },
   patchWhere: (part, layer, head, at) => `第 ${layer} 层${head < 0 ? part : `第 ${head} ${part}`}，${at}`,
   patchRecovers: (where, share, error) => `${where}：恢复了差值的 ${share}${error === null ? "" : ` ± ${error}`}。`,
+  patchNotExact: (where) => `${where}：没有计算精确值。`,
   patchMetric: (corrupt, patched, clean) => `指标：替换前 ${corrupt}，替换后 ${patched}，提供替换值的文本上 ${clean}。`,
   patchEstimate: (share) => `一次反向传播的估计值：${share}。`,
 });

@@ -41,8 +41,12 @@ class LivePatches {
     this.computing = false;
     this.of = null; // the texts that the shares belong to
     byId("patch-go").addEventListener("click", () => (this.computing ? page.engine.stop() : page.busyWith(this.compute())));
+    for (const name of ["answer", "against"]) byId(name).addEventListener("change", () => this.show());
     byId("second").addEventListener("toggle", () => this.show());
   }
+
+  // The tokens whose logits are compared, as the reader writes them.
+  get compared() { return { answer: byId("answer").value, against: byId("against").value }; }
 
   // Both texts as the grid has them, or null where there is no map.
   get texts() {
@@ -53,10 +57,11 @@ class LivePatches {
 
   show() {
     if (!this.page.answer) return;
+    if (!byId("second").open) return;
     const { words } = this.page, { texts } = this;
     byId("patches").hidden = texts === null;
-    if (!texts || !byId("second").open) return;
-    const of = JSON.stringify([texts.ids, texts.other]);
+    if (!texts) return;
+    const of = JSON.stringify([texts.ids, texts.other, this.compared]);
     if (this.of !== of) Object.assign(this, { of, result: new LivePatchResult(texts), metrics: { clean: null, corrupt: null }, told: null });
     this.view.show(this.result, this.metrics, words);
     byId("patch-go").textContent = this.computing ? words.patchStop : words.patchGo;
@@ -64,19 +69,20 @@ class LivePatches {
   }
 
   async compute() {
-    const { page, of } = this, { ids, other } = this.texts;
+    const { page, of, compared } = this, { ids, other } = this.texts;
     const part = this.view.map === "heads" ? "head" : this.view.map;
     this.computing = true;
     this.show();
     byId("patch-progress").hidden = false;
     try {
-      const found = await page.engine.call("patch", { ids, other, part }, ({ done, total }) => Object.assign(byId("patch-progress"), { value: done, max: total }));
+      const found = await page.engine.call("patch", { ids, other, part, ...compared }, ({ done, total }) => Object.assign(byId("patch-progress"), { value: done, max: total }));
       if (found && this.of === of) {
         Object.assign(this, { told: found, metrics: found });
         for (const { layer, head, position, recovered } of found.shares) this.result.put({ part, layer, head, position }, { recovered, error: NaN, estimate: NaN });
       }
     } catch (error) {
-      page.fail(error);
+      if (error.reason) byId("other-told").textContent = sentenceOf(page.words, error); // a character that the model lacks
+      else page.fail(error);
     }
     this.computing = false;
     byId("patch-progress").hidden = true;
@@ -117,8 +123,9 @@ class LiveLens {
     const { page } = this;
     if (!page.answer) return;
     if (this.of !== page.answer) this.begin(page.answer);
+    if (!this.inView) return; // a key should not wait for what nobody sees
     this.view.show({ layers: this.layers, of: (row, token) => this.at(row, token) }, page.views.weights.labels, page.words);
-    if (this.inView && !this.asking && this.rows.length < this.of.ids.length) page.busyWith(this.ask());
+    if (!this.asking && this.rows.length < this.of.ids.length) page.busyWith(this.ask());
   }
 
   // Of a text that goes on, what was known of its beginning stays, but for the last token, whose next one may have come.

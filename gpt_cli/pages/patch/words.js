@@ -5,7 +5,8 @@ Object.assign(WORDS.en, {
   origin: (checkpoint, step) => `${checkpoint}, step ${step}`,
   clean: "clean text",
   corrupt: "corrupt text",
-  metrics: { logit_difference: "logit difference", loss: "loss" },
+  metrics: { logit_difference: "logit difference", log_probability: "log probability of the answer" },
+  pairs: (file, number) => `${number.toLocaleString("en")} pairs of ${file}: means, ± standard errors.`,
   metricOf: (answer, against) => `logit of “${answer}” less that of “${against}”`,
 });
 Object.assign(WORDS.zh, {
@@ -14,6 +15,7 @@ Object.assign(WORDS.zh, {
   origin: (checkpoint, step) => `${checkpoint}，第 ${step} 步`,
   clean: "干净文本",
   corrupt: "被改动的文本",
-  metrics: { logit_difference: "logit 之差", loss: "损失" },
+  metrics: { logit_difference: "logit 之差", log_probability: "答案的对数概率" },
+  pairs: (file, number) => `${file} 中的 ${number.toLocaleString("en")} 对文本：平均值 ± 标准误。`,
   metricOf: (answer, against) => `“${answer}”与“${against}”的 logit 之差`,
 });

@@ -67,7 +67,7 @@ def hooked(model: GPT, ids: list[int], other: list[int], wanted: dict[str, Any])
     columns = slice(None) if head is None else slice(head * K, (head + 1) * K)
     places = slice(None) if position is None else slice(position, position + 1)
 
-    def replaced(given: Tensor, before: Tensor) -> Tensor:
+    def replaced(given: Any, before: Any) -> Tensor:
         out = given.clone()
         skipped = part == "residual" and wanted["how"] == "zero"
         out[0, places, columns] = (before[0] if skipped else values)[places, columns]
@@ -149,10 +149,21 @@ def test_texts_of_two_lengths_have_no_patch_map(run_script: RunScript) -> None:
     assert found == {"reason": "lengths", "values": [12, 7]}
 
 
+def test_a_map_compares_the_tokens_that_the_reader_names(run_script: RunScript) -> None:
+    checkpoint = sharp_checkpoint()
+    wanted = {"ids": IDS, "other": OTHER, "part": "residual", "answer": "xyz", "against": "y"}
+    (found,) = answers(run_script, checkpoint, ("patch", wanted))
+    with torch.no_grad():
+        corrupt, clean = rounded(checkpoint, "float16")(torch.tensor([IDS, OTHER]))[:, -1]
+    expected = [float(logits[ord("x")] - logits[ord("y")]) for logits in (clean, corrupt)]
+    assert [found["clean"], found["corrupt"]] == pytest.approx(expected, abs=1e-3)
+    assert [found["answer"], found["against"]] == ["x", "y"]
+
+
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[1]])
 def test_a_patch_map_has_the_shares_of_hooks(form: str, run_script: RunScript) -> None:
     checkpoint = sharp_checkpoint(*form.split())
-    model, ids, other = rounded(checkpoint, "float16"), IDS[:6], OTHER[:6]
+    model, ids, other = rounded(checkpoint, "float16"), IDS[:6], [*IDS[:2], *OTHER[2:6]]
     calls = [("patch", {"ids": ids, "other": other, "part": part}) for part in PARTS]
     with torch.no_grad():
         corrupt, clean = model(torch.tensor([ids, other]))[:, -1]

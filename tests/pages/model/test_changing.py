@@ -147,15 +147,17 @@ def test_a_map_has_what_each_patch_recovers(page: Page) -> None:
 
 
 def test_the_lens_follows_the_text(page: Page) -> None:
-    page.evaluate("document.getElementById('lens').scrollIntoView()")
     model = rounded(CHECKPOINT, "float16")
     for text in (TEXT, TEXT + " is"):
         write(page, text)
-        page.focus("#lens .grid-view")
-        page.keyboard.press("End")
-        page.keyboard.press("ArrowLeft")
-        page.wait_for_selector("#lens .grid-told p:nth-child(4)")
         ids = torch.tensor(LEARNED.encode(text))
+        page.focus("#lens .grid-view")
+        for _ in range(100):  # it is computed once it is in view
+            page.keyboard.press("End")
+            if f"(token {len(ids) - 1})" in page.inner_text("#lens .grid-told"):
+                break
+            page.wait_for_timeout(20)
+        page.keyboard.press("ArrowLeft")
         seen = look(model, ids, ids[1:], range(3))
         told = page.locator("#lens .grid-told p").all_inner_texts()
         place = len(ids) - 2

@@ -7,22 +7,25 @@ function* placesOf(model, part, numTokens) {
     else for (let position = numTokens - 1; position >= 0; position--) yield { layer, head: -1, position };
 }
 
-// Patches a memory's text from recordings of another one, place by place: the blocks below and the tokens before are as they were.
+// Patches a memory's text from that of another one, which has recorded a part: place by place, since the blocks below and the
+// tokens before are as they were. Where both texts begin with the same tokens, a patch changes nothing.
 class Patcher {
-  constructor(model, memory, recordings, part) {
-    Object.assign(this, { model, memory, recordings, part });
+  constructor(model, memory, other, part) {
+    Object.assign(this, { model, memory, recordings: other.hooks, part });
     this.numTokens = memory.ids.length;
+    this.first = Math.min(commonPrefix(memory.ids, other.ids), this.numTokens - 1);
     this.layer = null;
   }
 
   // The logits after the last token.
   logits({ layer, head, position }) {
     const { model, memory, numTokens } = this, { valueSize } = model.blocks[layer].attention;
+    if (position >= 0 && position < this.first) return memory.logits;
     if (this.layer !== layer) this.caches = memory.caches.map(({ keys, values }, at) => copied(model, at, keys, values, numTokens));
     this.layer = layer;
     const change = { part: this.part, how: "patch", head: head < 0 ? null : head, position: position < 0 ? null : position };
     const changes = new LayerChanges([change], valueSize, null, { recording: this.recordings[layer], length: numTokens });
-    const start = Math.max(0, position), size = model.config.d_model, count = numTokens - start;
+    const start = Math.max(this.first, position), size = model.config.d_model, count = numTokens - start;
     let x = memory.streams[layer].numbers.slice(start * size, numTokens * size);
     for (let at = layer; at < model.blocks.length; at++)
       x = model.blocks[at].forward(x, count, start, this.caches[at], at === layer ? changes : UNTOUCHED);

@@ -100,26 +100,26 @@ class Engine {
     return rows;
   }
 
-  // What patches of a part of ids from the `other` ids, of as many tokens, recover of the difference between the logits of the
-  // likeliest tokens after the two: {answer, against, clean, corrupt, shares}, a share being {layer, head, position, recovered}, as
+  // What patches of a part of ids from the `other` ids, of as many tokens, recover of the difference between the logits of the first
+  // tokens of two texts; of an empty one, of the likeliest token after `other`, and after ids but for that: {answer, against, clean, corrupt, shares}, a share being {layer, head, position, recovered}, as
   // gpt patch has them where `other` is the clean text. -1 is no head, and all positions.
-  async patch({ ids, other, part }, goesOn = () => true) {
+  async patch({ ids, other, part, answer = "", against = "" }, goesOn = () => true) {
     if (ids.length !== other.length) throw new Refusal("lengths", ids.length, other.length);
-    const recordings = await this.recorded("other", this.checked(other), [part], goesOn);
-    const memory = recordings && await this.reading(this.checked(ids), [], null, goesOn);
+    const recorded = await this.recorded("other", this.checked(other), [part], goesOn);
+    const memory = recorded && await this.reading(this.checked(ids), [], null, goesOn);
     if (!memory) return null;
-    const [answer] = highest(recordings.logits, 1);
-    const against = highest(memory.logits, 2).find((id) => id !== answer);
-    const metric = (logits) => logits[answer] - logits[against];
-    const [clean, corrupt] = [recordings, memory].map(({ logits }) => metric(logits));
-    const patcher = new Patcher(this.model, memory, recordings.hooks, part);
+    const [first] = answer ? this.tokenizer.encode(answer) : highest(recorded.logits, 1);
+    const second = against ? this.tokenizer.encode(against)[0] : highest(memory.logits, 2).find((id) => id !== first);
+    const metric = (logits) => logits[first] - logits[second];
+    const [clean, corrupt] = [recorded, memory].map(({ logits }) => metric(logits));
+    const patcher = new Patcher(this.model, memory, recorded, part);
     const places = [...placesOf(this.model, part, ids.length)], shares = [];
     for (const place of places) {
       shares.push({ ...place, recovered: (metric(patcher.logits(place)) - corrupt) / (clean - corrupt) });
       if (!(await goesOn(shares.length, places.length))) return null;
     }
-    const [answerText, againstText] = this.texts([answer, against]).map(labelOf);
-    return { answer: answerText, against: againstText, clean, corrupt, shares };
+    const [one, less] = this.texts([first, second]).map(labelOf);
+    return { answer: one, against: less, clean, corrupt, shares };
   }
 
   // The logits after each token: Float32Array [T, V].
