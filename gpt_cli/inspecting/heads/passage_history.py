@@ -13,7 +13,7 @@ from torch import Tensor
 from gpt_cli.callbacks import Host, Notify
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, counted, shown, visible
+from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_HEADS, MAX_ROWS, evenly
@@ -98,6 +98,8 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     paths, device, layers, heads = step_files(run), choose_device("auto"), asked.layers, asked.heads
     loaded = load(paths[-1], None, host.warn, asked.read, asked.header)
     text = read_text(request, asked, loaded, host) if asked.prompt is None else read_prompt(request, asked, loaded)
+    if text.num_tokens < 2:
+        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     last, steps = Passages(loaded.model.to(device), layers, heads, request.passages), list[dict[str, Any]]()
     with host.counting("reading checkpoints", (len(paths) + 1) * text.num_tokens, "tokens") as count:
         for starts, batch in _batches(loaded.model, text):
