@@ -20,10 +20,11 @@ from gpt_cli.inspecting.heads.history import MAX_HEADS, MAX_ROWS, evenly
 from gpt_cli.inspecting.heads.passages import Passages, written_root, written_sizes
 from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.heads.report_tables import BRACKETS, name_of, of_passages
+from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import sequences_at_once
 from gpt_cli.inspecting.over_training import step_files
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
-from gpt_cli.inspecting.request import HeadsRequest, ToInspect
+from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, send
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
