@@ -15,9 +15,10 @@ from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
+from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.lens.request import LensRequest
 from gpt_cli.inspecting.patching.request import PatchRequest
-from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest, TokensRequest
+from gpt_cli.inspecting.request import AttentionRequest, TokensRequest
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.measuring.request import BenchRequest, InfoRequest
 from gpt_cli.reporting.request import RemoveRequest, ReportRequest, RunsRequest

@@ -25,7 +25,8 @@ from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.attention import attention
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.heads import heads
-from gpt_cli.inspecting.request import AttentionRequest, HeadsRequest
+from gpt_cli.inspecting.heads.request import HeadsRequest
+from gpt_cli.inspecting.request import AttentionRequest
 from gpt_cli.inspecting.stages import STAGES
 from gpt_cli.machine.devices import peak_memory, supports
 from gpt_cli.measuring.variants import endless_state, vocab_size_of

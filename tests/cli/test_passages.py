@@ -142,6 +142,12 @@ def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCo
     assert float(lines[-1]["passages_2_value"]) == found["steps"][-1]["heads"][-1]["values"][1]
 
 
+def test_over_training_a_prompt_of_one_token_is_refused(smoke_run: Path, run: RunCommand) -> None:
+    outcome = run("heads", "--passages", "1", "--over-training", "--prompt", "a")
+    sentence = "prompt: it has 1 token, which can only look at itself; use at least 2"
+    assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
+
+
 def test_a_run_without_checkpoints_of_steps_is_refused(copied: Path, run: RunCommand) -> None:
     for path in RunFiles(copied).steps().values():
         path.unlink()

@@ -18,7 +18,7 @@ from gpt_cli.cli.listing import FUNCTIONS, GROUPS, REQUESTS, function_of
 from gpt_cli.config.keywords import described, in_keywords
 from gpt_cli.errors import CheckpointError, GptError, UsageError
 from gpt_cli.explaining.request import ExplainRequest
-from gpt_cli.inspecting.request import HeadsRequest
+from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.language import chinese
 from gpt_cli.measuring.request import InfoRequest
 from gpt_cli.sampling.request import EvaluateRequest, SampleRequest

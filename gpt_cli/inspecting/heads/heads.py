@@ -17,9 +17,10 @@ from gpt_cli.inspecting.heads.added import circuits, promoted
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.passages import Passages
 from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, sort_rows
+from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
-from gpt_cli.inspecting.request import HeadsRequest, ToInspect
+from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite

@@ -13,8 +13,8 @@ from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import SHARES, HeadScores
 from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, sort_rows
 from gpt_cli.inspecting.heads.report_tables import name_of
+from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.over_training import steps_of
-from gpt_cli.inspecting.request import HeadsRequest
 from gpt_cli.inspecting.snapshots import Losses, Snapshot
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched

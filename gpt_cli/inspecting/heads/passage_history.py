@@ -13,16 +13,17 @@ from torch import Tensor
 from gpt_cli.callbacks import Host, Notify
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, counted, shown, visible
+from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_HEADS, MAX_ROWS, evenly
 from gpt_cli.inspecting.heads.passages import Passages, written_root, written_sizes
 from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.heads.report_tables import BRACKETS, name_of, of_passages
+from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import sequences_at_once
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
-from gpt_cli.inspecting.request import HeadsRequest, ToInspect
+from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, send
 from gpt_cli.model import GPT
@@ -98,6 +99,8 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     paths, device, layers, heads = step_files(run), choose_device("auto"), asked.layers, asked.heads
     loaded = load(paths[-1], None, host.warn, asked.read, asked.header)
     text = read_text(request, asked, loaded, host) if asked.prompt is None else read_prompt(request, asked, loaded)
+    if text.num_tokens < 2:
+        raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     last, steps = Passages(loaded.model.to(device), layers, heads, request.passages), list[dict[str, Any]]()
     with host.counting("reading checkpoints", (len(paths) + 1) * text.num_tokens, "tokens") as count:
         for starts, batch in _batches(loaded.model, text):

@@ -109,7 +109,8 @@ class HeadReport(Result):
         if self.has_passages:
             yield "size: the norm of what a head adds to the residual stream at the marked token; mean: over all"
         if self.circuits is not None:
-            yield f"score of a pair: 0 to 1; {self.circuits['baseline']:.3f} for heads that are turned at random"
+            if self.circuits["composition"]:
+                yield f"score of a pair: 0 to 1; {self.circuits['baseline']:.3f} for heads that are turned at random"
             yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
 
     def as_page(self) -> str:

@@ -82,7 +82,7 @@ def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
         for row in heads:
             strongest = row[name][0]
             one, other = (_some(strongest[key], room) for key in (first, second))
-            rows.append((name_of(row), f"{strongest['singular_value']:.2f}", one, other))
+            rows.append((name_of(row), f"{strongest['singular_value']:.3g}", one, other))
         tables.append(rows)
     return tables
 

@@ -58,21 +58,21 @@ class HeadsPage {
   fill() {
     const { words, columns, content } = this;
     const title = element("tr");
-    title.append(element("th"), ...columns.map((column) => {
+    title.append(element("th"), element("th", "", words.label), ...columns.map((column) => {
       const cell = element("th"), button = element("button", "", words.columns[column]);
       cell.scope = "col";
       cell.setAttribute("aria-sort", column === this.sorted ? "descending" : "none");
       cell.append(Object.assign(button, { column, title: words.meanings[column] ?? "" }));
       return cell;
-    }), element("th", "", words.label));
+    }));
     const places = [...content.heads.keys()], height = (place) => content.heads[place][this.sorted] ?? -Infinity;
     if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
     byId("rows").replaceChildren(title, ...places.map((place) => {
       const row = Object.assign(element("tr"), { place }), first = element("td");
       first.append(element("button", "", this.name(place)));
       const { role } = content.heads[place];
-      row.append(first, ...columns.map((column) => element("td", "", Number.isNaN(this.of(place, column)) ? "–" : this.of(place, column).toFixed(3))),
-        element("td", "", role ? words.columns[role] : ""));
+      row.append(first, element("td", "", role ? words.columns[role] : ""),
+        ...columns.map((column) => element("td", "", Number.isNaN(this.of(place, column)) ? "–" : this.of(place, column).toFixed(3))));
       return row;
     }));
     this.show();

@@ -44,6 +44,6 @@ def test_directions_have_as_many_tokens_as_fit() -> None:
         "keys": ["b"] * 5,
     }
     ov, qk = of_directions([{"layer": 0, "head": 1, "ov": [part], "qk": [part]}], 59)
-    assert ov[1] == ("L0 H1", "1.50", '"今天今天今天"', '"ab" "ab" "ab" "ab"')
+    assert ov[1] == ("L0 H1", "1.5", '"今天今天今天"', '"ab" "ab" "ab" "ab"')
     assert qk[0] == ("head", "QK", "queries", "keys")
     assert qk[1][2] == '"a" "a" "a" "a" "a"'
