@@ -1,4 +1,4 @@
-"""`gpt tokens`, `gpt attn-dump`, `gpt heads` and `gpt lens` in a terminal."""
+"""`gpt tokens`, `gpt attn-dump`, `gpt heads`, `gpt lens` and `gpt compare` in a terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gpt_cli.inspecting.request import STDOUT, AttentionRequest
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.attention import Attention
+    from gpt_cli.inspecting.comparing.report import Comparison
     from gpt_cli.inspecting.heads.history import HeadHistory
     from gpt_cli.inspecting.heads.report import HeadReport
     from gpt_cli.inspecting.lens.history import LensHistory
@@ -50,7 +51,7 @@ def show_attention(result: Attention, console: Console) -> None:
         console.pieces(piece.decode() for piece in result.numbers())
 
 
-def show_report(result: HeadReport | HeadHistory | LensReport | LensHistory, console: Console) -> None:
+def show_report(result: HeadReport | HeadHistory | LensReport | LensHistory | Comparison, console: Console) -> None:
     """The table, and what it is about on stderr; nothing where they are in a file."""
     if result.out is None:
         for line in result.legend():

@@ -13,6 +13,7 @@ MEMORY_HINTS = {
     "gpt explain": "use a shorter prompt",
     "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
     "gpt lens": "use a shorter prompt, or fewer --max-tokens",
+    "gpt compare": "use fewer --max-tokens",
     "gpt eval": "name fewer runs with --run, or a shorter text with --data",
     "gpt bench": "set train.batch_size to a smaller number, or choose a smaller model",
     "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
@@ -40,7 +41,11 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
     "lens": (
         "Report what each layer would already predict.",
-        "gpt lens --prompt 'The value of', gpt lens --out lens.png",
+        "gpt lens --prompt 'The value of', gpt lens --tuned, gpt lens --out lens.png",
+    ),
+    "compare": (
+        "Compare two models on the same text.",
+        "gpt compare runs/tiny runs/wide, gpt compare runs/tiny runs/tiny/checkpoints/step-00000500.safetensors",
     ),
     "explain": (
         "Work through one head, step by step.",
@@ -96,6 +101,7 @@ ORDER = [
     "explain",
     "heads",
     "lens",
+    "compare",
     "eval",
     "tokens",
     "info",

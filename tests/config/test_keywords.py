@@ -183,6 +183,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
     ],
     "import_model": [{"directory": "nothere"}, {"directory": "taken"}, {"directory": "runs/tiny"}],
     "info": [{"path": "smok"}, {"path": "smoke", "checkpoint": "last"}, {"path": "smoke", "settings": ["a=b"]}],
+    "compare": [{"runs": ["runs/smoke"]}, {"runs": ["a", "b"], "out": "x.html"}, {"runs": ["runs/smoke", "missing"]}],
     "lens": [{"truncate": True}, {"out": "x.html"}, {"prompt": "a", "data": "my.txt"}, {"layers": 9}],
     "remove_runs": [{"names": "nothere"}, {"names": "taken"}],
     "report": [

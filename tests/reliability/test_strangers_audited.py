@@ -64,6 +64,7 @@ COMMANDS = {
         ["heads", "--run", "FILE", *PROMPT, "--out", "out/h.csv"],
         ["lens", "--run", "FILE", *PROMPT, "--out", "out/l.csv"],
         ["lens", "--run", "FILE", "--data", "text.txt", "--json"],
+        ["compare", "FILE", "FILE", "--data", "text.txt", "--json"],
         ["heads", "--run", "FILE", "--data", "text.txt", "--json"],
         ["eval", "--run", "FILE", "--data", "text.txt"],
         ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],
