@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpt_cli import data as data
     from gpt_cli.api import attention as attention
     from gpt_cli.api import bench as bench
+    from gpt_cli.api import compare as compare
     from gpt_cli.api import evaluate as evaluate
     from gpt_cli.api import explain as explain
     from gpt_cli.api import export_model as export_model
@@ -36,6 +37,7 @@ __all__ = [
     "__version__",
     "attention",
     "bench",
+    "compare",
     "configs",
     "data",
     "evaluate",

@@ -15,6 +15,7 @@ from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.request import ExportRequest, ImportRequest
 from gpt_cli.explaining.request import ExplainRequest
+from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.lens.request import LensRequest
 from gpt_cli.inspecting.patching.request import PatchRequest
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpt_cli.exchange.import_model import Imported
     from gpt_cli.explaining.explain import Explained
     from gpt_cli.inspecting.attention import Attention
+    from gpt_cli.inspecting.comparing.report import Comparison
     from gpt_cli.inspecting.heads.report import HeadReport
     from gpt_cli.inspecting.lens.report import LensReport
     from gpt_cli.inspecting.patching.report import PatchReport
@@ -246,6 +248,14 @@ def patch(request: PatchRequest, found: Any, host: Host) -> PatchReport:
             rarer: Any = patch_history(request, found, host)
             return rarer
         return patch(request, found, host)
+
+
+@function(CompareRequest)
+def compare(request: CompareRequest, found: ToCompare, host: Host) -> Comparison:
+    with sharing():
+        with host.importing():
+            from gpt_cli.inspecting.comparing.compare import compare
+        return compare(request, found, host)
 
 
 @function(BenchRequest)

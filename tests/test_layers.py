@@ -76,6 +76,7 @@ IMPORTS_INSIDE = {
     "files.py": "few commands need a cache directory",
     "inspecting/export.py": "matplotlib takes a second, and few formats are pictures",
     "inspecting/over_training.py": "only a prompt needs torch, and only a run that is found its snapshots",
+    "inspecting/comparing/report.py": "matplotlib takes a second, and few reports are pictures",
     "inspecting/heads/history.py": "matplotlib takes a second, and few histories are pictures",
     "inspecting/heads/report.py": "matplotlib takes a second, and few reports are pictures",
     "inspecting/lens/history.py": "matplotlib takes a second, and few histories are pictures",

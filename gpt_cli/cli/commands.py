@@ -37,6 +37,7 @@ def _show(result: Result, console: Console) -> None:
 # commands whose results are more than text in a terminal
 _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
     "attn-dump": inspection.show_attention,
+    "compare": inspection.show_report,
     "heads": inspection.show_report,
     "lens": inspection.show_report,
     "patch": inspection.show_report,

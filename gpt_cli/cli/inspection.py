@@ -1,10 +1,11 @@
-"""`gpt tokens`, `gpt attn-dump`, `gpt heads`, `gpt lens` and `gpt patch` in a terminal."""
+"""Commands that look into a model, in a terminal."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.errors import UsageError
@@ -12,13 +13,20 @@ from gpt_cli.inspecting.request import STDOUT, AttentionRequest
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.attention import Attention
-    from gpt_cli.inspecting.heads.history import HeadHistory
-    from gpt_cli.inspecting.heads.report import HeadReport
-    from gpt_cli.inspecting.lens.history import LensHistory
-    from gpt_cli.inspecting.lens.report import LensReport
-    from gpt_cli.inspecting.patching.history import PatchHistory
-    from gpt_cli.inspecting.patching.report import PatchReport
     from gpt_cli.inspecting.tokens import Tokens
+
+
+class Report(Protocol):
+    """A report that is a table, unless it is in a file."""
+
+    @property
+    def out(self) -> str | None: ...
+
+    def legend(self) -> Iterable[str]: ...
+
+    def as_text(self, width: int = ...) -> str: ...
+
+    def as_coloured_text(self, width: int = ...) -> str: ...
 
 
 def require_shown(request: AttentionRequest, *, json: bool) -> None:
@@ -52,9 +60,7 @@ def show_attention(result: Attention, console: Console) -> None:
         console.pieces(piece.decode() for piece in result.numbers())
 
 
-def show_report(
-    result: HeadReport | HeadHistory | LensReport | LensHistory | PatchReport | PatchHistory, console: Console
-) -> None:
+def show_report(result: Report, console: Console) -> None:
     """The table, and what it is about on stderr; nothing where they are in a file."""
     if result.out is None:
         for line in result.legend():

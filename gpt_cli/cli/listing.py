@@ -14,6 +14,7 @@ MEMORY_HINTS = {
     "gpt heads": "choose fewer with --heads 0, or use a shorter prompt",
     "gpt lens": "use a shorter prompt, or fewer --max-tokens",
     "gpt patch": "choose fewer with --layers 0 and --heads 0, or use shorter prompts",
+    "gpt compare": "use fewer --max-tokens",
     "gpt eval": "name fewer runs with --run, or a shorter text with --data",
     "gpt bench": "set train.batch_size to a smaller number, or choose a smaller model",
     "gpt sweep": "set train.micro_batch_size to a smaller divisor of train.batch_size, or choose smaller models",
@@ -41,7 +42,11 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
     "lens": (
         "Report what each layer would already predict.",
-        "gpt lens --prompt 'The value of', gpt lens --out lens.png",
+        "gpt lens --prompt 'The value of', gpt lens --tuned, gpt lens --out lens.png",
+    ),
+    "compare": (
+        "Compare two models on the same text.",
+        "gpt compare runs/tiny runs/wide, gpt compare runs/tiny runs/tiny/checkpoints/step-00000500.safetensors",
     ),
     "patch": (
         "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",
@@ -102,6 +107,7 @@ ORDER = [
     "heads",
     "lens",
     "patch",
+    "compare",
     "eval",
     "tokens",
     "info",

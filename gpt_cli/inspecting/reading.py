@@ -64,9 +64,14 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
     if len(ids) < 3:
         place = "--data" if request.data else name
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
-    most, context_length = request.max_tokens or HEADS_TOKENS, loaded.config.model.context_length
+    windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
+    return Text(about, ids, windows, windows)
+
+
+def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
+    """Windows (start, end) of about `most` ids, evenly spaced; None is HEADS_TOKENS."""
+    most = most or HEADS_TOKENS
     length = min(context_length, HEADS_WINDOW, most)
     if length == HEADS_WINDOW < context_length:
         host.notice(f"the model reads windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
-    windows = validation_windows(len(ids), length, most)
-    return Text(about, ids, windows, windows)
+    return validation_windows(num_ids, length, most)

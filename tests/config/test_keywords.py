@@ -183,6 +183,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
     ],
     "import_model": [{"directory": "nothere"}, {"directory": "taken"}, {"directory": "runs/tiny"}],
     "info": [{"path": "smok"}, {"path": "smoke", "checkpoint": "last"}, {"path": "smoke", "settings": ["a=b"]}],
+    "compare": [{"runs": ["runs/smoke"]}, {"runs": ["a", "b"], "out": "x.html"}, {"runs": ["runs/smoke", "missing"]}],
     "lens": [{"truncate": True}, {"out": "x.svg"}, {"prompt": "a", "data": "my.txt"}, {"layers": 9}],
     "patch": [
         {},
@@ -191,7 +192,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
         {"clean": "ab", "corrupt": "cb", "answer": "the value"},
         {"clean": "ab", "corrupt": "cb", "path": "1.0:0.0"},
         {"clean": "ab", "corrupt": "cb", "exact": False},
-        {"clean": "ab", "corrupt": "cb", "out": "x.html"},
+        {"clean": "ab", "corrupt": "cb", "out": "x.svg"},
         {"pairs": "my.txt"},
     ],
     "remove_runs": [{"names": "nothere"}, {"names": "taken"}],

@@ -65,6 +65,7 @@ COMMANDS = {
         ["lens", "--run", "FILE", *PROMPT, "--out", "out/l.csv"],
         ["lens", "--run", "FILE", "--data", "text.txt", "--json"],
         ["patch", "--run", "FILE", "--clean", "ab", "--corrupt", "bb", "--answer", "a", "--out", "out/p.csv"],
+        ["compare", "FILE", "FILE", "--data", "text.txt", "--json"],
         ["heads", "--run", "FILE", "--data", "text.txt", "--json"],
         ["eval", "--run", "FILE", "--data", "text.txt"],
         ["export", "--run", "FILE", "--format", "hf", "--out", "out/hf"],

@@ -130,7 +130,7 @@ def _draw(figure: Figure, axes: Axes, panel: Panel, most: float, missing: set[st
         side.set_visible(False)
     figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02).ax.tick_params(labelsize=6)
     for (row, column), number in np.ndenumerate(panel.numbers):
-        error = panel.errors[row, column]
+        error = float(panel.errors[row, column])
         if panel.numbers.size <= _MOST_ERRORS and not np.isnan(number):
             ink = "white" if abs(number) > 0.6 * most else "black"
             text = share_of(number, None if np.isnan(error) else error).replace(" ", "\n")

@@ -1,0 +1,208 @@
+"""`gpt compare`: two models on the same text, token by token, or in equal stretches where their tokenizers differ."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.load import Loaded, load
+from gpt_cli.errors import DataError, counted, shown, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.comparing.differences import (
+    PASSAGE,
+    Window,
+    have_same_heads,
+    head_changes,
+    measure,
+    most_apart,
+    weight_changes,
+)
+from gpt_cli.inspecting.comparing.report import Comparison
+from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.reading import spaced_windows
+from gpt_cli.limits import HEADS_TOKENS
+from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.sampling.evaluate import BYTES_PER_TOKEN
+from gpt_cli.sampling.scoring import Stretches, byte_lengths_on, in_stretches, score, standard_error, surprisals
+from gpt_cli.sampling.texts import given_text, is_own_text, own_text
+from gpt_cli.sampling.windows import window_length
+from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.encoding import encode
+
+Both = tuple[Loaded, Loaded]
+
+
+class _Measured(NamedTuple):
+    """What both models do on a text."""
+
+    runs: list[Row]  # of each: loss, loss_error, bits_per_byte
+    difference: Row
+    tokens: list[int]  # that each predicted
+    divergence: Row | None
+    heads: list[Row]
+    passages: list[Row]
+
+
+@threads_kept()
+def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison:
+    """Compare two models, and write the file of the request.
+
+    Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
+    """
+    use_threads(request.threads)
+    device = choose_device(request.device or "auto")
+    pairs = zip(asked.paths, asked.headers, strict=True)
+    first, second = (load(path, None, host.warn, asked.read, header) for path, header in pairs)
+    if request.data:
+        corpus: Corpus = given_text(request.data, asked.text, host)
+        about: str | list[str] = [*request.data]
+    else:
+        own = own_text(str(asked.paths[0]), asked.text, host)
+        is_own_text(str(asked.paths[0]), own, first, host)
+        corpus, about = own.validation, own.validated_on
+    for loaded in (first, second):
+        loaded.model.to(device)
+    found = (_on_tokens if asked.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
+    weights = weight_changes(first.model, second.model)
+    _say_what_is_left_out((first, second), asked, weights, host)
+    runs: list[Row] = [
+        {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, "tokens": tokens, **figures}
+        for path, loaded, tokens, figures in zip(asked.paths, (first, second), found.tokens, found.runs, strict=True)
+    ]
+    result = Comparison(
+        runs=runs,
+        text=about,
+        difference=found.difference,
+        divergence=found.divergence,
+        heads=found.heads,
+        weights=weights,
+        passages=found.passages,
+        out=request.out and str(request.out),
+    )
+    if request.out is not None:
+        with host.working(f"writing {visible(request.out)}"):
+            write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
+        host.notice(f"wrote {visible(request.out)}")
+    return result
+
+
+def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:
+    first, second = (loaded.model for loaded in both)
+    if not asked.one_tokenizer:
+        host.notice("the tokenizers differ, so bits per byte are compared, and no heads")
+    elif not have_same_heads(first, second):
+        host.notice("the models differ in blocks or heads, so no heads are compared")
+    elif first.config.d_model != second.config.d_model:
+        host.notice("the models differ in width, so what heads write is not compared")
+    if {**first.state_dict()}.keys() != {**second.state_dict()}.keys() or any(
+        one.shape != other.shape for one, other in zip(first.parameters(), second.parameters(), strict=True)
+    ):
+        host.notice(f"{counted(len(weights), 'part')} of the weights have the same shapes in both models")
+
+
+def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:
+    """Both models on the same windows of the same ids."""
+    tokenizer = both[0].tokenizer
+    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
+        ids = encode(corpus, tokenizer, count, host.notice)
+    if len(ids) < 3:
+        raise DataError("text", f"the text has {counted(len(ids), 'token')}; use at least 3")
+    longest = min(loaded.config.model.context_length for loaded in both)
+    windows = spaced_windows(len(ids), longest, request.max_tokens, host)
+    models, wheres = [loaded.model for loaded in both], [shown(loaded.path) for loaded in both]
+    device, seen, texts = models[0].output_weight.device, list[Window](), list[np.ndarray]()
+    num_tokens = sum(end - start for start, end in windows)
+    with host.counting("comparing", num_tokens, "tokens") as count:
+        for start, end in windows:
+            window = np.asarray(ids[start : end + 1]).astype(np.int64)
+            texts.append(window)
+            on_device = torch.from_numpy(window).to(device)
+            seen.append(measure(models, on_device[:-1], on_device[1:], wheres))
+            count(end - start)
+    sizes = np.array([len(each.divergence) for each in seen], dtype=float)
+    sums = np.array([each.nats.sum(axis=1) for each in seen])  # [windows, 2]
+    apart = np.array([each.divergence.sum() for each in seen])
+    lengths = byte_lengths_on(corpus, ids, tokenizer)
+    num_bytes = sum(float(lengths[window[1:]].sum()) for window in texts)
+    runs = [
+        {
+            "loss": float(nats.sum() / sizes.sum()),
+            "loss_error": standard_error(nats, sizes),
+            "bits_per_byte": float(nats.sum() / math.log(2) / max(1.0, num_bytes)),
+        }
+        for nats in sums.T
+    ]
+    return _Measured(
+        runs=runs,
+        difference={
+            "value": runs[1]["loss"] - runs[0]["loss"],
+            "error": standard_error(sums[:, 1] - sums[:, 0], sizes),
+            "unit": "nats/token",
+        },
+        tokens=[num_tokens] * 2,
+        divergence={"mean": float(apart.sum() / sizes.sum()), "error": standard_error(apart, sizes)},
+        heads=head_changes(seen),
+        passages=[
+            _passage(both[0], texts[window], seen[window], windows[window][0], start, end)
+            for window, start, end in most_apart([each.divergence for each in seen], request.passages)
+        ],
+    )
+
+
+def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
+    """The predicted tokens of a passage with the surprisal of each model, and the text of as many tokens before."""
+    say, ids = loaded.tokenizer.token_text, window.tolist()
+    nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
+    before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
+    text = loaded.tokenizer.decode(ids[start + 1 : end + 1])
+    tokens = [
+        {"token": say(token), "id": token, "first": first, "second": second, "divergence": far}
+        for token, first, second, far in zip(ids[start + 1 : end + 1], *nats.tolist(), apart.tolist(), strict=True)
+    ]
+    first, second = nats.mean(axis=1).tolist()
+    figures = {"first": first, "second": second, "divergence": float(apart.mean())}
+    return {"position": offset + start + 1, "before": before, "text": text, **figures, "tokens": tokens}
+
+
+def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:
+    """Models with different tokenizers on the beginning of the text, compared in stretches of as many bytes."""
+    most = BYTES_PER_TOKEN * (request.max_tokens or HEADS_TOKENS)
+    if corpus.num_characters > most:
+        corpus = corpus.split(1 - most / corpus.num_characters)[0]
+    size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
+    paired, scores = list[Stretches](), list[Row]()
+    tokens = list[int]()
+    for loaded in both:
+        ids = encode(corpus, loaded.tokenizer)
+        if len(ids) < 2:
+            raise DataError("text", "the text is one token long, so there is nothing to predict")
+        lengths = byte_lengths_on(corpus, ids, loaded.tokenizer)
+        paired.append(Stretches(size, ids, lengths))
+        windows = Stretches(length := window_length(loaded.config.model), ids)
+        with host.counting("comparing", len(ids) - 1, "tokens") as count:
+            parts = surprisals(loaded.model, ids, stride=length, count=count)
+            found = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
+        tokens.append(found.num_tokens)
+        error = windows.standard_error()
+        scores.append({"loss": found.loss, "loss_error": error, "bits_per_byte": found.bits_per_byte})
+    error = paired[1].error_of_difference(paired[0])
+    value = scores[1]["bits_per_byte"] - scores[0]["bits_per_byte"]
+    difference = {"value": value, "error": error and error / math.log(2), "unit": "bits/byte"}
+    content = b"".join(block.content for block in corpus.blocks())
+    bits = [one.nats / math.log(2) / np.maximum(1, one.amounts) for one in paired]
+    apart = np.abs(bits[1] - bits[0])
+    passages: list[Row] = [
+        {
+            "position": int(place * size),
+            "text": content[place * size : (place + 1) * size].decode("utf-8", "replace"),
+            "first": float(bits[0][place]),
+            "second": float(bits[1][place]),
+        }
+        for place in np.argsort(-apart, kind="stable")[: request.passages]
+    ]
+    return _Measured(scores, difference, tokens, None, [], passages)
