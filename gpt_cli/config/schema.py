@@ -70,8 +70,8 @@ class DataConfig(Section):
     )
     template: Separator | None = Field(
         default=None,
-        description="text around each question, such as 'Q: {prompt}\\nA: ', or chatml or llama3; null: the tokenizer's "
-        "own where gpt knows it, else {prompt}\\n",
+        description="text around each question, such as 'Q: {prompt}\\nA:\\n', or chatml or llama3; null: the one of "
+        "the tokenizer where gpt knows it, else {prompt}\\n",
     )
 
     def misfits(self) -> Iterator[Misfit]:

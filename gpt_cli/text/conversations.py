@@ -54,8 +54,7 @@ def conversation_of_line(line: str, text_field: str, where: str) -> Conversation
     except (ValueError, RecursionError) as error:
         raise DataError(where, f"this is not JSON; each line is an object such as {EXAMPLE}") from error
     if not is_conversation(record, text_field):
-        found = "text" if isinstance(record, dict) and isinstance(record.get(text_field), str) else "none"
-        sentence = f"the first line has a question and an answer, and this line has {found}; each needs {EXAMPLE}"
+        sentence = f"this line is no question with an answer, as the first one is: {EXAMPLE}"
         raise DataError(where, sentence, hint=f"or {MESSAGES}; put lines of text into a file of their own")
     return conversation(record, where)
 

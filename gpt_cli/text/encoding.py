@@ -80,9 +80,10 @@ def encode_parts(
         examples = both_examples(training, validation, config, tokenizer, host)
         for part, name in zip(examples, ("training", "validation"), strict=True):
             if part.num_left_out:
-                left_out = counted(part.num_left_out, f"{name} example")
-                longest = f"all fit with --set model.context_length={part.longest - 1}"
-                notice(f"left out: {left_out} longer than context_length {config.model.context_length}; {longest}")
+                notice(
+                    f"left out: {counted(part.num_left_out, 'example')} of the {name} part, longer than context_length "
+                    f"{config.model.context_length}; all fit with --set model.context_length={part.longest - 1}"
+                )
         return EncodedText(tokenizer, *examples, digest_of(*examples))
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
         ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
@@ -95,15 +96,14 @@ def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
     """The examples of both parts that fit the context of a config; raises DataError where none does."""
-    template = template_for(config.data.template, tokenizer, host.notice)
+    template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all = config.data.loss == "all"
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
-        return tuple(
-            encode_examples(
-                part, tokenizer, template, config.model.context_length, learn_all=learn_all, count=count
-            )
+        first, second = (
+            encode_examples(part, tokenizer, template, length, learn_all=learn_all, count=count)
             for part in (training, validation)
         )
+    return first, second
 
 
 def encode(

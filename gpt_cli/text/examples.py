@@ -184,7 +184,7 @@ def encode_examples(
     """
     found = gather(corpus.conversations(), tokenizer, template, context_length, learn_all=learn_all, count=count)
     if not found.lengths.size:
-        sentence = f"none of {counted(found.num_left_out, 'example')} fits into context_length {context_length}"
+        sentence = f"no example fits into context_length {context_length}, of {counted(found.num_left_out, 'example')}"
         raise DataError("corpus", sentence, hint=f"the longest needs --set model.context_length={found.longest - 1}")
     corpus.require_unchanged()
     return found

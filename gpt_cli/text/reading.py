@@ -22,7 +22,7 @@ from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
-from gpt_cli.text.examples import split_conversations, ConversationCorpus
+from gpt_cli.text.examples import ConversationCorpus, split_conversations
 from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, read_file
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
@@ -253,4 +253,5 @@ def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> t
     if not corpus.how.conversations or not validation.how.conversations:
         sentence = "one of data.source and data.validation_source has questions and answers, the other has none"
         raise DataError("data.validation_source", sentence)
-    return tuple(ConversationCorpus(one, 0, one.num_documents, config.template) for one in (corpus, validation))
+    first, second = (ConversationCorpus(one, 0, one.num_documents, config.template) for one in (corpus, validation))
+    return first, second

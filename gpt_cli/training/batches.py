@@ -139,8 +139,8 @@ class PackedBatches:
 
     def windows(self, numbers: Tensor) -> Sequences:
         """The sequences from their numbers on the device."""
-        *parts, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
-        return Sequences(*parts, num_targets[0, 0])
+        inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
+        return Sequences(inputs, targets, positions, num_targets[0, 0])
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:

@@ -75,9 +75,11 @@ def evaluate(
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T
     lengths, byte_counts = ends - starts, byte_lengths(tokenizer)
-    ids, num_targets = text, lengths
+    goals, num_targets = None, lengths
+    ids = text.ids if isinstance(text, Examples) else text
     if isinstance(text, Examples):
-        ids, learned_before = text.ids, np.concatenate([[0], np.cumsum(text.learned)])
+        byte_counts[text.template.end_id(tokenizer)] = 0
+        goals, learned_before = text.targets, np.concatenate([[0], np.cumsum(text.learned)])
         num_targets = learned_before[ends + 1] - learned_before[starts + 1]
     batches = in_batches(lengths, batch_size)
     # on the device that computes them: to read each would make a GPU wait
@@ -94,15 +96,12 @@ def evaluate(
             chosen = together[ranks.rank if counts else 0]
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
             batch = send(torch.from_numpy(tokens.astype(np.int32)), device).long()
-            if isinstance(text, Examples):
-                wanted = token_windows(text.targets, starts[chosen], tokens.shape[1])[:, 1:]
-            else:
-                wanted = tokens[:, 1:]
+            wanted = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
             # not inference_mode, whose tensors `fully_shard` would keep for the next step
             with torch.no_grad(), autocast(device, dtype):
                 # the two halves of cross_entropy, to the bit: the slow one once
                 log_chances, targets = _log_chances(model(batch[:, :-1])), batch[:, 1:].flatten()
-                if isinstance(text, Examples):
+                if goals is not None:
                     targets = send(torch.from_numpy(wanted), device).flatten()
                 if counts:
                     of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
