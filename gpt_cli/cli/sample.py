@@ -19,6 +19,7 @@ from gpt_cli.errors import DataError, GptError, UsageError, full_width, shown, v
 from gpt_cli.language import say
 from gpt_cli.machine.sharing import sharing
 from gpt_cli.sampling.request import SampleRequest, new_seed
+from gpt_cli.text.conversations import Turn
 
 if TYPE_CHECKING:
     from gpt_cli.sampling.sample import Prompt, Sampler
@@ -41,7 +42,10 @@ LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
 WELCOME = (
     "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
 )
-
+WELCOME_TO_CHAT = (
+    "Ask the model something. Ctrl-C ends the answer, an empty line starts a new conversation, Ctrl-D or /quit leaves, "
+    "/help lists what you can change."
+)
 
 Answer = Callable[[str, SampleRequest], object]
 
@@ -49,7 +53,7 @@ Answer = Callable[[str, SampleRequest], object]
 def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
     """Continue prompts and print the continuations; on a terminal, without a prompt, those of lines that it reads."""
     host = console.host(importing_torch)
-    unasked = request.prompt is None and request.prompt_file is None and not json
+    unasked = request.prompt is None and request.prompt_file is None and request.messages is None and not json
     if unasked and sys.stdin.isatty() and sys.stdout.isatty():
         with sharing():
             converse(console, in_session(request), lambda changed: _open(changed, console, host))
@@ -66,22 +70,24 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
                 console.result(for_stdout(samples.as_text()))
             return
         sampler = Sampler(request, found.model, host)
-        prompts = sampler.accept(found.prompts, found.source, found.seed if request.seed is None else None)
+        prompts = sampler.accept_all(request, found)
         if sys.stdout.isatty() and sys.stderr.isatty() and not console.quiet:
             # on a terminal the continuation follows its prompt, which is no part of the result
             bold, plain = ("\033[1m", "\033[0m") if colourful(sys.stderr) else ("", "")
-            print(f"{bold}{for_stdout(found.prompts[0])}{plain}", end="", file=sys.stderr, flush=True)
+            end = "" if found.conversations is None else "\n"
+            print(f"{bold}{for_stdout(found.prompts[0])}{plain}", end=end, file=sys.stderr, flush=True)
         _print_samples(sampler, prompts, request, found.seed)
 
 
-def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleRequest, seed: int | None) -> None:
-    """Print continuations of a prompt: one while it comes, several when they are complete."""
+def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleRequest, seed: int | None) -> str:
+    """Print continuations of a prompt: one while it comes, several when they are complete; returns the first."""
     if request.num_samples == 1:
-        sampler.draw(prompts, request, seed, show=lambda text: print(for_stdout(text), end="", flush=True))
+        texts = sampler.draw(prompts, request, seed, show=lambda text: print(for_stdout(text), end="", flush=True))
         print(flush=True)
     else:
-        texts = (sample.text for sample in sampler.draw(prompts, request, seed))
-        print(for_stdout("\n---\n".join(texts)), flush=True)
+        texts = sampler.draw(prompts, request, seed)
+        print(for_stdout("\n---\n".join(sample.text for sample in texts)), flush=True)
+    return texts[0].text
 
 
 def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
@@ -96,7 +102,20 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
         seed = new_seed() if asked.seed is None else asked.seed
         _print_samples(sampler, sampler.accept([line], "prompt"), asked, seed)
 
-    return answer
+    turns = list[Turn]()
+
+    def talk(line: str, asked: SampleRequest) -> None:
+        if not line:
+            turns.clear()
+            return
+        seed, question = new_seed() if asked.seed is None else asked.seed, Turn("user", line)
+        prompt = sampler.ask([*turns, question], asked.max_new_tokens, "message")
+        # an answer that Ctrl-C ends was not given
+        turns.extend([question, Turn("assistant", _print_samples(sampler, [prompt], asked, seed))])
+
+    if request.chat:
+        sampler.tell(None)
+    return talk if request.chat else answer
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
@@ -109,7 +128,8 @@ def in_session(request: SampleRequest) -> SampleRequest:
 def converse(console: Console, request: SampleRequest, open_model: Callable[[SampleRequest], Answer]) -> None:
     """Answer lines until the input ends; what `open_model` gives prints the continuation of one."""
     answer = open_model(request)
-    console.notice(WELCOME)
+    welcome = WELCOME_TO_CHAT if request.chat else WELCOME
+    console.notice(welcome)
     for line in _lines():
         word, _, more = line.strip().partition(" ")
         if not more and word.removeprefix("/") in LEAVING:
@@ -118,7 +138,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
             if word == "/help" and more:
                 console.result("\n".join(explained(request, more.strip().removeprefix("/"))))
             elif word == "/help":
-                console.result(say(WELCOME))
+                console.result(say(welcome))
                 console.result(
                     say("These are the values now; type a line like them to change one, /help NAME for more:")
                 )
@@ -133,7 +153,8 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 request = changed
             else:
                 if not line:
-                    console.notice("an empty line starts a new document")
+                    new = "an empty line starts a new document"
+                    console.notice("an empty line starts a new conversation" if request.chat else new)
                 answer(line, request)
         except GptError as error:
             console.warn(error.sentence)

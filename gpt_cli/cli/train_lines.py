@@ -224,7 +224,8 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
     _advise_at_the_end(finished, prepared, console)
     if finished.signal is None:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
-        console.notice(f"next: gpt sample --run {run} --prompt {prompt}")
+        how = f"--prompt {prompt}" if prepared.config.data.loss is None else "--chat"
+        console.notice(f"next: gpt sample --run {run} {how}")
         if prepared.config.inspect.prompt is not None:
             console.notice(f"the heads over time: gpt heads --run {run} --over-training")
 

@@ -27,6 +27,9 @@ from gpt_cli.config.fields import (
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.limits import SOURCE_BYTES, SOURCES
 
+PROMPT = "{prompt}"
+NAMED_TEMPLATES = ("chatml", "llama3")
+
 
 class DataConfig(Section):
     """Where the text comes from."""
@@ -61,8 +64,21 @@ class DataConfig(Section):
         default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
     )
 
+    loss: Literal["answers", "all"] | None = Field(
+        default=None,
+        description="tokens of questions and answers that the loss counts; null: answers, and all tokens of other text",
+    )
+    template: Separator | None = Field(
+        default=None,
+        description="text around each question, such as 'Q: {prompt}\\nA:\\n', or chatml or llama3; null: the one of "
+        "the tokenizer where gpt knows it, else {prompt}\\n",
+    )
+
     def misfits(self) -> Iterator[Misfit]:
-        """More names than a config can contain, which every run writes."""
+        """More names than a config can contain, which every run writes, and a template without a place for prompts."""
+        if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
+            wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
+            yield Misfit(("template",), wrong, f"--set data.template='{PROMPT}\\n'")
         keys = ("source", "validation_source")
         values = [getattr(self, key) for key in keys]
         names = [name for value in values if isinstance(value, list) for name in value]

@@ -6,7 +6,7 @@ from gpt_cli.config.schema import Config
 
 # how a model learned: no texts, nothing that runs or connects, no limits, nothing of a machine
 _LEARNING = {
-    "data": ("text_field", "separator", "validation_fraction", "validation_tokens"),
+    "data": ("text_field", "separator", "validation_fraction", "validation_tokens", "loss", "template"),
     "train": (
         "batch_size",
         "micro_batch_size",

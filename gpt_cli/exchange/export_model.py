@@ -25,7 +25,7 @@ from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, wri
 from gpt_cli.exchange.page_size import Kind
 from gpt_cli.exchange.recipes import Fit
 from gpt_cli.exchange.request import FILES, ExportRequest
-from gpt_cli.exchange.tokenizer_json import as_file, tokenizer_files
+from gpt_cli.exchange.tokenizer_json import as_file, chat_template, tokenizer_files
 from gpt_cli.files import write_directory
 from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.attention_page import attention_page, prompt_content
@@ -154,6 +154,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in found.tensors.items()}
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
     ends = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}
+    template = chat_template(config, tokenizer)
     card = model_card(
         os.path.basename(os.path.realpath(out)),
         config,
@@ -174,7 +175,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
             [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],
             (bytes_of(computed(recipe, ours)) for recipe in found.tensors.values()),
         ),
-        *([content] for content in tokenizer_files(tokenizer, config.model.context_length)),
+        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template)),
     )
     write_directory(out, dict(zip(FILES, contents, strict=True)))
     return found

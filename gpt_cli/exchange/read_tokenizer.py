@@ -36,6 +36,8 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, own: Ma
     if (directory / "tokenizer_config.json").exists():
         settings = read_json(directory / "tokenizer_config.json", "the config of a tokenizer", FOREIGN_CONFIG_BYTES)
         settings.pop("auto_map", None)  # code of others, which is not kept
+    if (directory / "chat_template.jinja").exists():  # as transformers writes it since version 4.52
+        settings["chat_template"] = _text(directory / "chat_template.jinja", "a chat template")
     if path.exists():
         written, where = _text(path, "a tokenizer"), shown(path)
     else:

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from gpt_cli.config import Config
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.kept import KeptTokenizer
 from gpt_cli.text.patterns import as_oniguruma
+from gpt_cli.text.templates import template_for
 from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -46,16 +48,29 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def tokenizer_files(tokenizer: Tokenizer, context_length: int) -> tuple[bytes, bytes]:
-    """The bytes of tokenizer.json and of tokenizer_config.json; those of a kept one are as they came."""
+def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
+    """The template of a model that has learned answers, for Jinja; None of another, or where the tokenizer has it."""
+    if config.data.loss is None:
+        return None
+    template = template_for(config.data.template, tokenizer)
+    has_own = isinstance(tokenizer, KeptTokenizer) and "chat_template" in tokenizer.settings
+    return None if has_own and template_for(None, tokenizer) == template else template.jinja(tokenizer)
+
+
+def tokenizer_files(tokenizer: Tokenizer, context_length: int, template: str | None = None) -> tuple[bytes, bytes]:
+    """The bytes of tokenizer.json and of tokenizer_config.json; those of a kept one are as they came.
+
+    Where a chat `template` is written, the token that it names is found in a text too.
+    """
+    chat = {} if template is None else {"chat_template": template, "split_special_tokens": False}
     if isinstance(tokenizer, KeptTokenizer):
         settings = tokenizer.settings or tokenizer_config(context_length) | {
             "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
             "eos_token": tokenizer.token_text(tokenizer.end_of_text),
             "split_special_tokens": False,
         }
-        return tokenizer.written.encode("utf-8"), as_file(settings)
-    return as_file(tokenizer_json(tokenizer)), as_file(tokenizer_config(context_length))
+        return tokenizer.written.encode("utf-8"), as_file({**settings, **chat})
+    return as_file(tokenizer_json(tokenizer)), as_file({**tokenizer_config(context_length), **chat})
 
 
 def as_file(content: Mapping[str, Any]) -> bytes:

@@ -28,6 +28,15 @@ def causal_mask(num_tokens: int, device: torch.device | None = None, window: int
     return later if window is None else ~(~later).triu(1 - window)
 
 
+def texts_apart(positions: Tensor) -> Tensor:
+    """True where a query and a key are of different texts side by side: positions [B, T] -> bool [B, T, T].
+
+    A text begins where positions are 0. Krell et al. 2021, section 3.2.
+    """
+    text = (positions == 0).cumsum(dim=1)
+    return text[:, :, None] != text[:, None, :]
+
+
 def attention_scores(queries: Tensor, keys: Tensor) -> Tensor:
     """The product of each query with each key: [..., T, K], [..., T, K] -> [..., T, T]."""
     return queries @ keys.transpose(-2, -1)
@@ -120,13 +129,19 @@ def side_by_side(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     return torch.cat(weights), torch.cat(biases) if biases else None
 
 
-def causal_bias(queries: Tensor, added: Tensor | None, window: int | None = None) -> Tensor:
+def causal_bias(
+    queries: Tensor, added: Tensor | None, window: int | None = None, apart: Tensor | None = None
+) -> Tensor:
     """The causal mask as numbers to add to the scores of queries [B, heads, T, K]: -inf where one may not look, else 0.
 
-    [T, T]; with `added` [heads, T, T], their sum for each head of each sequence [B * heads, T, T].
+    [T, T]; with `added` [heads, T, T], or with `apart` [B, T, T], which is true where one may not look either, their
+    sum for each head of each sequence [B * heads, T, T].
     """
-    T = queries.shape[2]
+    B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
+    if apart is not None:
+        of_heads = hidden.expand(H, T, T) if added is None else hidden + added
+        return of_heads.repeat(B, 1, 1).masked_fill_(apart.repeat_interleave(H, dim=0), -torch.inf)
     return hidden if added is None else (hidden + added).repeat(len(queries), 1, 1)
 
 
@@ -204,20 +219,33 @@ class SelfAttention(nn.Module, ABC):
         """
         return None
 
-    def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw."""
+    def forward(
+        self,
+        x: Tensor,
+        rotation: Tensor | None = None,
+        keep: Tensor | None = None,
+        apart: Tensor | None = None,
+    ) -> Tensor:
+        """In training, `keep` [B, H, T, T] says which weights stay; None lets torch draw.
+
+        `apart` [B, T, T] is true where a query and a key are of different texts; its twin computes each text alone.
+        """
         if not self.fused:
+            assert apart is None, "one head by itself computes one text"
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
         bias = self.distance_bias(x.shape[1], x.shape[1], range(self.num_heads), queries)
         dropout = self.dropout.p if self.training else 0.0
         sees_all = self.window is None or self.window >= x.shape[1]
-        if x.device.type not in WITHOUT_KERNEL and not dropout and bias is None and sees_all:
+        if x.device.type not in WITHOUT_KERNEL and not dropout and bias is None and sees_all and apart is not None:
+            seen = ~(causal_mask(x.shape[1], x.device) | apart)[:, None]
+            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=self.scale)
+        elif x.device.type not in WITHOUT_KERNEL and not dropout and bias is None and sees_all:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
             of_heads = None if keep is None else keep.flatten(0, 1)
-            mixed, _ = attend(*flat, causal_bias(queries, bias, self.window), self.scale, dropout, of_heads)
+            mixed, _ = attend(*flat, causal_bias(queries, bias, self.window, apart), self.scale, dropout, of_heads)
             mixed = mixed.unflatten(0, queries.shape[:2])
         return self.projection_layer(join_heads(mixed))
 

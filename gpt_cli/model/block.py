@@ -63,10 +63,12 @@ class Block(nn.Module):
         """What the heads of this block read, made from the residual stream: [B, T, D] -> [B, T, D]."""
         return self.norm_1(x) if self.pre_norm else x
 
-    def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None) -> Tensor:
-        """In training, `keep` says what dropout keeps; None lets torch draw."""
+    def forward(
+        self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
+    ) -> Tensor:
+        """In training, `keep` says what dropout keeps; None lets torch draw. `apart` is that of the attention."""
         weights = keep.weights if keep else None
-        return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights), keep)
+        return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
         """The rest of the block, from its input and the output of its attention: each [B, T, D]."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.model.attention import Stages, join_heads
+from gpt_cli.model.attention import Stages, join_heads, texts_apart
 from gpt_cli.model.block import Block
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.forms.ngrams import NgramEmbedding
@@ -63,15 +63,19 @@ class GPT(nn.Module):
         """The matrix of the output layer [V, D]; with tie_embeddings, that of the token embedding."""
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
-    def forward(self, ids: Tensor, masks: DropMasks | None = None) -> Tensor:
-        """Logits [B, T, V]; T is at most context_length. In training, `masks` say what dropout drops."""
-        x, rotation = self.embed(ids)
+    def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
+        """Logits [B, T, V]; T is at most context_length. In training, `masks` say what dropout drops.
+
+        `positions` [B, T] begin again at 0 with each of several texts side by side, which do not see each other then.
+        """
+        x, rotation = self.embed(ids, positions)
+        apart = None if positions is None else texts_apart(positions)
         dropping = self.training and self.config.dropout > 0
         for number, block in enumerate(self._compiled if self.training and self._compiled else self.blocks):
             keep = None
             if masks is not None and dropping:
                 keep = masks.of_block(number).draw(x.shape, self.config.num_heads, x.device)
-            x = block(x, rotation, keep)
+            x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
         return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
@@ -141,16 +145,21 @@ class GPT(nn.Module):
             block.attention.fused = fused
         return self
 
-    def embed(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Token and position embeddings [B, T, D], and the rotation [2, T, size] of rotary positions."""
+    def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Token and position embeddings [B, T, D], and the rotation [2, T, size] of rotary positions.
+
+        With `positions` [B, T] of the tokens instead of 0..T-1, the rotation is [2, B, 1, T, size].
+        """
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
         x = self.token_embedding(ids)
         if self.ngram_embedding is not None:
-            x = self.ngram_embedding(x, ids)
+            x = self.ngram_embedding(x, ids, positions=positions)
         if self.position_embedding is not None:
-            x = x + self.position_embedding(torch.arange(num_tokens, device=ids.device))
-        return x, None if self.rotary is None else self.rotary(num_tokens)
+            places = torch.arange(num_tokens, device=ids.device) if positions is None else positions
+            x = x + self.position_embedding(places)
+        rotation = None if self.rotary is None else self.rotary(num_tokens)
+        return x, rotation if rotation is None or positions is None else rotation[:, positions, None].transpose(2, 3)
 
     def logits(self, x: Tensor) -> Tensor:
         """The final norm and the output layer: the residual stream after all blocks [..., D] -> [..., V]."""

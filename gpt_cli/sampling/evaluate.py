@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import log
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.errors import DataError, counted, shown, visible
+from gpt_cli.errors import DataError, UsageError, counted, shown, visible
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.results import WIDTH, Result
+from gpt_cli.sampling.answers import about_answers, measure_answers
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.memorised import copied_share, longest_shared_run
@@ -23,6 +24,7 @@ from gpt_cli.sampling.quantise import round_weights, rounding_bytes
 from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
 from gpt_cli.sampling.scoring import (
+    Observations,
     Stretches,
     byte_lengths_on,
     count_windows,
@@ -38,6 +40,7 @@ from gpt_cli.sampling.windows import window_length
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
+from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.reading import SourceCorpus
 from gpt_cli.text.token_store import Ids, chunks
 
@@ -80,7 +83,8 @@ class Evaluation(Result):
         """A row for each run, then how they differ, and what they copy."""
         differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
         copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
-        return [_summary(self.runs), *differences, *copies]
+        answers = [about_answers(one["run"], one["answers"]) for one in self.runs if "answers" in one]
+        return [_summary(self.runs), *answers, *differences, *copies]
 
 
 @threads_kept()
@@ -90,7 +94,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     where = choose_device(request.device or "auto")
     results: list[dict[str, Any]] = []
     texts: list[str] = []
-    paired: list[Stretches] = []
+    paired: list[Observations | None] = []
     given = dict[tuple[str, int, bool], SourceCorpus]()  # --data, as the runs read text
     per_token: Surprisals | None = None
     if asked.without:
@@ -106,13 +110,26 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
         if request.data:
             how = (text.text_field, text.max_expansion, text.skip_bad)
             if how not in given:
-                given[how] = given_text(request.data, text, host)
+                given[how] = given_text(request.data, text, host, answers=True)
             measured: Corpus = given[how]
+            if given[how].how.conversations:
+                measured = ConversationCorpus(given[how], 0, given[how].num_documents, None)
         else:
             assert own
             measured = own.validation
             found |= {"text": own.validated_on, "same_text": same}
         texts.append(measured.digest)
+        if isinstance(measured, ConversationCorpus):
+            _require_text(request)
+            number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
+            loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
+            by_bytes = not asked.one_tokenizer
+            answered = measure_answers(loaded, measured, number_type, host, by_bytes=by_bytes, device=where)
+            found |= asdict(answered.score) | {"loss_error": answered.loss_error, "answers": answered.about}
+            paired.append(answered.costs)
+            results.append(found)
+            _compare(results, texts, paired, asked)
+            continue
         with host.counting("tokenizing", measured.num_bytes, "B") as count:
             try:
                 ids = encode(measured, tokenizer, count, host.notice)
@@ -138,8 +155,9 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             parts = surprisals(model.to(where), ids, stride=stride, **options)
             windows = Stretches(length, ids)
             lengths = byte_lengths_on(measured, ids, tokenizer)
-            paired.append(_stretches_to_pair(asked, ids, lengths))
-            parts = in_stretches(parts, ids, (windows, paired[-1]))
+            stretches = _stretches_to_pair(asked, ids, lengths)
+            paired.append(stretches)
+            parts = in_stretches(parts, ids, (windows, stretches))
             parts = [*parts] if request.per_token else parts
             found |= asdict(score(parts, ids, lengths, shown(loaded.path)))
             found["loss_error"] = windows.standard_error()
@@ -150,11 +168,30 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
         if request.per_token:
             per_token = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*parts]).tolist())
         results.append(found)
-        if len(results) > 1 and texts[0] == texts[-1]:
-            found["difference"] = _difference(results[0], found, paired[0], paired[-1], asked.one_tokenizer)
+        _compare(results, texts, paired, asked)
     if len(set(texts)) > 1:
         host.warn("these runs are measured on different texts; --data SOURCE measures all on one")
     return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
+
+
+def _require_text(request: EvaluateRequest) -> None:
+    """Refuse what only a text has, and not questions with answers."""
+    for flag, asked in {
+        "--per-token": request.per_token,
+        "--memorised": request.memorised,
+        "--stride": request.stride,
+    }.items():
+        if asked:
+            raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")
+
+
+def _compare(
+    results: list[dict[str, Any]], texts: list[str], paired: list[Observations | None], asked: ToEvaluate
+) -> None:
+    """Note how the last run differs from the first, where both were measured on the same."""
+    if len(results) > 1 and texts[0] == texts[-1] and paired[0] and paired[-1]:
+        difference = _difference(results[0], results[-1], paired[0], paired[-1], asked.one_tokenizer)
+        results[-1]["difference"] = difference
 
 
 def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) -> Stretches:
@@ -165,7 +202,7 @@ def _stretches_to_pair(asked: ToEvaluate, ids: Ids, byte_lengths: np.ndarray) ->
 
 
 def _difference(
-    first: dict[str, Any], found: dict[str, Any], of_first: Stretches, of_found: Stretches, one_tokenizer: bool
+    first: dict[str, Any], found: dict[str, Any], of_first: Observations, of_found: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
     """How much more a run costs than the first one on the same text, and how exactly that is known."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))

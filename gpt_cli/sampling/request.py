@@ -39,10 +39,11 @@ from gpt_cli.config.request import (
     WhichRun,
     Without,
 )
-from gpt_cli.errors import UsageError
-from gpt_cli.sampling.prompts import prompt_source, read_prompts
+from gpt_cli.errors import UsageError, shown
+from gpt_cli.sampling.prompts import prompt_source, read_prompt, read_prompts
 from gpt_cli.sampling.removing import parse_heads
 from gpt_cli.sampling.windows import window_length
+from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 
 
 class ToLoad(NamedTuple):
@@ -61,6 +62,7 @@ class ToSample(NamedTuple):
     prompts: list[str]
     source: str  # what an error about a prompt names
     seed: int | None  # None: nothing is drawn
+    conversations: list[Conversation] | None = None  # what is answered, instead of prompts that are continued
 
 
 class ToEvaluate(NamedTuple):
@@ -107,6 +109,15 @@ class SampleRequest(Request):
     prompt_file: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE, description="A UTF-8 text file with one prompt per line."
     )
+    chat: Switch = Field(
+        default=False,
+        description="Answer the prompt as a question, in the template of the model. On a terminal, without a prompt, "
+        "talk with it: it sees the turns before, as many as it can.",
+    )
+    messages: Annotated[MaybePath, Flag("FILE")] = Field(
+        default=NONE,
+        description="Answer conversations of a file: JSON messages with roles and contents, or a line for each one.",
+    )
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
     max_new_tokens: NewTokens = Field(default=200, description="How many tokens to add. Default: 200.")
@@ -143,16 +154,27 @@ class SampleRequest(Request):
     threads: Threads = None
 
     def misfits(self) -> Iterator[Misfit]:
-        """What greedy sampling has no use for."""
+        """What greedy sampling has no use for, and two kinds of prompts."""
         if self.greedy and self.temperature and "temperature" in self.model_fields_set:
             yield Misfit(("temperature",), "{temperature} and {greedy} cannot be combined; leave one of them out")
+        for other in ("prompt", "prompt_file"):
+            yield from self.apart("messages", other)
 
     def find(self, host: Host) -> ToSample:
         """Prompts, model and seed; raises DataError for prompts that cannot be read, and as `find_model`."""
         model = self.find_model(host)
+        if self.messages is not None:
+            source = shown(self.messages)
+            text = read_prompt(None, self.messages, model.header, None, may_be_empty=True)
+            conversations = conversations_of_file(text, source)
+            prompts = [one.turns[-1].content for one in conversations]
+            return ToSample(model, prompts, source, self._seed_to_use(), conversations)
         prompts = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
-        seed = new_seed() if self.seed is None and not self.greedy else self.seed
-        return ToSample(model, prompts, prompt_source(self.prompt, self.prompt_file), seed)
+        asked = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
+        return ToSample(model, prompts, prompt_source(self.prompt, self.prompt_file), self._seed_to_use(), asked)
+
+    def _seed_to_use(self) -> int | None:
+        return new_seed() if self.seed is None and not self.greedy else self.seed
 
     def find_model(self, host: Host) -> ToLoad:
         """The model; raises UsageError or CheckpointError for what its header rules out."""

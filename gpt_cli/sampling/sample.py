@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from json import dumps
 from typing import Any, NamedTuple
 
@@ -14,12 +15,13 @@ import torch
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load_for
-from gpt_cli.errors import EnvironmentFailure, UsageError, inert_json, shown
+from gpt_cli.errors import DataError, EnvironmentFailure, UsageError, counted, inert_json, shown
 from gpt_cli.limits import SAMPLING_BYTES
 from gpt_cli.machine.devices import choose_device, choose_dtype, product_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
+from gpt_cli.sampling.chat import fit_history
 from gpt_cli.sampling.decoder import Decoder, row_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -27,6 +29,8 @@ from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.sampling.removing import head_names, remove_heads
 from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
 from gpt_cli.sampling.streaming import TextStream
+from gpt_cli.text.conversations import Turn
+from gpt_cli.text.templates import Template, template_for
 
 COMPILED_FROM = 2**33  # bytes of float32 weights that the tokens of a sample read
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
@@ -37,6 +41,7 @@ class Prompt(NamedTuple):
 
     text: str
     ids: Sequence[int]
+    end: int | None = None  # the token that ends an answer; None where it is continued, up to end-of-text
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def sample(request: SampleRequest, found: ToSample, host: Host) -> Samples:
     """Continue prompts, as many at once as memory allows; raises as `Sampler`, and DataError for a wrong character."""
     _require_memory_for_all(len(found.prompts) * request.num_samples, request.max_new_tokens)
     sampler = Sampler(request, found.model, host, len(found.prompts))
-    prompts = sampler.accept(found.prompts, found.source, found.seed if request.seed is None else None)
+    prompts = sampler.accept_all(request, found)
     batches, samples = list(sampler.batches(prompts, request)), list[Sample]()
     with host.counting("sampling", request.max_new_tokens * len(batches), "tokens") as count:
         for batch in batches:
@@ -157,6 +162,41 @@ class Sampler:
                 notice(f"the prompt has {len(ids)} tokens; the model sees the last {length}")
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
+    def accept_all(self, request: SampleRequest, found: ToSample) -> list[Prompt]:
+        """The ids of the prompts or conversations that were found; raises as `accept` and `ask`."""
+        seed = found.seed if request.seed is None else None
+        if found.conversations is None:
+            return self.accept(found.prompts, found.source, seed)
+        self.tell(seed)
+        asked = [one.turns for one in found.conversations]
+        return [self.ask(turns, request.max_new_tokens, found.source) for turns in asked]
+
+    def tell(self, seed: int | None) -> None:
+        """Notices of the model with a seed that the user does not know yet, and that it has learned no answers."""
+        if seed is not None:
+            self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, --seed {seed}")
+        if self.loaded.config.data.loss is None and self._template.end is None:
+            self._host.notice("this model has learned no answers, so it continues the question like any other text")
+
+    def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
+        """The ids of a conversation whose answer comes next, after a notice of turns that have left the window.
+
+        Raises DataError, at `source`, for a message that does not fit, or a character that the model lacks.
+        """
+        tokenizer, length = self.loaded.tokenizer, self._decoder.config.context_length
+        try:
+            ids, num_left_out = fit_history(turns, self._template, tokenizer, length, num_new_tokens)
+        except DataError as error:
+            error.where = source
+            raise
+        if num_left_out:
+            self._host.notice(f"the model no longer sees the first {counted(num_left_out, 'message')}")
+        return Prompt(turns[-1].content, array("i", ids), self._template.end_id(tokenizer))
+
+    @cached_property
+    def _template(self) -> Template:
+        return template_for(self.loaded.config.data.template, self.loaded.tokenizer, self._host.notice)
+
     def batches(self, prompts: Sequence[Prompt], request: SampleRequest) -> Iterator[list[Prompt]]:
         """The prompts in order, at once as many as SAMPLING_BYTES of memory hold, and at least one."""
         free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
@@ -188,7 +228,7 @@ class Sampler:
         tokenizer, several = self.loaded.tokenizer, request.num_samples
         self._require_memory(max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens, len(prompts), several)
         rows = [
-            _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text))
+            _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text or prompt.end is not None))
             for prompt in prompts
             for _ in range(several)
         ]
@@ -205,8 +245,8 @@ class Sampler:
             max_new_tokens=request.max_new_tokens,
             num_samples=several,
             seed=seed or 0,
-            end_of_text=tokenizer.end_of_text,
-            done=lambda number: rows[number].stream.stopped,
+            end_of_text=tokenizer.end_of_text if prompts[0].end is None else prompts[0].end,
+            done=lambda number: rows[number].stream.stopped or rows[number].tokens[-1] == tokenizer.end_of_text,
             where=shown(self.loaded.path),
         )
         for draws in steps:

@@ -154,7 +154,30 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
 
 
-class Stretches:
+class Observations:
+    """What parts of a text cost in nats, and the tokens or bytes of each that were predicted: [N] each."""
+
+    def __init__(self, nats: np.ndarray, amounts: np.ndarray):
+        self.nats, self.amounts = nats, amounts
+
+    def standard_error(self) -> float | None:
+        """That of the nats for each token or byte; None for fewer than two parts."""
+        return standard_error(self.nats, self.amounts)
+
+    def error_of_difference(self, other: Observations) -> float | None:
+        """The standard error of what this costs more than another on the same parts; None for fewer than two.
+
+        A part that is hard for one model is hard for the other, so it is far below the error of either.
+        """
+        N = len(self.nats)
+        assert len(other.nats) == N
+        if N < 2:
+            return None
+        one, two = (_deviations(part.nats, part.amounts) / part.amounts.sum() for part in (self, other))
+        return float(np.sqrt(N / (N - 1) * ((one - two) ** 2).sum()))
+
+
+class Stretches(Observations):
     """Surprisals of a text, added up over equal stretches: of `size` tokens, or of bytes where `byte_lengths` is given.
 
     The first token of a text is predicted from nothing, so it takes its place but costs nothing.
@@ -164,8 +187,8 @@ class Stretches:
         self._size, self._lengths = size, byte_lengths
         total = len(ids) - 1 if byte_lengths is None else _total(byte_lengths, ids)
         self._end = 0 if byte_lengths is None else byte_lengths[ids[:1]].sum().item()
-        self.nats = np.zeros(max(1, -(-total // size)))  # [N]
-        self.amounts = np.zeros(len(self.nats))  # [N]: tokens or bytes that were predicted
+        N = max(1, -(-total // size))
+        super().__init__(np.zeros(N), np.zeros(N))
 
     def add(self, nats: np.ndarray, ids: np.ndarray) -> None:
         """Count the next tokens: nats [T], ids [T]; each belongs to the stretch in which it begins."""
@@ -176,22 +199,6 @@ class Stretches:
         np.add.at(self.nats, places, nats)
         np.add.at(self.amounts, places, amounts)
         self._end = ends[-1].item()
-
-    def standard_error(self) -> float | None:
-        """That of the nats for each token or byte; None for fewer than two stretches."""
-        return standard_error(self.nats, self.amounts)
-
-    def error_of_difference(self, other: Stretches) -> float | None:
-        """The standard error of what this costs more than another on the same stretches; None for fewer than two.
-
-        A stretch that is hard for one model is hard for the other, so it is far below the error of either.
-        """
-        N = len(self.nats)
-        assert len(other.nats) == N
-        if N < 2:
-            return None
-        one, two = (_deviations(part.nats, part.amounts) / part.amounts.sum() for part in (self, other))
-        return float(np.sqrt(N / (N - 1) * ((one - two) ** 2).sum()))
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:

@@ -13,18 +13,19 @@ from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encoding import digest_of, encode
+from gpt_cli.text.encoding import both_examples, digest_of, encode
+from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.formats import Reading
-from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split
+from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split, reading_of
 from gpt_cli.text.sources import names_of
 
 
-def given_text(sources: Sequence[str], text: DataConfig, host: Host) -> SourceCorpus:
-    """The text of `--data`, read as a run reads text.
+def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
+    """The text of `--data`, read as a run reads text; with `answers`, questions and answers are read as such.
 
     Raises DataError or EnvironmentFailure, whose hints lack what only commands with `--set` can do.
     """
-    how = Reading(text.text_field, text.max_expansion)
+    how = reading_of([*sources], text) if answers else Reading(text.text_field, text.max_expansion)
     try:
         return read_corpus([*sources], None, how, skip_bad=text.skip_bad, host=host)
     except GptError as error:
@@ -59,11 +60,16 @@ def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
 
 def is_own_text(name: str, own: OwnText, loaded: Loaded, host: Host) -> bool:
     """Whether a text gives the ids that the run was trained and evaluated on; the user is warned where it does not."""
-    data, *parts = own
+    data, training, validation = own
     try:
-        with host.counting("comparing with the training", sum(part.num_bytes for part in parts), "B") as count:
-            ids = [encode(part, loaded.tokenizer, count, host.notice) for part in parts]
-            same = digest_of(*ids) == loaded.data_digest
+        if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
+            digest = digest_of(*both_examples(training, validation, loaded.config, loaded.tokenizer, host))
+        else:
+            num_bytes = training.num_bytes + validation.num_bytes
+            with host.counting("comparing with the training", num_bytes, "B") as count:
+                ids = [encode(part, loaded.tokenizer, count, host.notice) for part in (training, validation)]
+            digest = digest_of(*ids)
+        same = digest == loaded.data_digest
     except DataError:  # it has characters that the run's vocabulary lacks
         same = False
     if not same:

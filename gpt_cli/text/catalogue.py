@@ -36,6 +36,7 @@ class Entry:
     language: str | None = None  # of its text, as ISO 639-1 has it
     url: str | None = None
     sha256: str | None = None
+    has_answers: bool = False  # whether its documents are conversations, as `Conversation.written` writes them
 
     @property
     def cached(self) -> Path:

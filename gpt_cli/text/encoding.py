@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import shutil
 from collections import deque
@@ -22,7 +23,9 @@ from gpt_cli.machine.sharing import cores
 from gpt_cli.text.blocks import Block, in_groups, in_pieces
 from gpt_cli.text.cache import cached, read_json, write_json
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.examples import ConversationCorpus, Examples, encode_examples
 from gpt_cli.text.reading import NOBODY, SourceCorpus, split_of
+from gpt_cli.text.templates import template_for
 from gpt_cli.text.token_store import Ids, TokensOnDisk, data_digest, open_tokens
 from gpt_cli.text.token_writer import LOCK, TokenWriter, sole_writer
 from gpt_cli.text.tokenizer import Tokenizer
@@ -35,14 +38,14 @@ TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 
 @dataclass(frozen=True)
 class EncodedText:
-    """A text as its tokenizer sees it: ids [tokens] of the training part and of the validation part.
+    """A text as its tokenizer sees it: ids [tokens] or examples of the training part and of the validation part.
 
     By `digest`, the sha256 of all ids, a run recognises its text.
     """
 
     tokenizer: Tokenizer
-    ids: Ids
-    validation_ids: Ids
+    ids: Ids | Examples
+    validation_ids: Ids | Examples
     digest: str
 
 
@@ -73,11 +76,34 @@ def encode_parts(
     """Encode a training and a validation text, as `encode_corpus` does; `load` is that of `encode`."""
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
     notice = functools.cache(host.notice)  # a line that concerns both parts is said once
+    if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
+        examples = both_examples(training, validation, config, tokenizer, host)
+        for part, name in zip(examples, ("training", "validation"), strict=True):
+            if part.num_left_out:
+                notice(
+                    f"left out: {counted(part.num_left_out, 'example')} of the {name} part, longer than context_length "
+                    f"{config.model.context_length}; all fit with --set model.context_length={part.longest - 1}"
+                )
+        return EncodedText(tokenizer, *examples, digest_of(*examples))
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
         ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
         validation_ids = encode(validation, tokenizer, count, notice, load=load)
     check_length(ids, validation_ids, config.model.context_length)
     return EncodedText(tokenizer, ids, validation_ids, digest_of(ids, validation_ids))
+
+
+def both_examples(
+    training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
+) -> tuple[Examples, Examples]:
+    """The examples of both parts that fit the context of a config; raises DataError where none does."""
+    template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
+    learn_all = config.data.loss == "all"
+    with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
+        first, second = (
+            encode_examples(part, tokenizer, template, length, learn_all=learn_all, count=count)
+            for part in (training, validation)
+        )
+    return first, second
 
 
 def encode(
@@ -236,8 +262,11 @@ def _clear(directory: Path) -> None:
             remove(path)
 
 
-def digest_of(ids: Ids, validation_ids: Ids) -> str:
+def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
     """The digest of all ids; for those on disk it is kept beside them, since it takes a minute for 10 billion."""
+    if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
+        digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
+        return hashlib.sha256(" ".join(digests).encode()).hexdigest()
     if not isinstance(ids, TokensOnDisk):
         return data_digest(ids, validation_ids)
     other = validation_ids.directory.name if isinstance(validation_ids, TokensOnDisk) else data_digest(validation_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import importlib
 import json
@@ -14,10 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown, visible
+from gpt_cli.errors import DataError, EnvironmentFailure, GptError, reason, shown, visible
 from gpt_cli.limits import EXPANSION_FROM, LINE_CHARACTERS, ZSTD_WINDOW
 from gpt_cli.opening import open_regular, require_unchanged
 from gpt_cli.text.blocks import Block, decoded, is_binary
+from gpt_cli.text.conversations import conversation_of_line, is_conversation
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (NOTES.md)
 BLOCK = 2**16
@@ -35,6 +37,7 @@ class Reading:
 
     text_field: str = "text"
     max_expansion: int = 200
+    conversations: bool = False  # whether each line is a question with its answer
 
 
 def read_file(
@@ -54,6 +57,9 @@ def read_file(
     file = open_regular(path, DataError, hint=hint)
     try:
         before = os.fstat(file.fileno())
+        if how.conversations and not _has_lines(path):
+            sentence = "this is not a .jsonl file, but the first file contains questions and answers, so all must"
+            raise DataError(shown(path), sentence)
         if path.suffix == ".parquet":
             return _watched(path, file, before, _rows_of_table(path, file, how), count)
         content = _unpacked(path, file, how)
@@ -68,9 +74,24 @@ def read_file(
         file.close()
         raise
     blocks = decoded(chain([first], content), visible(path))
-    if path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
-        blocks = _lines((block.text for block in blocks), path, how.text_field)
+    if _has_lines(path):
+        blocks = _documents((block.text for block in blocks), path, how)
     return _watched(path, file, before, blocks, count)
+
+
+def holds_conversations(path: Path, how: Reading) -> bool:
+    """Whether the first line of a .jsonl file is a question with an answer; False for what cannot be read."""
+    with contextlib.suppress(GptError, OSError, ValueError, RecursionError):
+        if _has_lines(path):
+            with open_regular(path, DataError) as file:
+                blocks = decoded(_unpacked(path, file, how), visible(path))
+                _, first = next(_lines((block.text for block in blocks), path), ("", ""))
+                return is_conversation(json.loads(first), how.text_field)
+    return False
+
+
+def _has_lines(path: Path) -> bool:
+    return path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
 
 
 def _watched(
@@ -136,8 +157,17 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
     yield b"".join(found)
 
 
-def _lines(text: Iterable[str], path: Path, field: str) -> Iterator[Block]:
-    """The documents of JSON lines; a line is the largest thing that must fit in memory."""
+def _documents(text: Iterable[str], path: Path, how: Reading) -> Iterator[Block]:
+    """The documents of JSON lines: the text of each, or a conversation as it is written."""
+    for where, line in _lines(text, path):
+        if how.conversations:
+            yield Block(True, conversation_of_line(line, how.text_field, where).written())
+        elif found := _text_field(line, how.text_field, where):
+            yield Block(True, found)
+
+
+def _lines(text: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
+    """The lines that are not empty, each with its place; a line is the largest thing that must fit in memory."""
     unfinished, length, number = list[str](), 0, 0
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     for block in chain(text, ["\n"]):
@@ -150,8 +180,8 @@ def _lines(text: Iterable[str], path: Path, field: str) -> Iterator[Block]:
             number += 1
             line = "".join(unfinished)
             unfinished, length = [following], len(following)
-            if line.strip() and (found := _text_field(line, field, f"{visible(path)}:{number}")):
-                yield Block(True, found)
+            if line.strip():
+                yield f"{visible(path)}:{number}", line
 
 
 def _text_field(line: str, field: str, where: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import tempfile
@@ -21,7 +22,8 @@ from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
-from gpt_cli.text.formats import BLOCK, Reading, read_file
+from gpt_cli.text.examples import ConversationCorpus, split_conversations
+from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, read_file
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 NOBODY = Host()  # a caller who wants to see nothing
@@ -131,6 +133,9 @@ class SourceCorpus(SurveyedCorpus):
 
     def _blocks_of(self, found: Found, count: Callable[[int], object] = lambda _: None) -> Iterator[Block] | None:
         """The documents of one file or other source; None for a file without text that nobody named."""
+        if self.how.conversations and found.status is None and not _is_of_conversations(found, self.how):
+            sentence = "this is no list of questions and answers, but the first source is one, so all must be"
+            raise DataError(shown(found.name), sentence)
         if found.name == STDIN and found.status is None:  # else a file of that name in a directory
             advice = "unpack it before the pipe, as zcat does"
             blocks: Iterator[Block] | None = decoded(self._stdin_content(count), "stdin", advice)
@@ -142,7 +147,8 @@ class SourceCorpus(SurveyedCorpus):
                 close = catalogue.nearest(found.name)
                 hint = f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
             blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
-        return split_at(self.separator, blocks) if blocks is not None and self.separator else blocks
+        splits = self.separator and not self.how.conversations
+        return split_at(self.separator, blocks) if blocks is not None and self.separator and splits else blocks
 
     def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
         self._stdin.seek(0)
@@ -200,9 +206,29 @@ def read_data(
     config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
     """The text that a config names; raises errors as `read_corpus` does."""
-    how = Reading(config.text_field, config.max_expansion)
-    skip_bad = config.skip_bad
+    how, skip_bad = reading_of(config.source, config), config.skip_bad
+    if config.loss == "answers" and not how.conversations:
+        sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
+        raise DataError("data.loss", sentence, hint="--set data.loss=all")
+    if config.separator is not None and how.conversations:
+        host.notice("data.separator is not used by questions and answers")
     return read_corpus(config.source, config.separator, how, skip_bad=skip_bad, fresh=fresh, host=host, watch=watch)
+
+
+def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
+    """How a config reads some SOURCEs: as questions and answers where the first file begins with one."""
+    how = Reading(config.text_field, config.max_expansion)
+    with contextlib.suppress(GptError):  # reading itself finds the words
+        first = next(iter(Walk(names_of(sources), config.skip_bad)), None)
+        return replace(how, conversations=first is not None and _is_of_conversations(first, how))
+    return how
+
+
+def _is_of_conversations(found: Found, how: Reading) -> bool:
+    """Whether a source is a list of questions and answers."""
+    if found.status is None:
+        return found.name in catalogue.ENTRIES and catalogue.ENTRIES[found.name].has_answers
+    return holds_conversations(Path(found.name), how)
 
 
 def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
@@ -213,6 +239,8 @@ def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
     """The training and the validation part of a text, or the whole of it and a validation text of its own."""
     if config.validation_source is None:
+        if corpus.how.conversations:
+            return split_conversations(corpus, config)
         return corpus.split(config.validation_fraction)
     validation = read_data(config.changed(source=config.validation_source), host)
     for line in validation.notices():
@@ -220,4 +248,10 @@ def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> t
     both = Walk([*corpus.sources, *validation.sources], config.skip_bad).finished()
     if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
         host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
-    return corpus, validation
+    if not corpus.how.conversations and not validation.how.conversations:
+        return corpus, validation
+    if not corpus.how.conversations or not validation.how.conversations:
+        sentence = "one of data.source and data.validation_source has questions and answers, the other has none"
+        raise DataError("data.validation_source", sentence)
+    first, second = (ConversationCorpus(one, 0, one.num_documents, config.template) for one in (corpus, validation))
+    return first, second

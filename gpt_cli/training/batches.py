@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +13,23 @@ from torch import Tensor
 from gpt_cli.config import Config
 from gpt_cli.machine.devices import send
 from gpt_cli.streams import permutation, permuted, stream_key
+from gpt_cli.text.examples import Examples, pack
 from gpt_cli.text.token_store import Ids, TokensOnDisk
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22
+
+
+class Sequences(NamedTuple):
+    """Inputs and targets, int64 [B, T] each; of examples side by side also positions, and how many targets count.
+
+    That number is of the whole step, a tensor without dimensions; other targets are IGNORED.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    positions: Tensor | None = None
+    num_targets: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class Batches:
 
         Raises DataError or EnvironmentFailure when the disk does not give what it should.
         """
-        return self.windows(self.send(self.numbers(step, chosen)))
+        return self.windows(self.send(self.numbers(step, chosen)))[:2]
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """What the device needs of the chosen sequences of a step: where they start, int64 [B].
@@ -73,29 +87,78 @@ class Batches:
         device = self.ids.device if isinstance(self.ids, Tensor) else torch.device(self.device)
         return send(torch.from_numpy(numbers), device)
 
-    def windows(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    def windows(self, numbers: Tensor) -> Sequences:
         """Inputs and targets of sequences, int64 [B, T] each, from their numbers on the device."""
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
-        return windows[:, :-1], windows[:, 1:]
+        return Sequences(windows[:, :-1], windows[:, 1:])
 
     def starts(self, step: int) -> np.ndarray:
         """The first position of each window of a step: int64 [B]."""
-        numbers = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-        epochs, places = np.divmod(numbers, self.windows_per_epoch)
-        starts = np.empty(self.batch_size, np.int64)
-        for epoch in np.unique(epochs):
-            chosen = epochs == epoch
-            starts[chosen] = self._starts_of(int(epoch), places[chosen])
-        return starts
+        epochs, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
+        offsets = [stream_key(self.seed, "offset", epoch) % (self.max_offset + 1) for epoch in epochs.tolist()]
+        return np.array(offsets) + windows * self.context_length
 
-    def _starts_of(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The first positions of the windows at some places of an epoch's order: int64 [N] -> [N]."""
-        offset = stream_key(self.seed, "offset", epoch) % (self.max_offset + 1)
-        key, count = stream_key(self.seed, "order", epoch), self.windows_per_epoch
-        windows = _order(key, count)[places] if count <= LISTED_WINDOWS else permuted(key, places, count)
-        return offset + windows * self.context_length
+
+@dataclass(frozen=True)
+class PackedBatches:
+    """Training batches of windows in which examples are side by side, where they do not see each other.
+
+    The rows of a window are the same in each epoch; their order is another, as that of Batches is.
+    """
+
+    ids: Examples
+    context_length: int
+    batch_size: int
+    seed: int
+    device: torch.device
+
+    @cached_property
+    def rows(self) -> list[np.ndarray]:
+        """The examples of each window."""
+        return pack(self.ids.lengths, self.context_length)
+
+    @property
+    def windows_per_epoch(self) -> int:
+        return len(self.rows)
+
+    def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """Inputs, targets and positions of the chosen sequences of a step, then its targets that count.
+
+        int64 [B, 3 T + 1].
+        """
+        _, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
+        num_targets = sum(int(self.ids.num_learned[self.rows[window]].sum()) for window in windows)
+        packed = self.ids.packed([self.rows[window] for window in windows[chosen]], self.context_length)
+        return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
+
+    def send(self, numbers: np.ndarray) -> Tensor:
+        """The numbers on the device; nobody waits for them."""
+        return send(torch.from_numpy(numbers), self.device)
+
+    def windows(self, numbers: Tensor) -> Sequences:
+        """The sequences from their numbers on the device."""
+        inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
+        return Sequences(inputs, targets, positions, num_targets[0, 0])
+
+
+def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
+    """The batches that a config asks for."""
+    if isinstance(ids, Examples):
+        return PackedBatches(ids, config.model.context_length, config.train.batch_size, config.train.seed, device)
+    return Batches.of(ids, config, device)
+
+
+def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The epoch of each sequence of a step, and its window of the `count` of an epoch: int64 [B] each."""
+    epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
+    windows = np.empty(batch_size, np.int64)
+    for epoch in np.unique(epochs).tolist():
+        key, chosen = stream_key(seed, "order", epoch), epochs == epoch
+        order = _order(key, count)[places[chosen]] if count <= LISTED_WINDOWS else permuted(key, places[chosen], count)
+        windows[chosen] = order
+    return epochs, windows
 
 
 @lru_cache(maxsize=2)

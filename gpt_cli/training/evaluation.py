@@ -16,6 +16,7 @@ from gpt_cli.machine.devices import autocast, exact, send, tokens_at_once
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE, Score, byte_lengths, in_batches, score_of, standard_error
+from gpt_cli.text.examples import IGNORED, Examples
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.token_store import windows as token_windows
 from gpt_cli.text.tokenizer import Tokenizer
@@ -55,7 +56,7 @@ def evaluation_batch_size(context_length: int, vocab_size: int, device: torch.de
 def evaluate(
     model: GPT,
     tokenizer: Tokenizer,
-    ids: Ids,
+    text: Ids | Examples,
     windows: Sequence[tuple[int, int]],
     *,
     batch_size: int,
@@ -66,12 +67,20 @@ def evaluate(
 ) -> Score:
     """The loss on windows (start, end) of ids; each window starts without context. Draws nothing at random.
 
+    Of examples, the loss is that of the learned tokens.
+
     `count` receives the number of tokens done since its last call, `by_window` what each window costs. Ranks take
     batches in turns; what these cost is added in one order, so that the number of ranks changes nothing.
     """
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T
     lengths, byte_counts = ends - starts, byte_lengths(tokenizer)
+    goals, num_targets = None, lengths
+    ids = text.ids if isinstance(text, Examples) else text
+    if isinstance(text, Examples):
+        byte_counts[text.template.end_id(tokenizer)] = 0
+        goals, learned_before = text.targets, np.concatenate([[0], np.cumsum(text.learned)])
+        num_targets = learned_before[ends + 1] - learned_before[starts + 1]
     batches = in_batches(lengths, batch_size)
     # on the device that computes them: to read each would make a GPU wait
     of_batches = torch.zeros(len(batches), dtype=torch.float64, device=exact(device))
@@ -87,16 +96,19 @@ def evaluate(
             chosen = together[ranks.rank if counts else 0]
             tokens = token_windows(ids, starts[chosen], int(lengths[chosen[0]]) + 1)
             batch = send(torch.from_numpy(tokens.astype(np.int32)), device).long()
+            wanted = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
             # not inference_mode, whose tensors `fully_shard` would keep for the next step
             with torch.no_grad(), autocast(device, dtype):
                 # the two halves of cross_entropy, to the bit: the slow one once
                 log_chances, targets = _log_chances(model(batch[:, :-1])), batch[:, 1:].flatten()
+                if goals is not None:
+                    targets = send(torch.from_numpy(wanted), device).flatten()
                 if counts:
                     of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
                     if by_window:
                         nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
                         of_windows[send(torch.from_numpy(chosen), of_windows.device)] = nats.to(of_windows).sum(dim=1)
-                    num_bytes += int(byte_counts[tokens[:, 1:]].sum())
+                    num_bytes += int(byte_counts[wanted[wanted != IGNORED]].sum())
             count(sum(int(lengths[chosen].sum()) for chosen in together))
     finally:
         model.train(was_training)
@@ -104,5 +116,5 @@ def evaluate(
     merged = ranks.merge(torch.cat((sums, sums.new_tensor([num_bytes])))).numpy()
     if by_window:
         order = np.concatenate(batches)
-        by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], lengths[order]
-    return score_of(reduce(add, merged[: len(batches)].tolist()), int(lengths.sum()), int(merged[-1]))
+        by_window.nats, by_window.num_tokens = merged[len(batches) : -1][order], num_targets[order]
+    return score_of(reduce(add, merged[: len(batches)].tolist()), int(num_targets.sum()), int(merged[-1]))

@@ -71,10 +71,13 @@ class Initial:
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else own_config(self.header, stdin=True)
+            named = named.changed(data={"loss": None}) if other_text else named
             return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:
             raise no_text(shown(self.where))
-        return self.config  # from which `exchange` has taken what a stranger may not ask for
+        return self.config.changed(
+            data={"loss": None}
+        )  # from which `exchange` has taken what a stranger may not ask for
 
 
 def read_initial(path: Path, notice: Notify) -> Initial:

@@ -22,6 +22,7 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.scoring import Score
+from gpt_cli.text.examples import Examples
 from gpt_cli.training.due import due, snapshot_due
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.prompts import sample_prompt
@@ -151,7 +152,9 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sampled:
     """Continue the prompt of the run's samples."""
     tokenizer, settings = run.tokenizer, run.config.train
-    prompt = sample_prompt(run.config, tokenizer, run.validation_ids)
+    validation = run.validation_ids
+    prompt = sample_prompt(run.config, tokenizer, validation)
+    ends = isinstance(validation, Examples) and validation.template.end_id(tokenizer)
     try:
         with host.counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
             count(0)
@@ -162,7 +165,7 @@ def _sample(run: Run, model: GPT, watch: Callable[[], object], host: Host) -> Sa
                 SamplingParameters(),
                 max_new_tokens=SAMPLE_NEW_TOKENS,
                 seed=settings.seed,
-                end_of_text=tokenizer.end_of_text,
+                end_of_text=ends or tokenizer.end_of_text,
                 watch=lambda: count_and_watch(1),
             )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint

@@ -19,6 +19,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.text.encoding import EncodedText, encode_corpus
+from gpt_cli.text.examples import Examples
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
@@ -71,6 +72,8 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         corpus = _read(plan, reading, continued, host)
         _remark_on(corpus, config, host.notice, continued=continued is not None)
         text = _encode(corpus, reading, continued, tokenizer, directory, host)
+    if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run
+        config = config.changed(data={"loss": config.data.loss or "answers", "template": text.ids.template.name})
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
     ranks.meet(

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from gpt_cli.checkpoints.own_text import prompts_like
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError
+from gpt_cli.text.conversations import Turn
+from gpt_cli.text.examples import Examples
 from gpt_cli.text.token_store import Ids
 from gpt_cli.text.tokenizer import Tokenizer
 
@@ -16,18 +18,24 @@ _SEARCHED = 256  # tokens in which a line or a word begins
 _SHORTEST = 2  # tokens before a prompt ends with its line or with a word
 
 
-def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids) -> list[int]:
+def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
     """The ids that samples continue: `train.sample_prompt`, or the beginning of a line of the validation text.
 
-    Raises DataError for a character that the vocabulary lacks.
+    Of examples, it is a question or the first of theirs. Raises DataError for a character that the vocabulary lacks.
     """
-    if config.train.sample_prompt is None:
+    if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
+        found = validation_ids.question(0)
+    elif config.train.sample_prompt is None:
+        assert not isinstance(validation_ids, Examples)
         ids = validation_ids[:_SEARCHED].astype(int).tolist()
         start, parts = _start(tokenizer, ids)
         found = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     else:
         try:
-            found = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
+            if isinstance(validation_ids, Examples):
+                found = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
+            else:
+                found = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
         except DataError as error:
             error.where = "train.sample_prompt"
             raise
@@ -66,8 +74,10 @@ def _is_within_character(part: bytes) -> bool:
     return b"\x80" <= part[:1] < b"\xc0"
 
 
-def first_prompt(tokenizer: Tokenizer, validation_ids: Ids) -> str:
+def first_prompt(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
     """A prompt that the tokenizer takes, of the kind of the validation text: a word of it unless it is English."""
+    if isinstance(validation_ids, Examples):
+        return tokenizer.decode(validation_ids.question(0))
     ids = validation_ids[:_SEARCHED].astype(int).tolist()
     start, _ = _start(tokenizer, ids)
     for prompt in prompts_like(tokenizer.decode(ids[start : start + 64])):

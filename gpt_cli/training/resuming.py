@@ -66,6 +66,8 @@ def config_to_resume(stored: Config, asked: Config, run: Config | None, files: R
     `stored` is of the checkpoint, `run` of the config.yaml of `files`. A stranger's checkpoint in a run starts no
     compiler.
     """
+    own = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(asked.data, key) is None}
+    asked = asked.changed(data=own)  # what null means is in the text, and the run has noted it
     sources = {"dtype": stored, "device": run, "compile": run}
     chosen = {
         key: getattr(source.train, key)

@@ -13,6 +13,7 @@ from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown
 from gpt_cli.files import move
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import Ranks
+from gpt_cli.text.examples import Examples
 from gpt_cli.text.token_store import Ids, validation_windows
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.resuming import is_own_best
@@ -27,7 +28,7 @@ class Run:
     state: TrainingState
     directory: RunDirectory
     tokenizer: Tokenizer
-    validation_ids: Ids
+    validation_ids: Ids | Examples
     saved: Progress | None = None
 
     @property
@@ -54,7 +55,12 @@ class Run:
         self.ranks.on_first(make_ready)
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Evenly spaced windows (start, end) of the validation text, of at most a number of tokens together."""
+        """Evenly spaced windows (start, end) of the validation text, of at most a number of tokens together.
+
+        Of examples, each is a window.
+        """
+        if isinstance(self.validation_ids, Examples):
+            return self.validation_ids.windows(num_tokens)
         return validation_windows(len(self.validation_ids), self.config.model.context_length, num_tokens)
 
     @property

@@ -15,8 +15,9 @@ from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.streams import stream_key
+from gpt_cli.text.examples import Examples
 from gpt_cli.text.token_store import Ids
-from gpt_cli.training.batches import Batches
+from gpt_cli.training.batches import Batches, PackedBatches, batches_of
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resuming import environment
@@ -38,7 +39,7 @@ class TrainingState:
     config: Config
     model: GPT
     optimizer: Optimizer
-    batches: Batches
+    batches: Batches | PackedBatches
     progress: Progress
     layout: Replicated
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
@@ -50,7 +51,7 @@ class TrainingState:
     def at_the_start(
         cls,
         config: Config,
-        ids: Ids,
+        ids: Ids | Examples,
         vocab_size: int,
         data_digest: str = "",
         ranks: Ranks = ALONE,
@@ -73,7 +74,7 @@ class TrainingState:
 
     @classmethod
     def continued(
-        cls, config: Config, ids: Ids, checkpoint: Checkpoint, ranks: Ranks = ALONE, *, sharded: bool = False
+        cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE, *, sharded: bool = False
     ) -> TrainingState:
         """The model of a checkpoint, on the same ids; raises CheckpointError when its tensors do not fit."""
         before = checkpoint.progress
@@ -86,7 +87,7 @@ class TrainingState:
 
     @classmethod
     def _of(
-        cls, config: Config, ids: Ids, model: GPT, progress: Progress, ranks: Ranks, sharded: bool
+        cls, config: Config, ids: Ids | Examples, model: GPT, progress: Progress, ranks: Ranks, sharded: bool
     ) -> TrainingState:
         device = torch.device(config.train.device)
         if device.type != "cpu" and ranks.size > 1:  # the command line has chosen one for each
@@ -96,7 +97,7 @@ class TrainingState:
         if config.train.compile == "on":
             model.compile_blocks()
         optimizer = Optimizer(layout, config.train)
-        return cls(config, model.train(), optimizer, Batches.of(ids, config, device), progress, layout)
+        return cls(config, model.train(), optimizer, batches_of(ids, config, device), progress, layout)
 
     @property
     def device(self) -> torch.device:

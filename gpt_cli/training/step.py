@@ -165,10 +165,13 @@ def compute_gradient(state: TrainingState, sent: Sent, watch: Callable[[], objec
 def _compute_lane(state: TrainingState, sent: Sent, lane: int) -> Tensor:
     """Add the gradient of one lane to the parameters; returns its share of the loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    inputs, targets = state.batches.windows(sent.lanes[lane])
+    inputs, targets, positions, num_targets = state.batches.windows(sent.lanes[lane])
     masks = DropMasks(state.config.model.dropout, settings.seed, sent.step, first_sequence=lane * micro, keys=sent.keys)
     with autocast(state.device, settings.dtype):
-        loss = cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
+        if num_targets is None:
+            loss = cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
+        else:  # a lane with longer answers counts more
+            loss = cross_entropy(state.model(inputs, masks, positions), targets, reduction="sum") / num_targets
     loss.backward()
     return loss.detach()
 

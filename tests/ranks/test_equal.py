@@ -26,6 +26,19 @@ def test_any_number_of_processes_gives_the_same_run(servers: Servers, tmp_path: 
         assert trained(servers, tmp_path / str(processes), processes, *CASES[case]) == alone, processes
 
 
+def test_any_number_of_processes_learns_the_same_answers(servers: Servers, tmp_path: Path) -> None:
+    """Lanes with longer answers count more, wherever they are computed."""
+    pairs = [{"prompt": f"{n}", "response": f"{n * n * n}"} for n in range(1, 40)]
+    found = []
+    for processes in (1, 4):
+        folder = new_folder(tmp_path / str(processes), *EIGHT, "data.source=cubes.jsonl")
+        (folder / "cubes.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        ended = servers.gpt(folder, *START, processes=processes)
+        assert ended.code == 0, ended.err
+        found.append(fingerprint(folder / "run"))
+    assert found[0] == found[1]
+
+
 def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_path: Path) -> None:
     settings = ("train.optimizer=muon", "train.keep_checkpoints=10")
     alone, _ = trained(servers, tmp_path / "run", 1, *settings)

@@ -17,7 +17,7 @@ from gpt_cli.training.resuming import FREE_KEYS, config_to_resume, environment_c
 RUN = RunFiles(Path("runs/mine"))
 # what makes a run another one, beside all of the model and the tokenizer
 FIXED = {
-    *("data.text_field", "data.separator", "data.validation_fraction"),
+    *("data.text_field", "data.separator", "data.validation_fraction", "data.loss", "data.template"),
     *("train.batch_size", "train.optimizer", "train.learning_rate", "train.muon_learning_rate", "train.warmup_steps"),
     *("train.schedule", "train.weight_decay", "train.gradient_clip", "train.seed", "train.dtype"),
 }

@@ -31,6 +31,7 @@ from gpt_cli.exchange.gguf.architectures import (
 from gpt_cli.exchange.gguf.vocabulary import metadata_of
 from gpt_cli.exchange.recipes import Fit, Recipe
 from gpt_cli.exchange.request import MODELFILE
+from gpt_cli.exchange.tokenizer_json import chat_template
 from gpt_cli.files import Buffer, write_durably
 
 _ALIGNMENT = 32
@@ -90,6 +91,8 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         **vocabulary.keys,
         "gpt_cli": json.dumps(own, ensure_ascii=False),
     }
+    if template := chat_template(config, tokenizer):
+        keys["tokenizer.chat_template"] = template
     if progress.step and progress.num_training_tokens and (known := licences(config)):
         keys["general.description"] = f"Licences of the texts that it learned from: {known}"
     if "rope_scaling" in found.config:

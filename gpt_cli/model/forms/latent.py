@@ -96,7 +96,7 @@ class LatentAttention(SelfAttention):
         assert rotation is not None
         K = keys.shape[-1]
         queries = torch.cat([queries[..., :K], rotate(queries[..., K:], rotation)], dim=-1)
-        shared = rotate(self.W_KR(x), rotation)[:, None].expand(-1, len(chosen), -1, -1)
+        shared = rotate(self.W_KR(x)[:, None], rotation).expand(-1, len(chosen), -1, -1)
         return queries, torch.cat([keys, shared], dim=-1), values
 
     def query_source(self, x: Tensor) -> Tensor:

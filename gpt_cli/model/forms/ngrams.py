@@ -28,17 +28,22 @@ class NgramEmbedding(nn.Module):
         tables = nn.ModuleList(nn.Embedding.from_pretrained(torch.zeros(size, d_model), freeze=False) for size in sizes)
         self.tables = cast("Sequence[nn.Embedding]", tables)
 
-    def forward(self, x: Tensor, ids: Tensor, num_before: int = 0) -> Tensor:
-        """Embeddings [B, T, D] of the last T of ids [B, num_before + T] -> [B, T, D]."""
-        for table, rows in zip(self.tables, self.rows(ids), strict=True):
+    def forward(self, x: Tensor, ids: Tensor, num_before: int = 0, positions: Tensor | None = None) -> Tensor:
+        """Embeddings [B, T, D] of the last T of ids [B, num_before + T] -> [B, T, D].
+
+        A text begins where `positions` are 0, with the first of ids where there are none.
+        """
+        for table, rows in zip(self.tables, self.rows(ids, positions), strict=True):
             x = x + table(rows[:, num_before:])
         return F.layer_norm(x, x.shape[-1:])
 
-    def rows(self, ids: Tensor) -> Iterator[Tensor]:
+    def rows(self, ids: Tensor, positions: Tensor | None = None) -> Iterator[Tensor]:
         """Yields for each table the row of the n-gram that ends at each token: ids [B, T] -> [B, T]."""
         code, earlier = ids, ids
         for n, table in enumerate(self.tables, start=2):
             earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)
+            if positions is not None:
+                earlier = earlier.masked_fill(positions == 0, self.vocab_size - 1)
             # a hash may wrap beyond 64 bits
             code = code + earlier * signed(self.vocab_size ** (n - 1), 64)
             exact = table.num_embeddings == self.vocab_size**n

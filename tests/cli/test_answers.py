@@ -1,0 +1,112 @@
+"""A model that has learned a few answers by heart, asked for them in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.helpers import RunCommand, run_command
+
+import gpt_cli
+from gpt_cli.cli import sample
+from gpt_cli.cli.terminal import Console
+from gpt_cli.config.request import read_request
+from gpt_cli.errors import DataError
+from gpt_cli.sampling.request import SampleRequest
+
+ANSWERS = {"a": "one", "b": "two", "c": "three", "d": "four", "e": "five", "f": "six"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that has learned ANSWERS by heart."""
+    folder = tmp_path_factory.mktemp("answers")
+    pairs = [{"prompt": ask, "response": say, "choices": list(ANSWERS.values())} for ask, say in ANSWERS.items()]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    settings = "tokenizer.kind=char data.validation_source=pairs.jsonl model.dropout=0 train.sample_every=null"
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        flags = [part for setting in settings.split() for part in ("--set", setting)]
+        ended = run_command("train", "--config", "smoke", "--data", "pairs.jsonl", "--max-steps", "60", *flags)
+    finally:
+        os.chdir(before)
+    assert ended.code == 0, ended.err
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def test_a_question_is_answered_up_to_the_end_of_the_turn(run: RunCommand) -> None:
+    for ask, say in ANSWERS.items():
+        ended = run("sample", "--chat", "--prompt", ask, "--greedy")
+        assert (ended.code, ended.out) == (0, f"{say}\n"), ended.err
+    assert gpt_cli.sample("b", chat=True, greedy=True).samples[0].text == "two"
+
+
+def test_conversations_of_a_file_are_answered(run: RunCommand, tmp_path: Path) -> None:
+    turns = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "c"},
+    ]
+    (tmp_path / "one.json").write_text(json.dumps(turns))
+    found = json.loads(run("sample", "--messages", tmp_path / "one.json", "--json", "--greedy").out)
+    assert (found["prompt"], len(found["samples"])) == ("c", 1)
+    (tmp_path / "more.jsonl").write_text('{"prompt": "d"}\n{"prompt": "f"}\n')
+    assert run("sample", "--messages", tmp_path / "more.jsonl", "--greedy").out == "four\n---\nsix\n"
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "d"}\n{"prompt": "é"}\n')
+    wrong = run("sample", "--messages", tmp_path / "bad.jsonl", "--greedy")
+    assert (wrong.code, 'bad.jsonl": this model knows' in wrong.err) == (3, True)
+    (tmp_path / "bad.jsonl").write_bytes(b"\xff")
+    assert run("sample", "--messages", tmp_path / "bad.jsonl").code == 3
+    both = run("sample", "--messages", tmp_path / "one.json", "--prompt", "a")
+    assert (both.code, "--prompt and --messages cannot be combined" in both.err) == (2, True)
+
+
+def test_a_talk_keeps_as_many_turns_as_the_window_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A window of 32: a turn of `a` takes 2 tokens, the answer with its end 4, and a long answer may have 16."""
+    request = read_request(SampleRequest, {"chat": True, "greedy": True, "run": Path("runs/smoke")})
+    console = Console()
+    talk: Callable[[str, SampleRequest], object] = sample._open(request, console, console.host())
+    for _ in range(5):
+        talk("a", request)
+    assert "the model no longer sees the first 2 messages" in capsys.readouterr().err
+    talk("", request)
+    talk("e", request)
+    found = capsys.readouterr()
+    assert (found.out.splitlines()[-1], "no longer" in found.err) == ("five", False)
+    with pytest.raises(DataError, match="in the template, but this model sees 32"):
+        talk("abc" * 11, request)
+
+
+def test_a_model_of_texts_says_that_it_has_learned_no_answers(run: RunCommand, smoke_run: Path) -> None:
+    ended = run("sample", "--run", smoke_run, "--chat", "--prompt", "What?", "--max-new-tokens", "3")
+    assert (ended.code, "this model has learned no answers" in ended.err) == (0, True)
+
+
+def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path) -> None:
+    own = json.loads(run("eval", "--json").out)["runs"][0]
+    assert own["answers"]["exact_match"] == {"share": 1.0, "error": 0.0, "examples": 6}
+    assert own["answers"]["choices"] == {"share": 1.0, "error": 0.0, "examples": 6}
+    assert own["loss"] == pytest.approx(json.loads(Path("runs/smoke/outcome.json").read_text())["validation_loss"])
+    # four right ones of six, and choices of which the learned answer is wrong in two
+    lines = [json.loads(line) for line in Path("pairs.jsonl").read_text().splitlines()]
+    lines[0]["response"], lines[1]["response"] = "two", "one"
+    (tmp_path / "wrong.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ended = run("eval", "--data", tmp_path / "wrong.jsonl", "--run", "runs/smoke", "--run", "runs/smoke")
+    assert ended.code == 0, ended.err
+    # sqrt(2/3 * 1/3 / 5) = 0.2108
+    assert "6 examples; exact answers 0.6667 ± 0.2108 of 6; right choices 0.6667 ± 0.2108 of 6" in ended.out
+    assert "runs/smoke - runs/smoke: +0.0000 ± 0.0000 nats/token" in ended.out
+    (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "a" * 40, "response": "one"}) + "\n")
+    assert run("eval", "--data", tmp_path / "long.jsonl").code == 3
+    for flag in ("--per-token", "--memorised"):
+        refused = run("eval", "--data", "pairs.jsonl", flag)
+        assert (refused.code, f"error: {flag}: it measures a text" in refused.err) == (2, True)

@@ -1,0 +1,65 @@
+"""What transformers computes of an exported model and its template is what gpt has trained with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.exchange import sharp_checkpoint
+from support.tokenizers import learned
+
+from gpt_cli.exchange.export_model import write_for_transformers
+from gpt_cli.sampling.answers import answer_costs
+from gpt_cli.text.conversations import Conversation, Turn
+from gpt_cli.text.examples import gather
+from gpt_cli.text.templates import template_for
+
+TURNS = (
+    Turn("system", "Add the numbers."),
+    Turn("user", "What is 1+1?"),
+    Turn("assistant", "It is 2."),
+    Turn("user", "And <|im_end|> 2+2?"),
+    Turn("assistant", "4"),
+)
+
+
+def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_path: Path) -> None:
+    stored = sharp_checkpoint()
+    tokenizer, length = stored.tokenizer, stored.config.model.context_length
+    conversations = [Conversation(TURNS[1:]), Conversation(TURNS[:3]), Conversation(TURNS[3:])]
+    examples = gather(conversations, tokenizer, template_for(None, tokenizer), length)
+    write_for_transformers(tmp_path / "hf", stored)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
+    theirs.loss_type = "ForCausalLM"  # which it takes from the name of a class, but not from GPT2LMHeadModel
+    costs = answer_costs(stored.build_model().eval(), examples)
+    for number, nats in enumerate(costs.nats):
+        start, end = examples.bounds[number : number + 2]
+        ids = torch.from_numpy(examples.ids[start:end].astype(int))[None]
+        labels = ids.masked_fill(~torch.from_numpy(examples.learned[start:end]), -100)
+        with torch.no_grad():
+            loss = theirs(ids, labels=labels).loss.item()
+        assert nats / examples.num_learned[number] == pytest.approx(loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("setting", [None, "Q: {prompt}\nA:\n"])
+@pytest.mark.parametrize("kind", ["bpe", "byte"])
+def test_transformers_renders_our_ids(transformers: Any, tmp_path: Path, kind: str, setting: str | None) -> None:
+    tokenizer = learned(["It is what the numbers are. " * 9], 300) if kind == "bpe" else None
+    template = setting or "{prompt}\n"
+    stored = sharp_checkpoint("data.loss=answers", f"data.template={template}", tokenizer=tokenizer)
+    write_for_transformers(tmp_path / "hf", stored)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    ours = template_for(template, stored.tokenizer)
+    for turns in (TURNS, TURNS[1:2], TURNS[:2]):
+        messages = [turn._asdict() for turn in turns]
+        asks = turns[-1].role == "user"
+        found = theirs.apply_chat_template(messages, add_generation_prompt=asks, return_dict=False)
+        assert found == ours.encode(turns, stored.tokenizer).ids
+
+
+def test_a_model_that_learned_no_answers_has_no_template(tmp_path: Path) -> None:
+    write_for_transformers(tmp_path / "hf", sharp_checkpoint())
+    assert "chat_template" not in json.loads((tmp_path / "hf/tokenizer_config.json").read_text())

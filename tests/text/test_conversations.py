@@ -1,0 +1,182 @@
+"""Questions and answers as files give them, what is refused with its line, and how they become tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.helpers import small_config
+from support.kept import save
+
+from gpt_cli.callbacks import Host
+from gpt_cli.errors import DataError, GptError, UsageError
+from gpt_cli.exchange.read_tokenizer import read_tokenizer
+from gpt_cli.text.conversations import Conversation, Turn, conversation_of_line, conversations_of_file, read_written
+from gpt_cli.text.encoding import encode_corpus
+from gpt_cli.text.examples import Examples, gather, pack
+from gpt_cli.text.reading import read_data
+from gpt_cli.text.templates import template_for
+from gpt_cli.text.tokenizer import ByteTokenizer
+
+PAIR = {"prompt": "2+3", "response": "5"}
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "Add."},
+        {"role": "user", "content": "1+1"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "2+2"},
+        {"role": "assistant", "content": "4"},
+    ]
+}
+END = 256
+
+
+def lines(path: Path, *records: Any) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+def examples(source: str, *settings: str) -> tuple[Examples, Examples]:
+    config = small_config(f"data.source={source}", "data.validation_fraction=0.5", "model.context_length=48", *settings)
+    text = encode_corpus(read_data(config.data), config)
+    assert isinstance(text.ids, Examples)
+    assert isinstance(text.validation_ids, Examples)
+    return text.ids, text.validation_ids
+
+
+def parts(found: Examples, number: int = 0) -> tuple[bytes, bytes]:
+    """The tokens that are read alone and those that are learned; END is a full stop."""
+    start, end = found.bounds[number : number + 2]
+    ids, learned = found.ids[start:end], found.learned[start:end]
+    as_text = [bytes(np.where(part == END, ord("."), part).astype(np.uint8)) for part in (ids[~learned], ids[learned])]
+    return as_text[0], as_text[1]
+
+
+def test_answers_are_learned_with_the_token_that_ends_them(here: Path) -> None:
+    found, validation = examples(lines(here / "a.jsonl", CHAT, PAIR))
+    assert parts(found) == (b"Add.\n1+1\n2+2\n", b"2.4.")
+    assert parts(validation) == (b"2+3\n", b"5.")
+    own, _ = examples("a.jsonl", "data.template=Q: {prompt}\\nA: ")
+    assert parts(own) == (b"Add.\nQ: 1+1\nA: Q: 2+2\nA: ", b"2.4.")
+
+
+def test_all_tokens_but_the_first_are_learned_where_that_is_asked(here: Path) -> None:
+    found, _ = examples(lines(here / "a.jsonl", PAIR, PAIR), "data.loss=all")
+    assert parts(found) == (b"2", b"+3\n5.")
+
+
+def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
+    """17 bytes and end-of-text fit a context of 17, one more does not."""
+    records = [{"prompt": "x" * n, "response": "y" * 8} for n in (8, 9, 1, 2)]
+    config = small_config(f"data.source={lines(here / 'a.jsonl', *records)}", "data.validation_fraction=0.25")
+    config = config.changed(model={"context_length": 17})
+    notices: list[str] = []
+    text = encode_corpus(read_data(config.data), config, host=Host(notice=notices.append))
+    assert isinstance(text.ids, Examples)
+    assert isinstance(text.validation_ids, Examples)
+    assert (text.ids.lengths.tolist(), text.validation_ids.lengths.tolist()) == ([17, 10], [11])
+    left_out = "left out: 1 example of the training part, longer than context_length 17"
+    assert notices == [f"{left_out}; all fit with --set model.context_length=18"]
+    with pytest.raises(DataError, match="no example fits into context_length 4, of 3 examples"):
+        encode_corpus(read_data(config.data), config.changed(model={"context_length": 4}))
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"text": "a text"}, "this line is no question with an answer"),
+        ({"prompt": "only"}, "this line is no question with an answer"),
+        ({"prompt": "a", "response": 5}, "response is"),
+        ({"messages": CHAT["messages"][:2]}, "there is no answer to learn"),
+        ({"messages": [{"role": "robot", "content": ""}]}, "use system, user, assistant"),
+        ({"messages": [*CHAT["messages"][1:3], CHAT["messages"][0]]}, "comes before all others"),
+        ({"messages": "a"}, "messages is a list of objects"),
+        ({**PAIR, "choices": ["4", "6"]}, "the right one is among them"),
+        ({"prompt": "a", "response": "\ud800"}, "half a character"),
+    ],
+)
+def test_a_line_that_is_no_question_with_an_answer_is_named(here: Path, record: Any, said: str) -> None:
+    source = lines(here / "a.jsonl", PAIR, record)
+    with pytest.raises(GptError) as raised:
+        read_data(small_config(f"data.source={source}").data)
+    assert raised.value.where.endswith("a.jsonl:2")
+    assert said in raised.value.sentence
+
+
+def test_files_of_two_kinds_are_refused(here: Path) -> None:
+    pairs, text = lines(here / "a.jsonl", PAIR, PAIR), here / "b.txt"
+    text.write_text("a text")
+    for sources in (f"[{pairs}, {text}]", f"[{pairs}, repeats]"):
+        with pytest.raises(DataError, match="so all must"):
+            read_data(small_config(f"data.source={sources}").data)
+    with pytest.raises(DataError, match="the other has none"):
+        examples(pairs, "data.validation_source=repeats")
+    with pytest.raises(DataError, match="needs lines of"):
+        read_data(small_config("data.source=b.txt", "data.loss=answers").data)
+    assert read_data(small_config(f"data.source={lines(here / 'c.jsonl', {**PAIR, 'text': 'x'})}").data).documents == (
+        "x",
+    )
+
+
+def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
+    asked = [Turn("user", "1+1")]
+    for text in ('[{"role": "user", "content": "1+1"}]', '{"prompt": "1+1"}', '{"prompt": "1+1", "response": "2"}\n'):
+        assert [list(one.turns) for one in conversations_of_file(text, "f")] == [asked]
+    assert len(conversations_of_file('{"prompt": "a"}\n\n{"prompt": "b"}\n', "f")) == 2
+    for wrong, where in (("", "f"), ("1", "f"), ('{"prompt": "a"}\nx', "f:2"), (json.dumps(CHAT), "f")):
+        with pytest.raises(DataError) as raised:
+            conversations_of_file(wrong, "f")
+        assert raised.value.where == where
+
+
+def test_a_conversation_is_written_and_read() -> None:
+    found = conversation_of_line(json.dumps({**PAIR, "choices": ["5", "6"]}), "text", "f:1")
+    assert found == Conversation((Turn("user", "2+3"), Turn("assistant", "5")), ("5", "6"))
+    assert read_written(found.written()) == found
+    assert found.answered_by("6").turns[-1] == Turn("assistant", "6")
+
+
+def test_rows_hold_every_example_once_and_are_as_full_as_they_can_be() -> None:
+    lengths = np.array([5, 3, 7, 2, 8, 1, 6])
+    rows = pack(lengths, 8)
+    assert sorted(np.concatenate(rows).tolist()) == list(range(7))
+    assert [int(lengths[row].sum()) for row in rows] == [8, 8, 8, 8]
+
+
+def test_a_window_holds_examples_side_by_side() -> None:
+    turns = [Conversation((Turn("user", "a"), Turn("assistant", answer))) for answer in ("bc", "d")]
+    found = gather(turns, ByteTokenizer(), template_for(None, ByteTokenizer()), 8)
+    inputs, targets, positions = found.packed(pack(found.lengths, 9), 9)
+    a, b, c, d, line = b"abcd\n"
+    assert inputs.tolist() == [[a, line, b, c, a, line, d, 0, 0]]
+    assert targets.tolist() == [[-100, b, c, END, -100, d, END, -100, -100]]
+    assert positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 0, 1]]
+
+
+CHATML = (
+    "{% for message in messages %}{% if loop.first and message.role != 'system' %}"
+    "{{ '<|im_start|>system\\nYou add numbers.<|im_end|>\\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def test_a_known_template_of_a_tokenizer_is_used_and_another_is_named(tmp_path: Path) -> None:
+    folder = save("qwen", tmp_path)
+    (folder / "chat_template.jinja").write_text(CHATML)
+    tokenizer, notices = read_tokenizer(folder, None, None), list[str]()
+    template = template_for(None, tokenizer, notices.append)
+    assert (template.name, template.default_system, notices) == ("chatml", "You add numbers.", [])
+    found = template.encode([Turn("user", "1+1"), Turn("assistant", "2")], tokenizer)
+    learned = [i for i, learn in zip(*found, strict=True) if learn]
+    assert learned == [*tokenizer.encode("2"), *tokenizer.encode("<|im_end|>")]
+    (folder / "chat_template.jinja").write_text(CHATML.replace("im_start", "think"))
+    assert template_for(None, read_tokenizer(folder, None, None), notices.append).name == "{prompt}\n"
+    assert notices[0].startswith("gpt does not know the chat template of this tokenizer")
+    with pytest.raises(UsageError, match="this one lacks them"):
+        template_for("llama3", tokenizer)
+    with pytest.raises(UsageError, match=r"it contains \{prompt\} once"):
+        small_config("data.template=no place")
