@@ -230,7 +230,8 @@ def with_heads(
     for row, weights in enumerate(dump.weights):
         sums[row], counts = pattern_sums(torch.from_numpy(weights).float()[None].to(device), ids)
     induction = induction_scores(model, end_of_text=tokenizer.end_of_text, count=count, **chosen)
-    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers)
+    where = shown(dump.origin.checkpoint) if dump.origin else "checkpoint"
+    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers, where)
     dump = replace(dump, scores=as_scores(sums, counts, induction, **chosen), lens=lens)
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:

@@ -62,7 +62,7 @@ class Changing {
     const { words, layer, head, chosen } = this.views, { part, how, position } = this;
     const of = part === "head" ? this.views.name(layer, head) : layer === null ? words.changeAll(words.partNames[part]) : words.changeOf(layer, words.partNames[part]);
     const name = position === null ? of : words.changeAt(of, chosen);
-    byId("off").textContent = this.areMade ? words.switchOn(name) : words.make[how](name);
+    byId("off").textContent = (this.areMade ? words.restore : words.make)[how](name);
     disable("all-on", this.made.size === 0, "off");
   }
 }

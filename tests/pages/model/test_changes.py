@@ -28,6 +28,12 @@ FORMS = (
 IDS, OTHER = random_ids(24)[:12], random_ids(24)[12:]
 PARTS = ("head", "attention", "feed_forward", "residual")
 K = 12  # of a head
+LEFT = """async ({ opening, wanted }) => {
+  engine.open(opening);
+  const told = [];
+  const found = await engine.patch(wanted, async (done, total) => told.push([done, total]) < 4);
+  return { found, told };
+}"""
 REFUSED = """async ({ opening, wanted }) => {
   engine.open(opening);
   try { await engine.patch(wanted); } catch ({ reason, values }) { return { reason, values }; }
@@ -147,6 +153,15 @@ def test_texts_of_two_lengths_have_no_patch_map(run_script: RunScript) -> None:
     wanted = {"ids": IDS, "other": OTHER[:7], "part": "head"}
     found = run_script(ENGINE, REFUSED, {"opening": opening, "wanted": wanted})
     assert found == {"reason": "lengths", "values": [12, 7]}
+
+
+def test_a_map_that_nobody_waits_for_ends(run_script: RunScript) -> None:
+    page = model_page(sharp_checkpoint(), "float16", "tested")
+    opening = {"content": page.content, "weights": page.weights}
+    wanted = {"ids": IDS, "other": OTHER, "part": "residual"}
+    answer = run_script(ENGINE, LEFT, {"opening": opening, "wanted": wanted})
+    read = [[8, 12], [8, 12]]  # of both texts, read in pieces
+    assert answer == {"found": None, "told": [*read, [1, 36], [2, 36]]}
 
 
 def test_a_map_compares_the_tokens_that_the_reader_names(run_script: RunScript) -> None:
