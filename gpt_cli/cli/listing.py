@@ -45,7 +45,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
     "compare": (
         "Compare two models on the same text.",
-        "gpt compare runs/tiny runs/wide, gpt compare runs/tiny runs/tiny/checkpoints/step-00000500.safetensors",
+        "gpt compare runs/tiny runs/mine, gpt compare runs/tiny/checkpoints/step-00000500.safetensors runs/tiny",
     ),
     "explain": (
         "Work through one head, step by step.",

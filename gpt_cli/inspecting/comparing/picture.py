@@ -10,7 +10,7 @@ from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
-from gpt_cli.inspecting.comparing.report import OF_BLOCKS
+from gpt_cli.inspecting.comparing.request import OF_BLOCKS
 from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.picture import write_origin
 from gpt_cli.language import language, say

@@ -10,6 +10,7 @@ from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import visible
+from gpt_cli.inspecting.comparing.request import OF_BLOCKS
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.report import as_csv, as_json, name_of
 from gpt_cli.inspecting.lens.report import cell_of
@@ -19,7 +20,6 @@ from gpt_cli.text.sources import names_of
 
 MAX_HEADS = 10  # in the terminal
 _TEXT = 44  # characters of a passage there
-OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights
 
 
 @dataclass(frozen=True)

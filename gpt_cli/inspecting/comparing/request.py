@@ -19,6 +19,8 @@ from gpt_cli.config.request import EMPTY, NONE, Device, Flag, MaybePath, NamedPa
 from gpt_cli.errors import GptError, UsageError, together
 from gpt_cli.inspecting.request import require_report
 
+OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights
+
 
 class ToCompare(NamedTuple):
     """Two models, as far as the headers of their checkpoints tell, and how the first reads text."""
