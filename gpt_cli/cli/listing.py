@@ -46,7 +46,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
     "compare": (
         "Compare two models on the same text.",
-        "gpt compare runs/tiny runs/wide, gpt compare runs/tiny runs/tiny/checkpoints/step-00000500.safetensors",
+        "gpt compare runs/tiny runs/mine, gpt compare runs/tiny/checkpoints/step-00000500.safetensors runs/tiny",
     ),
     "patch": (
         "Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.",

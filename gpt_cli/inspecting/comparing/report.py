@@ -32,7 +32,8 @@ class Comparison(Result):
     divergence: Row | None  # mean, error: of the second's predictions from the first's; None of other tokens
     heads: list[Row]  # layer, head, attention_change, write_change, with their errors
     weights: list[Row]  # layer, part, change, parameters
-    passages: list[Row]  # position, text, first, second; of the same tokens also before, divergence and tokens
+    # position (a token, else a byte), text, first, second; of the same tokens also before, divergence and tokens
+    passages: list[Row]
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class CompareRequest(Request):
     byte.
     """
 
-    runs: Annotated[NamedPaths, Flag("RUN RUN", offers="runs", position=True)] = Field(
+    runs: Annotated[NamedPaths, Flag("RUN", offers="runs", position=True)] = Field(
         kw_only=False,
         description="Two runs, by their paths or by their names under runs/, or checkpoint files, such as those of two "
         "steps of a run.",
