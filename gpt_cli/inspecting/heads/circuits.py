@@ -178,8 +178,8 @@ def _singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _of_tokens(tokens: Tensor, found: Tensor) -> Tensor:
-    """The product of each token's row [V, D] with directions [n, D]: [n, V]."""
-    return found.to(tokens) @ tokens.T
+    """The product of each token's row [V, D] with directions [n, D]: [n, V], on the CPU."""
+    return (found.to(tokens) @ tokens.T).cpu()
 
 
 def _logits(model: GPT, layer: int, found: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpt_cli.inspecting.heads.attribution import head_columns
 from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.gpt import require_finite
@@ -70,7 +71,8 @@ class Passages:
                     free[window, head, max(0, peak - BEFORE - AFTER) : peak + BEFORE + AFTER + 1] = -1
         if not chosen:
             return
-        weights = stages.weights[tuple(torch.tensor(chosen).T)].cpu().numpy()  # [peaks, T]
+        places = send(torch.tensor(chosen).T.contiguous(), stages.weights.device)
+        weights = stages.weights[tuple(places)].cpu().numpy()  # [peaks, T]
         for (window, head, peak), looks in zip(chosen, weights, strict=True):
             begin, start, end = int(starts[window]), max(0, peak - BEFORE), min(norms.shape[-1], peak + AFTER + 1)
             keys = np.argsort(-looks, kind="stable")[: min(LOOKS, peak + 1)]
@@ -104,7 +106,8 @@ class Passages:
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
     """R of the QR decomposition of each head's columns of projection_layer: [heads, K, K] or smaller."""
-    return torch.linalg.qr(head_columns(model.blocks[layer])[list(heads)], mode="r").R
+    columns = head_columns(model.blocks[layer])[list(heads)]
+    return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
 
 
 def written_sizes(root: Tensor, stages: Stages) -> Tensor:
