@@ -42,11 +42,12 @@ class Passage:
 class Passages:
     """The `most` passages of each of the given heads, of all windows that were added; those of a head do not overlap.
 
-    A window's first token, which sees itself alone, is no peak. Memory does not grow with the text.
+    A window's first token, which sees itself alone, is no peak. Memory does not grow with the text. `add` raises
+    CheckpointError, at `where`, for outputs that are not finite.
     """
 
-    def __init__(self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int):
-        self.most = most
+    def __init__(self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int, where: str = "checkpoint"):
+        self.most, self._where = most, where
         self.found: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
         self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
         self._roots = [written_root(model, layer, heads) for layer in layers]
@@ -54,7 +55,7 @@ class Passages:
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
         """Look at the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
         sizes = written_sizes(self._roots[row], stages)
-        require_finite(sizes, "outputs of heads")
+        require_finite(sizes, "outputs of heads", self._where)
         norms = sizes.cpu().numpy()
         self._sums[row] += norms[..., 1:].sum((0, 2), dtype=np.float64)
         self._num_tokens[row] += norms[:, 0, 1:].size
