@@ -17,7 +17,9 @@ import torch
 
 from gpt_cli.config.reading import read_config
 from gpt_cli.inspecting.heads.ablation import ablate
-from gpt_cli.inspecting.heads.scores import score_heads
+from gpt_cli.inspecting.heads.circuits import composition, directions
+from gpt_cli.inspecting.heads.passages import Passages
+from gpt_cli.inspecting.heads.scores import score_heads, score_windows
 from gpt_cli.machine.devices import choose_dtype
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.model import GPT
@@ -50,10 +52,20 @@ def main() -> None:
         batches = whole.view(-1, sizes.context_length).split(WINDOWS_AT_ONCE)
         return score_heads(model, batches, end_of_text=VOCAB_SIZE - 1)
 
+    def with_passages() -> object:
+        found = Passages(model, range(sizes.num_blocks), range(sizes.num_heads), 3)
+        return score_windows(model, ids, windows, end_of_text=VOCAB_SIZE - 1, watch=found.add)
+
+    def circuits() -> object:
+        layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+        return [*composition(model, layers, heads), *(part for n in layers for part in directions(model, n, heads))]
+
     def ablation(how: str, dtype: str) -> Callable[[], object]:
         return lambda: ablate(model, ids, windows, how=how, dtype=dtype)
 
-    forms = {"report": report} | {f"--ablate {how}, {auto}": ablation(how, auto) for how in ("layer", "zero")}
+    forms = {"report": report, "--passages 3": with_passages, "--circuits": circuits} | {
+        f"--ablate {how}, {auto}": ablation(how, auto) for how in ("layer", "zero")
+    }
     if arguments.all:
         forms[f"--ablate mean, {auto}"] = ablation("mean", auto)
         forms["--ablate zero, float32"] = ablation("zero", "float32")

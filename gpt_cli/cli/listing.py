@@ -38,7 +38,7 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     ),
     "heads": (
         "Report what each head attends to, how much the loss depends on it, and which tokens it promotes.",
-        "gpt heads --sort induction, gpt heads --ablate zero --out heads.png",
+        "gpt heads --sort induction, gpt heads --passages 3 --circuits --out heads.html",
     ),
     "lens": (
         "Report what each layer would already predict.",

@@ -53,7 +53,8 @@ def test_the_benchmark_of_heads_gives_ratios_to_an_evaluation(
     heads.main()
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     forms = [row["form"].partition(",")[0] for row in rows]
-    assert forms == ["report", "--ablate layer", "--ablate zero", "--ablate mean"]  # auto is float32 here
+    own = ["report", "--passages 3", "--circuits"]
+    assert forms == [*own, "--ablate layer", "--ablate zero", "--ablate mean"]  # auto is float32 here
     for row in rows:
         assert row["ratio"] == pytest.approx(row["seconds"] / row["evaluation"])
 

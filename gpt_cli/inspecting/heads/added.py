@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.errors import shown
 from gpt_cli.inspecting.heads.attribution import head_writes
 from gpt_cli.inspecting.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.inspecting.heads.columns import Row
@@ -40,16 +41,17 @@ def circuits(
 ) -> tuple[dict[str, Any], list[Row]]:
     """The composition of each pair of heads, and for each head the directions of `ov` and `qk`."""
     model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
+    where = shown(loaded.path)
     expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
     with host.counting("composing heads", num_pairs, "pairs of layers") as count:
-        for below, layer, scores in composition(model, layers, heads, count):
+        for below, layer, scores in composition(model, layers, heads, count, where):
             for (kind, reader, writer), score in np.ndenumerate(scores.numpy()):
                 place = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
                 pairs.append({"kind": KINDS[kind], **place, "score": float(score), "excess": float(score) - expected})
     rows = list[Row]()
     with host.counting("reading directions", len(layers) * len(heads), "heads") as count:
         for layer in layers:
-            for ov, qk in directions(model, layer, heads):
+            for ov, qk in directions(model, layer, heads, where):
                 rows.append(
                     {
                         "ov": [_named(each, "reads", "writes", tokenizer) for each in ov],

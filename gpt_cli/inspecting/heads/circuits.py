@@ -105,14 +105,18 @@ def baseline(d_model: int) -> float:
 
 @torch.no_grad()
 def composition(
-    model: GPT, layers: Sequence[int], heads: Sequence[int], count: Callable[[int], object] = lambda _: None
+    model: GPT,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    count: Callable[[int], object] = lambda _: None,
+    where: str = "checkpoint",
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Yields (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
 
     A score is ||M OV|| / (||M|| ||OV||), Frobenius norms, OV being that of the lower head and M the transposed QK for
     Q, QK for K and OV for V, of the higher one: 0 to 1, and 0 where a matrix is zero. QR makes each product of two
     D x D matrices one of K x D and D x K, of the same norm. `count` receives the pairs of layers that are done. Raises
-    CheckpointError for scores that are not finite.
+    CheckpointError, at `where`, for scores that are not finite.
     """
     written = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
@@ -124,25 +128,28 @@ def composition(
                 readers = [_through_block(model.blocks[below], part) for part in readers]
             if below in layers:
                 scores = torch.stack([_scores(part, written[layers.index(below)]) for part in readers])
-                require_finite(scores, "composition scores")
+                require_finite(scores, "composition scores", where)
                 yield below, layer, scores.cpu()
         written.append(own.outputs @ _root(own.values).mT)
         count(number)
 
 
 @torch.no_grad()
-def directions(model: GPT, layer: int, heads: Sequence[int]) -> Iterator[tuple[list[Direction], list[Direction]]]:
+def directions(
+    model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
+) -> Iterator[tuple[list[Direction], list[Direction]]]:
     """Yields for each of the heads the strongest singular directions of OV, then those of QK, as tokens.
 
     Each is read on the direct path from the token embedding, and written on that to the logits, above their mean.
+    Raises CheckpointError, at `where`, for matrices that are not finite.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
     for block in below:
         factors = factors.reading(lambda part, block=block: _through_block(block, part))
     for q, k, v, o in zip(factors.queries, factors.keys, factors.values, factors.outputs, strict=True):
-        written, moved, read = _singular(o, v.mT)
-        seeking, matched, sought = _singular(q.mT * factors.scale, k.mT)
+        written, moved, read = _singular(o, v.mT, where)
+        seeking, matched, sought = _singular(q.mT * factors.scale, k.mT, where)
         read, seeking, sought = (_of_tokens(model.token_embedding.weight, part) for part in (read, seeking, sought))
         moving = zip(moved, read, _logits(model, layer, written), strict=True)
         looking = zip(matched, seeking, sought, strict=True)
@@ -167,19 +174,19 @@ def _through_block(block: Block, reader: Tensor) -> Tensor:
     return through(block.norm_1, through(block.norm_2, reader))
 
 
-def _singular(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
     """The strongest singular directions of left rightᵀ, [D, K] each: [n, D], their values [n], [n, D]."""
     (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
     core = root @ of_other.mT
-    require_finite(core, "matrices of heads")
+    require_finite(core, "matrices of heads", where)
     u, values, v = torch.linalg.svd(core)
     n = min(DIRECTIONS, len(values))
     return (basis @ u[:, :n]).mT, values[:n], v[:n] @ other.mT
 
 
 def _of_tokens(tokens: Tensor, found: Tensor) -> Tensor:
-    """The product of each token's row [V, D] with directions [n, D]: [n, V]."""
-    return found.to(tokens) @ tokens.T
+    """The product of each token's row [V, D] with directions [n, D]: [n, V], on the CPU."""
+    return (found.to(tokens) @ tokens.T).cpu()
 
 
 def _logits(model: GPT, layer: int, found: Tensor) -> Tensor:

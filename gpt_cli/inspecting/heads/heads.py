@@ -48,7 +48,9 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     _require_room(max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole)
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
-    passages = Passages(loaded.model, asked.layers, asked.heads, request.passages) if request.passages else None
+    passages = None
+    if request.passages:
+        passages = Passages(loaded.model, asked.layers, asked.heads, request.passages, shown(loaded.path))
     watch = passages.add if passages else (lambda *_: None)
     with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text

@@ -101,7 +101,7 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     text = read_text(request, asked, loaded, host) if asked.prompt is None else read_prompt(request, asked, loaded)
     if text.num_tokens < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
-    last, steps = Passages(loaded.model.to(device), layers, heads, request.passages), list[dict[str, Any]]()
+    last, steps = Passages(loaded.model.to(device), layers, heads, request.passages, shown(paths[-1])), list[Row]()
     with host.counting("reading checkpoints", (len(paths) + 1) * text.num_tokens, "tokens") as count:
         for starts, batch in _batches(loaded.model, text):
             for row, stages in enumerate(loaded.model.attention_stages(batch, layers, heads)):
@@ -112,7 +112,7 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
             at = loaded if path == paths[-1] else load(path, None, host.warn)
             if at.config.model != loaded.config.model:
                 raise CheckpointError(shown(path), f"it is a model of another shape than {shown(paths[-1])}")
-            means, values = sizes_at(at.model.to(device), text, layers, heads, peaks, count)
+            means, values = sizes_at(at.model.to(device), text, layers, heads, peaks, count, shown(path))
             rows = [
                 {"layer": layer, "head": head, "mean_size": means[row][column], "values": values[row][column]}
                 for row, layer in enumerate(layers)
@@ -139,6 +139,7 @@ def sizes_at(
     heads: Sequence[int],
     peaks: Sequence[Sequence[Sequence[int]]],
     count: Callable[[int], object] = lambda _: None,
+    where: str = "checkpoint",
 ) -> tuple[list[list[float]], list[list[list[float]]]]:
     """The mean norm of what each head writes, [layers][heads], and the norms at its peaks, as `peaks` has them.
 
@@ -150,7 +151,7 @@ def sizes_at(
     for starts, batch in _batches(model, text):
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
             sizes = written_sizes(roots[row], stages)
-            require_finite(sizes, "outputs of heads")
+            require_finite(sizes, "outputs of heads", where)
             norms = sizes.double().cpu().numpy()
             sums[row] += norms[..., 1:].sum((0, 2))
             for column, number, peak in ((c, n, p) for c, own in enumerate(peaks[row]) for n, p in enumerate(own)):

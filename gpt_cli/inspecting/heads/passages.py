@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpt_cli.inspecting.heads.attribution import head_columns
 from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.machine.devices import send
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.gpt import require_finite
@@ -41,11 +42,12 @@ class Passage:
 class Passages:
     """The `most` passages of each of the given heads, of all windows that were added; those of a head do not overlap.
 
-    A window's first token, which sees itself alone, is no peak. Memory does not grow with the text.
+    A window's first token, which sees itself alone, is no peak. Memory does not grow with the text. `add` raises
+    CheckpointError, at `where`, for outputs that are not finite.
     """
 
-    def __init__(self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int):
-        self.most = most
+    def __init__(self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int, where: str = "checkpoint"):
+        self.most, self._where = most, where
         self.found: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
         self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
         self._roots = [written_root(model, layer, heads) for layer in layers]
@@ -53,7 +55,7 @@ class Passages:
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
         """Look at the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
         sizes = written_sizes(self._roots[row], stages)
-        require_finite(sizes, "outputs of heads")
+        require_finite(sizes, "outputs of heads", self._where)
         norms = sizes.cpu().numpy()
         self._sums[row] += norms[..., 1:].sum((0, 2), dtype=np.float64)
         self._num_tokens[row] += norms[:, 0, 1:].size
@@ -70,7 +72,8 @@ class Passages:
                     free[window, head, max(0, peak - BEFORE - AFTER) : peak + BEFORE + AFTER + 1] = -1
         if not chosen:
             return
-        weights = stages.weights[tuple(torch.tensor(chosen).T)].cpu().numpy()  # [peaks, T]
+        places = send(torch.tensor(chosen).T.contiguous(), stages.weights.device)
+        weights = stages.weights[tuple(places)].cpu().numpy()  # [peaks, T]
         for (window, head, peak), looks in zip(chosen, weights, strict=True):
             begin, start, end = int(starts[window]), max(0, peak - BEFORE), min(norms.shape[-1], peak + AFTER + 1)
             keys = np.argsort(-looks, kind="stable")[: min(LOOKS, peak + 1)]
@@ -104,7 +107,8 @@ class Passages:
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
     """R of the QR decomposition of each head's columns of projection_layer: [heads, K, K] or smaller."""
-    return torch.linalg.qr(head_columns(model.blocks[layer])[list(heads)], mode="r").R
+    columns = head_columns(model.blocks[layer])[list(heads)]
+    return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
 
 
 def written_sizes(root: Tensor, stages: Stages) -> Tensor:

@@ -71,7 +71,7 @@ class HeadsPage {
       const row = Object.assign(element("tr"), { place }), first = element("td");
       first.append(element("button", "", this.name(place)));
       const { role } = content.heads[place];
-      row.append(first, element("td", "", role ? words.columns[role] : ""),
+      row.append(first, element("td", "", role ? words.short[role] : ""),
         ...columns.map((column) => element("td", "", Number.isNaN(this.of(place, column)) ? "–" : this.of(place, column).toFixed(3))));
       return row;
     }));
