@@ -58,7 +58,10 @@ class PatchHistory(Result):
 
     def legend(self) -> list[str]:
         """What was compared, and how much of it is shown, in lines."""
-        about = [f"{self.run}: {metric_words(self)}", "of each part, the place that recovers most at all positions"]
+        about = [
+            f"{self.run}; metric: {metric_words(self)}",
+            "of each part, the place that recovers most at all positions",
+        ]
         if len(self.steps) > MAX_ROWS:
             about.append(f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all")
         return about

@@ -133,5 +133,5 @@ def _draw(figure: Figure, axes: Axes, panel: Panel, most: float, missing: set[st
         error = float(panel.errors[row, column])
         if panel.numbers.size <= _MOST_ERRORS and not np.isnan(number):
             ink = "white" if abs(number) > 0.6 * most else "black"
-            text = share_of(number, None if np.isnan(error) else error).replace(" ", "\n")
+            text = share_of(float(number), None if np.isnan(error) else float(error)).replace(" ", "\n")
             axes.text(column, row, text, ha="center", va="center", fontsize=5, color=ink)

@@ -73,7 +73,8 @@ class PatchReport(Result):
     def strongest(self, part: str, figure: str) -> list[Row]:
         """The rows of a part that recover most, of all positions together and of each; none of the residual stream."""
         rows = [row for row in self.rows if row["part"] == part != "residual"]
-        kinds = ([row for row in rows if (row["position"] is None) == together] for together in (True, False))
+        placed = [row for row in rows if row["position"] is not None and abs(row[figure]) >= LEAST]
+        kinds = ([row for row in rows if row["position"] is None], placed)
         return [row for kind in kinds for row in sorted(kind, key=lambda row: -abs(row[figure]))[:STRONGEST]]
 
     def label(self, position: int | None) -> str:
@@ -119,7 +120,7 @@ class PatchReport(Result):
 
     def legend(self) -> Iterator[str]:
         """What was compared, and what the columns mean, in lines."""
-        yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {metric_words(self)}"
+        yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}; metric: {metric_words(self)}"
         yield f"clean {self.clean_metric:.4f}, corrupt {self.corrupt_metric:.4f}; recovered: 0 as corrupt, 1 as clean"
         if self.pairs is not None:
             yield f"{counted(self.pairs['number'], 'pair')}: mean change over mean difference, ± standard error"

@@ -142,8 +142,8 @@ def _along_hooks(model: GPT, task: Task, edge: Edge, place: int | None, read: st
     hook.remove()
     new, old = (attention.project_head(to, seen[0], rotation) for seen in (read_by, usual))
     names = ("queries", "keys", "values")
-    chosen = [a if read in ("all", name) else b for name, a, b in zip(names, new, old, strict=True)]
-    output = causal_stages(*chosen, attention.scale, window=attention.window).heads
+    queries, keys, values = (a if read in ("all", name) else b for name, a, b in zip(names, new, old, strict=True))
+    output = causal_stages(queries, keys, values, attention.scale, window=attention.window).heads
 
     def put(made: Tensor) -> Tensor:
         made = made.clone()

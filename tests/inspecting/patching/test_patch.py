@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ from gpt_cli.inspecting.patching.request import Edge, parse_edge
 from gpt_cli.text.tokenizer import CharTokenizer
 
 WORDS = ("--clean", "The value of", "--corrupt", "The name of", "--answer", " the", "--against", " a")
-ONE = {"clean": "The value of", "corrupt": "The name of", "answer": " the", "against": " a"}
-OTHER = {**ONE, "clean": "A value of", "corrupt": "A name of"}
-LONGER = {**ONE, "clean": "The The value of", "corrupt": "The The name of"}
+ONE: dict[str, Any] = {"clean": "The value of", "corrupt": "The name of", "answer": " the", "against": " a"}
+OTHER: dict[str, Any] = {**ONE, "clean": "A value of", "corrupt": "A name of"}
+LONGER: dict[str, Any] = {**ONE, "clean": "The The value of", "corrupt": "The The name of"}
 
 
 def write_pairs(path: Path, *pairs: dict[str, str]) -> str:
