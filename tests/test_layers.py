@@ -89,6 +89,7 @@ IMPORTS_INSIDE = {
     "training/state.py": "torch's sharding takes seconds, and few trainings need it",
     "measuring/stats.py": "only an estimate needs torch, after the text has been read",
     "text/catalogue.py": "one corpus is a module of Python, the others need the network",
+    "text/generated.py": "only who makes these texts needs numpy",
     "text/kept.py": "only kept tokenizers need the library tokenizers",
     "text/tokenizer.py": "only byte pairs need tiktoken",
     "text/vocabulary.py": "one kind of tokenizer each needs rustbpe or tiktoken",

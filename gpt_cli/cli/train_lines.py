@@ -37,8 +37,11 @@ def announce(prepared: Prepared, console: Console) -> None:
     parts = ", ".join(f"{part} {number:,}" for part, number in costs.parameters_by_part.items() if number)
     console.notice(f"device      {settings.device}, {settings.dtype}, {threads}, torch {torch.__version__}")
     console.notice(f"parameters  {costs.parameters:,}: {parts}")
+    amount = f"{counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters"
+    if prepared.config.data.loss is not None:  # their characters are those of lines of JSON
+        amount = f"{counted(prepared.num_documents, 'example')} of questions and answers"
     console.notice(
-        f"corpus      {counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters; "
+        f"corpus      {amount}; "
         f"{prepared.num_training_tokens:,} training tokens, "
         f"{_ratio(prepared.num_training_tokens / costs.parameters)} per parameter; "
         f"{prepared.num_validation_tokens:,} validation tokens"

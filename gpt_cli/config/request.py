@@ -187,7 +187,7 @@ Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - re
 PromptFile = Annotated[MaybePath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 CONFIG = Field(
     description="A YAML file, or the name of a shipped config: small, tiny, modern, multi-head, grouped-query, "
-    "latent, induction, shakespeare, shakespeare-cpu, smoke."
+    "latent, induction, sums, shakespeare, shakespeare-cpu, smoke."
 )
 ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), CONFIG]
 MaybeConfigFile = Annotated[MaybeNamedPath, Flag("FILE", offers="configs"), CONFIG]

@@ -69,6 +69,8 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     """Count what a text has, and for a config that is named estimate its tokens; raises DataError for a bad text."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
+    if corpus.how.conversations:
+        host.notice("these are questions and answers, of which each counts as a line of JSON")
     if characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
         characters = _count(corpus, host)
     survey = corpus.survey

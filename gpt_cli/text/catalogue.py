@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_lowercase
 from typing import Any
 
 from gpt_cli.callbacks import Host, tqdm_of_here
@@ -21,6 +20,8 @@ from gpt_cli.limits import DOWNLOAD_BYTES
 from gpt_cli.opening import read_bytes
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import Rows
+from gpt_cli.text import generated
+from gpt_cli.text.conversations import read_written
 
 TIMEOUT = 15  # seconds without an answer
 
@@ -144,7 +145,7 @@ def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> 
         with host.working(f"fetching {entry.name}"):
             documents = read_entry(entry)
         if folder is not None:
-            paths.append(_write_text(entry.name, documents, folder))
+            paths.append(_write_text(entry, documents, folder))
         elif entry.url is None:
             host.notice(f"{entry.name} is part of Python and needs no download")
         elif entry.cached.exists():
@@ -155,14 +156,17 @@ def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> 
     return Fetched(paths)
 
 
-def _write_text(name: str, documents: list[str], folder: Path) -> Path:
-    """Write one document as a text file, and several as a .jsonl file; returns the path."""
+def _write_text(entry: Entry, documents: list[str], folder: Path) -> Path:
+    """Write one document as a text file, several or conversations as a .jsonl file; returns the path."""
     make_directory(folder)
     if len(documents) == 1:
-        path, text = folder / f"{name}.txt", documents[0]
+        path, text = folder / f"{entry.name}.txt", documents[0]
     else:
-        path = folder / f"{name}.jsonl"
-        text = "".join(json.dumps({"text": document}, ensure_ascii=False) + "\n" for document in documents)
+        path, records = folder / f"{entry.name}.jsonl", [{"text": document} for document in documents]
+        if entry.has_answers:
+            turns = [read_written(document).turns for document in documents]
+            records = [{"prompt": question.content, "response": answer.content} for question, answer in turns]
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     write_durably(path, [text.encode()])
     return path
 
@@ -209,18 +213,6 @@ def _python_docs(_: bytes) -> list[str]:
     return [topics[name].strip() + "\n" for name in sorted(topics)]
 
 
-def _repeats(_: bytes) -> list[str]:
-    """40,000 documents, each 8 to 24 random letters that come two to four times in a row."""
-    from gpt_cli.streams import random_words, stream_key  # and with it numpy, which other corpora do without
-
-    words = random_words(stream_key(0, "repeats"), 0, 40_000 * 26).reshape(40_000, 26)
-    documents = []
-    for length, times, *chosen in words.tolist():
-        letters = [ascii_lowercase[word % 26] for word in chosen[: 8 + length % 17]]
-        documents.append("".join(letters) * (2 + times % 3))
-    return documents
-
-
 _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebbef7e1345c0985c44b9fd96a3f9e776f117b"
 
 
@@ -247,7 +239,16 @@ _ENTRIES = (
         "repeats",
         "2 MB of random letters in which every document repeats its beginning, made by gpt itself",
         "in the public domain",
-        _repeats,
+        generated.repeats,
+    ),
+    Entry("sums", "8,000 sums of two numbers below 100, made by gpt itself", "in the public domain", generated.sums),
+    Entry(
+        "sums-asked",
+        "the other 2,000 sums as questions with answers, made by gpt itself",
+        "in the public domain",
+        generated.sums_asked,
+        "en",
+        has_answers=True,
     ),
     Entry(
         "tinyshakespeare",

@@ -36,7 +36,7 @@ exit code 2
 
 $ gpt train --config smal
 error: "smal": there is no such config file
-hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny
+hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny
 exit code 2
 
 $ gpt train --config smoke --max-steps 0
@@ -315,7 +315,7 @@ hint: did you mean --config tiny?
 exit code 2
 
 $ gpt data fetch luny
-error: "luny": the catalogue has no text of this name; it has python-docs, repeats, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing
+error: "luny": the catalogue has no text of this name; it has python-docs, repeats, sums, sums-asked, tinyshakespeare, sales-textbook, songci-300, lunyu, shijing
 hint: did you mean lunyu?
 exit code 2
 """

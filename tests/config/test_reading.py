@@ -281,7 +281,7 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
         read_config("smal")
     assert raised.value.lines() == [
         'error: "smal": there is no such config file',
-        "hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, tiny",
+        "hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny",
     ]
 
 

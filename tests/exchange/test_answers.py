@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 from support.exchange import sharp_checkpoint
+from support.kept import save
 from support.tokenizers import learned
+from tokenizers import Tokenizer
 
 from gpt_cli.exchange.export_model import write_for_transformers
+from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.sampling.answers import answer_costs
 from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.examples import gather
@@ -63,3 +66,43 @@ def test_transformers_renders_our_ids(transformers: Any, tmp_path: Path, kind: s
 def test_a_model_that_learned_no_answers_has_no_template(tmp_path: Path) -> None:
     write_for_transformers(tmp_path / "hf", sharp_checkpoint())
     assert "chat_template" not in json.loads((tmp_path / "hf/tokenizer_config.json").read_text())
+
+
+CHATML = (
+    "{% for message in messages %}{% if loop.first and message.role != 'system' %}"
+    "{{ '<|im_start|>system\\nYou add numbers.<|im_end|>\\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+LLAMA3 = (
+    "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+    "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(("name", "written"), [("qwen", CHATML), ("llama3", LLAMA3)])
+def test_a_template_of_others_gives_the_ids_of_transformers(
+    name: str, written: str, transformers: Any, tmp_path: Path
+) -> None:
+    """Theirs, and what we write for it where a tokenizer has none."""
+    folder = save(name, tmp_path)
+    if name == "llama3":
+        tokens = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokens.add_special_tokens(["<|start_header_id|>", "<|end_header_id|>"])
+        tokens.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(written)
+    tokenizer = read_tokenizer(folder, None, None)
+    ours, theirs = template_for(None, tokenizer), transformers.AutoTokenizer.from_pretrained(folder)
+    assert ours.name == ("chatml" if name == "qwen" else "llama3")
+    for template in (written, ours.jinja(tokenizer)):
+        for turns in (TURNS, TURNS[1:2], TURNS[:2], TURNS[1:]):
+            asks = turns[-1].role == "user"
+            messages = [{"role": role, "content": f"{content} "} for role, content in turns]
+            found = theirs.apply_chat_template(
+                messages, chat_template=template, add_generation_prompt=asks, return_dict=False
+            )
+            mine = ours.encode([Turn(role, f"{content} ") for role, content in turns], tokenizer).ids
+            assert found[: len(mine)] == mine
+            # after the last answer only what begins the next turn is left
+            assert tokenizer.decode(found[len(mine) :]) in ("", "\n")

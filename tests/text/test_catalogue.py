@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from gpt_cli.callbacks import Host
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import catalogue
-from gpt_cli.text.catalogue import ENTRIES, fetch, find, read_entry
+from gpt_cli.text.catalogue import ENTRIES, fetch, fetch_corpora, find, read_entry
+from gpt_cli.text.conversations import read_written
 
 CONTENT = json.dumps(
     [{"title": "关雎", "chapter": "国风", "section": "周南", "content": ["关关雎鸠", "在河之洲"]}]
@@ -141,6 +144,21 @@ def test_poems_keep_title_and_lines() -> None:
     poem = [{"author": "李煜", "rhythmic": "虞美人", "paragraphs": ["春花秋月何时了。", "往事知多少。"]}]
     text = ENTRIES["songci-300"].to_documents(json.dumps(poem).encode())
     assert text == ["虞美人 李煜\n春花秋月何时了。\n往事知多少。\n"]
+
+
+def test_no_sum_that_is_asked_is_in_the_text_of_sums(tmp_path: Path) -> None:
+    told, asked = read_entry(find("sums")), [read_written(one).turns for one in read_entry(find("sums-asked"))]
+    found = [re.fullmatch(r"What is (\d+) plus (\d+)\?", question.content) for question, _ in asked]
+    pairs = [tuple(map(int, one.groups())) for one in found if one]
+    assert (len(set(told)), len(set(pairs))) == (8000, 2000)
+    assert [answer.content for _, answer in asked] == [str(one + two) for one, two in pairs]
+    assert set(told) == {f"{i}+{j}={i + j}" for i in range(100) for j in range(100) if (i, j) not in set(pairs)}
+    (path,) = fetch_corpora([find("sums-asked")], tmp_path, Host()).paths
+    one, two = pairs[0]
+    assert json.loads(path.read_text().splitlines()[0]) == {
+        "prompt": f"What is {one} plus {two}?",
+        "response": f"{one + two}",
+    }
 
 
 def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_everywhere() -> None:

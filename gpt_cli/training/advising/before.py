@@ -101,7 +101,8 @@ def _context(start: Prepared) -> Iterator[Advice]:
     """A window contains many documents, and a token attends to few of its own."""
     model, settings = start.config.model, start.config.train
     mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
-    if model.context_length <= _DOCUMENTS_AT_ONCE * mean:
+    # questions and answers in a window do not see each other
+    if start.config.data.loss is not None or model.context_length <= _DOCUMENTS_AT_ONCE * mean:
         return
     enough = max(_SMALLEST_CONTEXT, 1 << int(2 * mean - 1).bit_length())
     if enough >= model.context_length:
