@@ -92,22 +92,22 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
             pieces = ", ".join(shown(tokenizer.token_text(piece)) for piece in token)
             wrong = f"{shown(text)} is not one token after {shown(prompt)}, which goes on with {pieces}"
             hint = "most words begin with their space, as in ' Paris'"
-            if pair.where is None and _takes_space(tokenizer, prompt, text):
+            if pair.where is None and _is_one_with_space(tokenizer, prompt, text):
                 hint = f"--{key} {shlex.quote(' ' + text)}, with the space before the word"
             raise DataError(source, wrong, hint=hint)
         found.add(token)
-    if pair.where is None and text[:1].isalnum() and _takes_space(tokenizer, pair.clean, text):
+    if pair.where is None and text[:1].isalnum() and _is_one_with_space(tokenizer, pair.clean, text):
         host.notice(f"{source} {shown(text)} has no space before it; with one it is another token: {shown(' ' + text)}")
     if len(found) > 1:
         raise DataError(source, f"{shown(text)} is another token after the other prompt")
     return found.pop()
 
 
-def _takes_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
-    """Whether a text with a space before it is one token after a prompt; not where the vocabulary has no space."""
+def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
+    """Whether a text behind a space is one token after a prompt."""
     try:
-        return isinstance(_added(tokenizer, prompt, f" {text}", ""), int)
-    except DataError:
+        return isinstance(_added(tokenizer, prompt, " " + text, ""), int)
+    except DataError:  # a vocabulary of characters may lack the space
         return False
 
 

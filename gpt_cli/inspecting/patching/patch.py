@@ -116,7 +116,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     flat = changes.reshape(len(gaps), -1).T
     errors = [standard_error(row, gaps) for row in flat]
     numbers = np.array([np.nan if error is None else abs(error) for error in errors])
-    return changes.sum(0) / gaps.sum(), numbers.reshape(changes.shape[1:])
+    return changes.sum(0) / gaps.sum() + 0.0, numbers.reshape(changes.shape[1:])
 
 
 def part_rows(layers: Sequence[int], chosen: Sequence[Unit], places: Sequence[int | None], found: Found) -> list[Row]:

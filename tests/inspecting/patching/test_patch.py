@@ -94,6 +94,7 @@ def test_without_an_answer_the_likeliest_tokens_are_compared(smoke_run: Path) ->
     loaded = replace(gpt_cli.load(smoke_run), model=two_head_circuit(), tokenizer=CharTokenizer("abcdefg"))
     found = loaded.patch("eabcda", corrupt="ecbada")
     assert (found.answer, found.against) == ("b", "d")
+    assert loaded.patch("eabcda", corrupt="ecbada", answer="b", against="d").rows == found.rows  # it knows no space
     best = {row["layer"]: row["head"] for row in found.strongest("head", "recovered")[:2]}
     assert best == {0: 0, 1: 0}
     with pytest.raises(DataError, match='the likeliest next token is "b" after both prompts'):
