@@ -118,8 +118,10 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             assert own
             measured = own.validation
             found |= {"text": own.validated_on, "same_text": same}
-        texts.append(measured.digest)
-        if isinstance(measured, ConversationCorpus):
+        if not isinstance(measured, ConversationCorpus):
+            texts.append(measured.digest)
+        else:
+            texts.append(measured.of_conversations)
             _require_text(request)
             number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
             loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded

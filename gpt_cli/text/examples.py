@@ -29,6 +29,7 @@ class ConversationCorpus(Corpus):
     def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
         self._of, self._start, self._end = of, start, end
         self._template = plain_template(template) if template and "{" in template else plain_template()
+        self.of_conversations = f"{of.digest} {start} {end}"  # what is the same in any template
         self.digest = hashlib.sha256(f"{of.digest} conversations {start} {end} {template}".encode()).hexdigest()
         self.fingerprint = of.fingerprint
         share = (end - start) / of.num_documents  # about: all count as equally long

@@ -28,7 +28,7 @@ def sums_asked(_: bytes) -> list[str]:
     """The other 2,000, each as a question and its answer."""
     found = list[str]()
     for one, two in _pairs()[8000:]:
-        turns = (Turn("user", f"What is {one} plus {two}?"), Turn("assistant", f"{one + two}"))
+        turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
         found.append(Conversation(turns).written())
     return found
 

@@ -30,6 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _shell(folder: Path) -> Iterator[Shell]:
     """A shell in a folder with a text and two trained runs, as the pages name them."""
     (folder / "my.txt").write_text(TEXT)
+    (folder / "talk.json").write_text(
+        next(part for part in blocks(DOCS / "answers.md", "text") if part.startswith("["))
+    )
     for sweep in blocks(DOCS / "runs.md", "yaml"):
         name = sweep.splitlines()[0].removeprefix("# ")
         for whole, part in {"base: tiny": "base: smoke", "steps: 100": "steps: 4", ", 1e-3, 3e-3]": "]"}.items():

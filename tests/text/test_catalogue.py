@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -148,15 +147,14 @@ def test_poems_keep_title_and_lines() -> None:
 
 def test_no_sum_that_is_asked_is_in_the_text_of_sums(tmp_path: Path) -> None:
     told, asked = read_entry(find("sums")), [read_written(one).turns for one in read_entry(find("sums-asked"))]
-    found = [re.fullmatch(r"What is (\d+) plus (\d+)\?", question.content) for question, _ in asked]
-    pairs = [tuple(map(int, one.groups())) for one in found if one]
+    pairs = [tuple(map(int, question.content.split("+"))) for question, _ in asked]
     assert (len(set(told)), len(set(pairs))) == (8000, 2000)
     assert [answer.content for _, answer in asked] == [str(one + two) for one, two in pairs]
     assert set(told) == {f"{i}+{j}={i + j}" for i in range(100) for j in range(100) if (i, j) not in set(pairs)}
     (path,) = fetch_corpora([find("sums-asked")], tmp_path, Host()).paths
     one, two = pairs[0]
     assert json.loads(path.read_text().splitlines()[0]) == {
-        "prompt": f"What is {one} plus {two}?",
+        "prompt": f"{one}+{two}",
         "response": f"{one + two}",
     }
 
