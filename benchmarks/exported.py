@@ -22,6 +22,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.exchange.export_model import write_for_transformers
 from gpt_cli.model.positions import RotaryPositions
 from gpt_cli.text.encoding import encode_corpus
+from gpt_cli.text.examples import Examples
 from gpt_cli.text.reading import read_data
 
 TEXTS, TOKENS = 40, 128
@@ -52,6 +53,7 @@ def main(run: str) -> None:
 
     ours = load(run)
     text = encode_corpus(read_data(ours.config.data), ours.config, ours.tokenizer)
+    assert not isinstance(text.validation_ids, Examples)
     starts = torch.linspace(0, len(text.validation_ids) - TOKENS, TEXTS).long().tolist()
     ids = torch.tensor([text.validation_ids[start : start + TOKENS].astype(int).tolist() for start in starts])
     with tempfile.TemporaryDirectory() as folder:

@@ -24,6 +24,7 @@ from gpt_cli.ranks.group import Group
 from gpt_cli.ranks.meeting import Meeting
 from gpt_cli.ranks.place import place_of
 from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.training.batches import Batches
 from gpt_cli.training.evaluation import cross_entropy
 from gpt_cli.training.layout import Replicated
 from gpt_cli.training.optimizer import Optimizer
@@ -85,9 +86,11 @@ def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
     settings, micro = state.config.train, state.config.train.sequences_at_once
     lanes = Replicated(state.model, ranks).lanes(settings.num_lanes)
     model, optimizer = DistributedDataParallel(state.model), Optimizer(Replicated(state.model), settings)
+    batches = state.batches
+    assert isinstance(batches, Batches)
 
     def add_gradient(lane: int) -> None:
-        inputs, targets = state.batches(0, slice(lane * micro, (lane + 1) * micro))
+        inputs, targets = batches(0, slice(lane * micro, (lane + 1) * micro))
         masks = DropMasks(state.config.model.dropout, settings.seed, 0, first_sequence=lane * micro)
         with autocast(state.device, settings.dtype):
             loss = cross_entropy(model(inputs, masks), targets)

@@ -21,8 +21,10 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
+from gpt_cli.text.examples import Examples
 from gpt_cli.text.token_store import validation_windows
 from gpt_cli.training import observing
+from gpt_cli.training.batches import Batches
 from gpt_cli.training.evaluation import evaluate
 from gpt_cli.training.loop import train
 from gpt_cli.training.reports import Evaluated, Finished, Report, Sampled, Saved, Stepped
@@ -30,6 +32,12 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.step import compute_gradient, send, time_step
 
 pytestmark = pytest.mark.slow
+
+
+def first_tokens(run: Run, number: int) -> None:
+    """Let a run train on the first tokens of its text alone."""
+    assert isinstance(run.state.batches, Batches)
+    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:number])
 
 
 def until_saved(reports: Iterator[Report], step: int) -> None:
@@ -119,7 +127,7 @@ def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
         "train.batch_size=2",
     )
     run = start(tmp_path, config)
-    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:18])
+    first_tokens(run, 18)
     losses = [report.loss for report in train(run) if isinstance(report, Stepped) and report.loss is not None]
     assert len(losses) == 150
     assert losses[0] == pytest.approx(math.log(257), abs=0.3)
@@ -172,7 +180,7 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
         "model.dropout=0",
     )
     run = start(tmp_path, config)
-    run.state.batches = replace(run.state.batches, ids=run.state.batches.ids[:40])  # little text: it overfits
+    first_tokens(run, 40)  # little text: it overfits
     reports = list(train(run))
     losses = [report.score.loss for report in reports if isinstance(report, Evaluated)]
     (finished,) = (report for report in reports if isinstance(report, Finished))
@@ -184,9 +192,7 @@ def test_patience_stops_and_keeps_the_best(tmp_path: Path) -> None:
 
 def test_the_closing_loss_is_that_of_the_best_weights_on_the_whole_validation_text(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.max_steps=60", "train.learning_rate=0.03", "model.dropout=0"))
-    run.state.batches = replace(
-        run.state.batches, ids=run.state.batches.ids[:40]
-    )  # little text: the last is not the best
+    first_tokens(run, 40)  # little text: the last is not the best
     *_, finished = train(run)
     assert isinstance(finished, Finished)
     ids = run.validation_ids
@@ -297,6 +303,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> No
     run = start(tmp_path, small_config("train.eval_every=2"))
     with torch.no_grad():
         run.state.model.token_embedding.weight[ord("~")] = math.nan  # a byte that only the validation text has
+    assert not isinstance(run.validation_ids, Examples)
     run.validation_ids = np.concatenate([run.validation_ids[:], [ord("~"), 1]])
     run.state.config = run.config.changed(train={"eval_tokens": 10**6})
     with pytest.raises(DivergedError, match="step 2: the validation loss is nan; nothing was saved yet"):
