@@ -27,6 +27,7 @@ TURNS = (
     Turn("user", "And <|im_end|> 2+2?"),
     Turn("assistant", "4"),
 )
+BPE = learned(["It is what the numbers are. " * 9], 300)
 
 
 def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_pat
 @pytest.mark.parametrize("setting", [None, "Q: {prompt}\nA:\n"])
 @pytest.mark.parametrize("kind", ["bpe", "byte"])
 def test_transformers_renders_our_ids(transformers: Any, tmp_path: Path, kind: str, setting: str | None) -> None:
-    tokenizer = learned(["It is what the numbers are. " * 9], 300) if kind == "bpe" else None
+    tokenizer = BPE if kind == "bpe" else None
     template = setting or "{prompt}\n"
     stored = sharp_checkpoint("data.loss=answers", f"data.template={template}", tokenizer=tokenizer)
     write_for_transformers(tmp_path / "hf", stored)

@@ -51,7 +51,10 @@ def texts(count: int) -> list[str]:
 
 
 def learned(texts: list[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
-    """Byte pairs learned in a fork: a module may ask while it is imported, and this process begins no threads."""
+    """Byte pairs learned in a fork: a module asks while it is imported, and this process begins no threads.
+
+    In a test it might never end: a fork lacks the threads of the library that an earlier test has begun.
+    """
     read, write = os.pipe()
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of forks beside threads
         pid = os.fork()
