@@ -103,6 +103,7 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         for line in lines:
             assert "文本" in (said := chinese().say(line)) or said[:2] in ("预算", "模型", "训练", "长度"), line
             assert "byte pairs" not in said
+            assert "n-grams" not in said
             assert "tokens are" not in said
 
 

@@ -28,7 +28,7 @@ _TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
 _VOCABULARIES = {0: (512, 2.2), 150_000: (1024, 2.7), 1_500_000: (2048, 3.3), 6_000_000: (4096, 3.8)}
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
 # bytes a character from which single characters are tokens, up to a text of so many bytes
-_WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 6_000_000
+_WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
 _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8))
 # a larger model pays where it still trains on so many tokens for each parameter, or reads the text so often
@@ -136,7 +136,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters for "
         f"{quantity(round(tokens))} tokens of text",
         f"training  {train['optimizer']} at the rates of that width, {tokens_per_step:,} tokens a step; "
-        f"dropout {model['dropout']:g}, as the text is read {epochs:.2g} times",
+        f"{_against_memory(model)}, as the text is read {epochs:.2g} times",
         f"length    about {num_steps:,} steps"
         + (f" instead of {possible:,}, which would learn the text by heart" if ends_early else ""),
     )
@@ -225,6 +225,11 @@ def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float) -> i
         return None
     characters = tokenizer["kind"] in ("char", "byte") and text.bytes_per_character < _WIDE_SCRIPT
     return 4 if characters else 2
+
+
+def _against_memory(model: Mapping[str, Any]) -> str:
+    ngrams = f" and n-grams of up to {model['ngram_embedding']} tokens" if model["ngram_embedding"] else ""
+    return f"dropout {model['dropout']:g}{ngrams}"
 
 
 def _cadence(steps: float) -> int:

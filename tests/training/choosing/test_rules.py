@@ -55,6 +55,7 @@ def test_the_script_and_the_size_choose_the_tokenizer() -> None:
     assert kind(english(460_000)) == ("bpe", 1024)
     assert kind(english(300_000_000))[1] > kind(english(460_000))[1]
     assert kind(chinese(380_000))[0] == "char"
+    assert kind(chinese(20_000_000))[0] == "bpe"
     assert kind(english(300_000_000), 10.0)[1] < kind(english(300_000_000))[1]  # there is no time to learn more
 
 
@@ -103,6 +104,12 @@ def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) ->
     choice = chosen(english(size))
     assert choice.config.model.context_length <= max(16, size)
     assert choice.num_steps >= 20
+
+
+def test_ngrams_are_for_texts_that_are_hardly_read_twice() -> None:
+    assert chosen(english(10_000_000)).config.model.ngram_embedding == 2
+    assert chosen(english(460_000)).config.model.ngram_embedding is None
+    assert "dropout 0 and n-grams of up to 2 tokens" in chosen(english(10_000_000)).reasons[3]
 
 
 def test_steps_that_are_given_stay_and_need_no_clock() -> None:
