@@ -13,7 +13,7 @@ from gpt_cli.amounts import duration, quantity, size
 from gpt_cli.config import Config
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
-from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH
+from gpt_cli.training.advising.advice import one_digit
 from gpt_cli.training.choosing.text_figures import TextFigures
 
 DEFAULT_SECONDS = 300.0
@@ -32,12 +32,14 @@ _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
 _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8))
 # a larger model pays where it still trains on so many tokens for each parameter, or reads the text so often
-_TOKENS_PER_PARAMETER, _OFTEN = 6.0, 10.0
+_TOKENS_PER_PARAMETER, _OFTEN = 2.0, 10.0
 _LONG = 256  # context length of sizes from this width on
 _PARAMETERS_PER_TOKEN = 10.0  # of the text; the weights of blocks and of the output layer count
 _PASSES = 100.0  # epochs times parameters a token, after which a model begins to know its text by heart
 _DROPOUTS = ((8.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
-_NGRAMS_BELOW = 2.0  # epochs
+# of AdamW, which beside Muon moves embeddings and the output layer
+_RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
+_NGRAMS_BELOW, _SMALL = 2.0, 1e6  # epochs of a text of so many tokens, and more of a larger one
 _FREE_EPOCHS = 3.0  # in which nothing is learned by heart, however large the model
 _FEWEST_STEPS = 20
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -109,18 +111,18 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         "positions": "rope",
         "activation": "relu2",
         "bias": False,
-        "ngram_embedding": _ngrams(text, tokenizer, epochs),
+        "ngram_embedding": _ngrams(text, tokenizer, epochs, tokens),
         "dropout": next(dropout for least, dropout in _DROPOUTS if epochs >= least),
     } | given["model"]
     often = _cadence(num_steps / 10)
     train = {
         "batch_size": batch,
         "optimizer": "muon",
-        "learning_rate": float(f"{RATE_TIMES_WIDTH / width:.1g}"),
+        "learning_rate": min(_HIGHEST_RATE, one_digit(_RATE_TIMES_WIDTH / width)),
         "warmup_steps": min(100, num_steps // 10),
         "eval_every": often,
         "save_every": often,
-        "sample_every": 2 * often,
+        "sample_every": 5 * often,
     } | given["train"]
     if ends_early:
         train |= {"max_steps": num_steps, "max_time": None}
@@ -219,9 +221,9 @@ def _heads(width: int) -> int:
     return next((heads for heads in range(max(1, wanted), 1, -1) if width % (2 * heads) == 0), 1)
 
 
-def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float) -> int | None:
+def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float, tokens: float) -> int | None:
     """The longest n-gram with a vector of its own; of a text that is read often, such tables know it by heart."""
-    if epochs >= _NGRAMS_BELOW:
+    if epochs >= _NGRAMS_BELOW * max(1.0, tokens / _SMALL):
         return None
     characters = tokenizer["kind"] in ("char", "byte") and text.bytes_per_character < _WIDE_SCRIPT
     return 4 if characters else 2
