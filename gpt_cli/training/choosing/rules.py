@@ -30,7 +30,7 @@ _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the
 # bytes a character from which single characters are tokens, up to a text of so many bytes
 _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
-_SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8))
+_SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 # a larger model pays where it still trains on so many tokens for each parameter, or reads the text so often
 _TOKENS_PER_PARAMETER, _OFTEN = 2.0, 10.0
 _LONG = 256  # context length of sizes from this width on
@@ -138,7 +138,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters for "
         f"{quantity(round(tokens))} tokens of text",
         f"training  {train['optimizer']} at the rates of that width, {tokens_per_step:,} tokens a step; "
-        f"{_against_memory(model)}, as the text is read {epochs:.2g} times",
+        f"{_against_memory(model)}, as the text is read {_few(epochs)} times",
         f"length    about {num_steps:,} steps"
         + (f" instead of {possible:,}, which would learn the text by heart" if ends_early else ""),
     )
@@ -237,6 +237,11 @@ def _against_memory(model: Mapping[str, Any]) -> str:
 def _cadence(steps: float) -> int:
     """The nearest usual number of steps between two evaluations."""
     return min(_CADENCES, key=lambda usual: abs(usual - steps))
+
+
+def _few(number: float) -> str:
+    """Two digits of a small number, all of a large one before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def _rounded(number: float) -> int:
