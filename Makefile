@@ -12,13 +12,11 @@ PIP := .venv/bin/python -m pip --disable-pip-version-check
 # what `make demo` says, in the language that gpt would find too
 ifneq ($(filter zh%,$(firstword $(GPT_LANGUAGE) $(LC_ALL) $(LC_MESSAGES) $(LANG))),)
 INSTALLING := 正在创建 .venv，安装 gpt 和它用到的库；其中 PyTorch 最大，下载需要几分钟
-GO_ON := 请看 demo-attention.png。接下来，让当前终端能找到 gpt，再用自己的文本训练（中文按字切分）：
-TEXT := my.txt --set tokenizer.kind=char
+GO_ON := 请看 demo-attention.png。接下来，让当前终端能找到 gpt，再用自己的文本训练：
 PROMPT := 今天
 else
 INSTALLING := creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes
 GO_ON := Look at demo-attention.png. To go on, put gpt on the path of this shell, then train on your own text:
-TEXT := my.txt
 PROMPT := The value of
 endif
 
@@ -46,7 +44,7 @@ demo: .venv/installed  ## install, train for less than a minute, sample, and dra
 	@echo
 	@echo "$(GO_ON)"
 	@echo "  source .venv/bin/activate"
-	@echo "  gpt train --config tiny --data $(TEXT) --out runs/mine"
+	@echo "  gpt train --data my.txt --out runs/mine"
 	@echo "  gpt sample --run runs/mine --prompt '$(PROMPT)'"
 
 test: .venv/developing  ## run the tests (minutes)

@@ -157,12 +157,19 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     `finish()` trains to the end where reports are left, and returns Finished. Wrong arguments are refused at once; the
     training runs as the reports are taken. The first is Prepared, and files are written after it; of a run with nothing
     left to train, Finished is the only one. The run directory is locked until then. Ctrl-C raises KeyboardInterrupt and
-    saves nothing; resume=True continues from the last checkpoint.
+    saves nothing; resume=True continues from the last checkpoint. With dry_run=True nothing is trained, and this is no
+    generator: it returns the config, with the reasons of what gpt chose.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"
         raise UsageError("--processes", sentence, hint=f"gpt train --processes {request.processes}")
 
+    if request.dry_run:
+        with host.importing():
+            from gpt_cli.training.choosing.chosen import dry_run
+
+        rarer: Any = dry_run(plan, host)
+        return rarer
     with host.importing():
         from gpt_cli.training.loop import train_whole
         from gpt_cli.training.reports import Training

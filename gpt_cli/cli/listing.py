@@ -25,7 +25,7 @@ MEMORY_HINTS = {
 REQUESTS: dict[str, tuple[str, ...]] = {
     "train": (
         "Train a model on text and save it, with its tokenizer, in a run directory.",
-        "gpt train --config tiny --data my.txt",
+        "gpt train --data my.txt",
     ),
     "sample": ("Continue prompts.", "gpt sample --prompt 'The value of' --num-samples 3"),
     "info": (

@@ -42,6 +42,13 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
             from gpt_cli.cli.train_process import train_together
         return train_together(place, plan, console, json=json)
     found = plan(None)
+    if request.dry_run:
+        with sharing():
+            with importing_torch():
+                from gpt_cli.training.choosing.chosen import dry_run
+            result = dry_run(found, console.host())
+        console.pieces(result.as_json()) if json else console.result(result.as_text())
+        return 0
     if processes is not None and processes > 1:
         return launch(words, processes, found.config, RunFiles(found.directory).intact)
     with sharing() as shared:

@@ -49,8 +49,9 @@ def announce(prepared: Prepared, console: Console) -> None:
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
         console.notice(
-            f"estimate    {size(costs.training_bytes)} of memory; {duration(prepared.seconds_left)} for "
-            f"{prepared.steps_left:,} steps of {prepared.config.tokens_per_step:,} tokens, "
+            f"estimate    {size(costs.training_bytes)} of memory, {size(prepared.disk_bytes)} of disk; "
+            f"{duration(prepared.seconds_left)} for {prepared.steps_left:,} steps of "
+            f"{prepared.config.tokens_per_step:,} tokens, "
             f"{_ratio(prepared.epochs_left)} epochs, and the closing evaluation"
         )
     if prepared.step:

@@ -21,7 +21,7 @@ def welcome() -> str:
     words = f"--prompt {shlex.quote(visible(prompt))}"
     train = [
         ("train a small model on the documentation of Python, in minutes", "gpt train --config tiny"),
-        ("train one on a text of your own", "gpt train --config tiny --data my.txt --out runs/my"),
+        ("train one on a text of your own", "gpt train --data my.txt --out runs/my"),
     ]
     use = [
         ("let the model continue a text", f"gpt sample{of_run} {words}"),

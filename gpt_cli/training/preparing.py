@@ -23,6 +23,7 @@ from gpt_cli.text.examples import Examples
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
+from gpt_cli.training.choosing.chosen import chosen
 from gpt_cli.training.graphs import record_step
 from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
@@ -62,6 +63,10 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         if ended := ended_before(directory, continued.progress, plan.config, own):
             return ended
         continued = _without_best_of_another_run(directory, continued, host.warn)
+    corpus = None
+    if plan.to_choose and continued is None:
+        corpus = _read(plan, plan.config, None, host)
+        plan = replace(plan, config=chosen(plan.config, corpus, host).config)
     config = _config_to_train(plan, continued, host)
     reading = _where_the_text_is(plan, config, directory, host.notice)
     require_memory(config, free, ranks)
@@ -69,7 +74,7 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     own_tokenizer = plan.initial is not None and plan.initial.own_tokenizer
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
     with ranks.leaders_first():
-        corpus = _read(plan, reading, continued, host)
+        corpus = corpus or _read(plan, reading, continued, host)
         _remark_on(corpus, config, host.notice, continued=continued is not None)
         text = _encode(corpus, reading, continued, tokenizer, directory, host)
     if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run

@@ -39,6 +39,11 @@ class Prepared:
     prompt: str  # one that the tokenizer takes, to try the model with
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
 
+    @property
+    def disk_bytes(self) -> int:
+        """What the run directory will hold at its end: checkpoints with two moments a weight, and the best weights."""
+        return 4 * self.costs.parameters * (3 * self.config.train.keep_checkpoints + 1)
+
     def __str__(self) -> str:
         sizes = f"{counted(self.costs.parameters, 'parameter')}, {counted(self.num_training_tokens, 'training token')}"
         return f"{visible(self.directory)}: {sizes}, {counted(self.steps_left, 'step')} to go"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from gpt_cli.config.yaml_subset import Document, parse, read_text
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.files import require_no_file
 from gpt_cli.loggers.installed import require_installed
+from gpt_cli.ranks.place import place_of
 from gpt_cli.training.initial import Initial, asks_for, filled, read_initial, require_fit, require_no_download
 
 # the settings that have a flag of their own
@@ -51,6 +53,7 @@ _KEYS = {
     "max_time": "train.max_time",
     "watch": "inspect.prompt",
 }
+AUTO = "auto"  # the name of the config that is chosen
 _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]
 
 
@@ -66,6 +69,7 @@ class Plan:
     text_of_initial: bool = False  # whether only that names the text
     by_own_config: bool = False  # whether the config is that of the run, which must then exist
     shipped: Config | None = None  # the shipped config that it is made from
+    to_choose: bool = False  # whether the config has only what somebody set, and the rest is still to be chosen
 
 
 class TrainRequest(Request):
@@ -85,8 +89,11 @@ class TrainRequest(Request):
             str | Path | Config | None,
         ],
         Flag("FILE", offers="configs"),
-        CONFIG,
-    ] = Field(default=NONE, kw_only=False)
+    ] = Field(
+        default=NONE,
+        kw_only=False,
+        description=f"{CONFIG.description} Default: auto, which chooses settings for text, time and machine.",
+    )
     data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
         default=EMPTY,
         description="The text: a file, directory, glob, - for stdin, or a name that `gpt data list` prints. "
@@ -131,6 +138,10 @@ class TrainRequest(Request):
         "transformers.",
     )
 
+    dry_run: Switch = Field(
+        default=False, description="Print the config that would be trained, and why it was chosen, and train nothing."
+    )
+
     def misfits(self) -> Iterator[Misfit]:
         """Two lengths, and a run that is to go on and to be replaced."""
         yield from self.apart("max_steps", "max_time")
@@ -154,30 +165,41 @@ class TrainRequest(Request):
             sentence = "--init-from without --config needs the run directory, --out"
             hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
             raise UsageError("gpt train", sentence, hint=hint)
-        if config is None and not self.resume and not self.init_from:
-            sentence = "--config is missing; name a YAML file or a shipped config"
-            typed = out is not None or settings or any(value is not None for value in values.values())
-            raise UsageError("gpt train", sentence, hint="add --config tiny" if typed else "gpt train --config tiny")
+        if config == AUTO and self.init_from:
+            sentence = "--config auto chooses sizes, and the model of --init-from has its own; leave --config out"
+            raise UsageError("gpt train", sentence)
         if isinstance(config, Config) and out is None:
             raise UsageError("--out", "a Config has no file name, so name the run directory with out")
-        shipped = shipped_config(config) if isinstance(config, str) else None
-        directory = out or Path("runs") / Path(str(config)).stem
+        chooses = config in (None, AUTO) and not self.init_from and not (config is None and self.resume)
+        shipped = shipped_config(config) if isinstance(config, str) and config != AUTO else None
+        directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
         require_no_file(directory)
         if self.max_steps is not None:
             settings.append("train.max_time=null")  # a config or the run may have a time
         if self.init_from is not None:
             plan = self._with_initial(directory, settings, flags, host)
+        elif chooses and not (self.resume and RunFiles(directory).config.exists()):
+            self._require_one_process()
+            plan = Plan(build_config(Document({}), AUTO, settings, flags), directory, to_choose=True)
         elif isinstance(config, Config):
             document = Document(config.model_dump(mode="json"))
             plan = Plan(build_config(document, "config", settings, flags), directory)
         else:
             own = RunFiles(directory)
-            if config is None:
+            if config is None or config == AUTO:
                 require_run(own)
-            asked = read_config(config or str(own.config), settings, flags)
-            plan = Plan(asked, directory, by_own_config=config is None)
+            name = str(own.config) if config is None or config == AUTO else config
+            plan = Plan(read_config(name, settings, flags), directory, by_own_config=config in (None, AUTO))
         require_installed(plan.config.train.log_to)
         return replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
+
+    def _require_one_process(self) -> None:
+        """Raise UsageError where several processes would each measure a speed of their own."""
+        place = place_of(os.environ)
+        if (self.processes or 1) > 1 or (place is not None and place.size > 1):
+            sentence = "one process chooses the settings; let it write them to a file, and train that with several"
+            hint = "gpt train --dry-run > my.yaml, then --config my.yaml"
+            raise UsageError("--config auto", sentence, hint=hint)
 
     def _with_initial(
         self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host

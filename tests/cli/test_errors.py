@@ -19,9 +19,8 @@ error: gpt: there is no command "trian"
 hint: did you mean train?
 exit code 2
 
-$ gpt train
-error: gpt train: --config is missing; name a YAML file or a shipped config
-hint: gpt train --config tiny
+$ gpt train --init-from runs/smoke --config auto
+error: gpt train: --config auto chooses sizes, and the model of --init-from has its own; leave --config out
 exit code 2
 
 $ gpt train --confg x

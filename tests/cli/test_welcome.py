@@ -23,7 +23,7 @@ def test_in_chinese_the_commands_take_chinese_texts(
     commands = [line.strip() for line in run().out.splitlines() if line.startswith("  gpt")]
     assert commands == [
         "gpt train --config tiny",
-        "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/my",
+        "gpt train --data my.txt --out runs/my",
         "gpt sample --prompt '今天天气'",
         "gpt attn-dump --prompt '今天天气' --out attention.html",
     ]

@@ -218,7 +218,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
     "sweep": [{"file": "nothere.yaml"}, {"file": "sweep.yaml", "out": "taken"}],
     "tokens": [{}, {"text": "a", "tokenizer": "nothere"}, {"text": "a", "prompt": "b"}, {"text": "a\udcff"}],
     "train": [
-        {},
+        {"config": "auto", "init_from": "runs/tiny", "out": "runs/two"},
         {"resume": True},
         {"init_from": "runs/tiny"},
         {"config": "smok"},

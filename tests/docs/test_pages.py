@@ -168,7 +168,7 @@ def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
     assert "--quiet" not in installing
     assert "PyTorch is by far the largest download" in printed
     assert "source .venv/bin/activate" in printed
-    assert '  gpt train --config tiny --data my.txt --out runs/mine"' in printed
+    assert '  gpt train --data my.txt --out runs/mine"' in printed
 
 
 @pytest.mark.parametrize("environment", [{"GPT_LANGUAGE": "zh", "LC_ALL": "C"}, {"LANG": "zh_CN.UTF-8"}])
@@ -176,6 +176,6 @@ def test_make_demo_speaks_chinese_where_gpt_would(environment: dict[str, str]) -
     printed = demo(**environment)
     assert "安装 gpt" in printed
     assert "再用自己的文本训练" in printed
-    assert "gpt train --config tiny --data my.txt --set tokenizer.kind=char --out runs/mine" in printed
+    assert "gpt train --data my.txt --out runs/mine" in printed
     assert not re.search("download|Look at", printed)
     assert "Look at" in demo(**environment | {"GPT_LANGUAGE": "en"})

@@ -66,8 +66,10 @@ def smaller(command: str) -> str:
         if "--max-time" in words:
             words[-3:-1] = []
             words[words.index("--max-time") + 1] = "1s"
-        if config:
+        chooses = "--config" not in words and "--init-from" not in words
+        if config or chooses:
             words += ["--set", "model.num_heads=4", "--set", "model.num_blocks=4"]
+            words += ["--set", "model.d_model=32"] if chooses else []
         if "--out" not in words and config:
             words += ["--out", f"runs/{config}"]
     if words[1] == "bench" and "--check-device" not in words:

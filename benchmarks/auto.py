@@ -1,0 +1,203 @@
+"""The settings that `gpt train` chooses beside others that train for the same time, by their bits per byte.
+
+    python -m benchmarks.auto --data plays.txt --data code.txt --seconds 60 --seconds 180
+
+For each text and time it trains the choice, `tiny`, nanoGPT's published settings for processors (4 blocks of 4 heads,
+128 wide, context 64, batches of 12, a rate of 1e-3, characters) and random settings of the kind that people try.
+No clock decides: a time is a number of steps, from the time of a step of `tiny` on a quiet machine
+(--step-milliseconds) and how much more or less processor time a step of other settings takes, in turns on one thread.
+So a busy machine gives the same result later. Results go to --out, auto.json; the same command goes on where it was
+stopped, and --table prints what is there. All bits per byte are of the closing evaluation, on the whole validation
+text, or evenly spaced windows of 4 million tokens of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from gpt_cli.config import Config
+from gpt_cli.config.reading import read_config, validate, write_config
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.text.reading import SourceCorpus, read_corpus
+from gpt_cli.training.choosing.rules import Budget, choose
+from gpt_cli.training.choosing.text_figures import describe
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import take_step
+
+NANOGPT: Mapping[str, Any] = {
+    "model": {
+        "context_length": 64,
+        "d_model": 128,
+        "num_heads": 4,
+        "num_blocks": 4,
+        "dropout": 0.0,
+        "bias": False,
+        "tie_embeddings": True,
+    },
+    "tokenizer": {"kind": "char"},
+    "train": {"batch_size": 12, "learning_rate": 1e-3, "warmup_steps": 100, "schedule": "cosine"},
+}
+
+
+def random_settings(draw: random.Random) -> dict[str, Any]:
+    """Settings of the kind that people try, drawn one by one."""
+    width = draw.choice([64, 96, 128, 192, 256])
+    optimizer = draw.choice(["adamw", "muon"])
+    tokenizer = draw.choice(
+        [{"kind": "char"}, *({"kind": "bpe", "vocab_size": size} for size in (512, 1024, 2048, 4096))]
+    )
+    return {
+        "model": {
+            "context_length": draw.choice([64, 128, 256]),
+            "d_model": width,
+            "num_heads": width // 32,
+            "num_blocks": draw.choice([2, 3, 4, 6]),
+            "dropout": draw.choice([0.0, 0.1, 0.2]),
+            "positions": "rope",
+            "activation": draw.choice(["gelu", "relu2"]),
+            "bias": False,
+            "ngram_embedding": draw.choice([None, None, 2, 4]),
+        },
+        "tokenizer": tokenizer,
+        "train": {
+            "batch_size": draw.choice([8, 16, 32]),
+            "optimizer": optimizer,
+            "learning_rate": draw.choice([1e-3, 2e-3, 4e-3, 8e-3]),
+        },
+    }
+
+
+def candidates(corpus: SourceCorpus, seconds: float, step_seconds: float, number: int) -> dict[str, Config]:
+    """The configs to compare on a text, by name."""
+    text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+    draw = random.Random(f"{corpus.digest} {seconds}")
+    found = {
+        "choice": choose(text, Budget(seconds, step_seconds=step_seconds), {}).config,
+        "tiny": read_config("tiny"),
+        "nanogpt": validate(NANOGPT, "nanogpt"),
+    }
+    return found | {f"random {n}": validate(random_settings(draw), "random") for n in range(1, number + 1)}
+
+
+def times_reference(config: Config, vocab_size: int, rounds: int = 6) -> float:
+    """The processor time of a step, by that of a step of `tiny`: the median of rounds in turns, on one thread."""
+    states = [_state(read_config("tiny"), 1024), _state(config, vocab_size)]
+    ratios: list[float] = []
+    for _ in range(rounds):
+        began = time.process_time()
+        take_step(states[0])
+        between = time.process_time()
+        take_step(states[1])
+        ratios.append((time.process_time() - between) / (between - began))
+    return median(ratios[1:])
+
+
+def _state(config: Config, vocab_size: int) -> TrainingState:
+    train = {"device": "cpu", "dtype": "bfloat16" if config.model.d_model >= 64 else "float32", "compile": "off"}
+    ids = np.random.default_rng(0).integers(vocab_size, size=100_000, dtype=np.int32)
+    return TrainingState.at_the_start(config.changed(train={**train, "max_steps": 10**6}), ids, vocab_size)
+
+
+def trained(config: Config, source: str, steps: int) -> dict[str, Any]:
+    """The figures of a training of so many steps."""
+    often = max(1, steps // 4)
+    train = {"max_steps": steps, "max_time": None, "eval_every": often, "save_every": often, "sample_every": None}
+    train["warmup_steps"] = min(config.train.warmup_steps, max(1, steps // 10))
+    with tempfile.TemporaryDirectory() as folder:
+        path, run = Path(folder) / "config.yaml", Path(folder) / "run"
+        path.write_text(write_config(config.changed(data={"source": source}, train={**train, "keep_checkpoints": 1})))
+        command = [sys.executable, "-m", "gpt_cli", "train", "--config", str(path), "--out", str(run)]
+        command += ["--threads", str(torch.get_num_threads()), "--quiet", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            return {"error": done.stderr.strip().splitlines()[0]}
+        found = json.loads(done.stdout.splitlines()[-1])
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [line["validation_loss"] for line in lines if line.get("validation_loss") is not None]
+    return {
+        "bits_per_byte": found["bits_per_byte"],
+        "steps": found["steps"],
+        "last_above_best": evaluated[-1] / min(evaluated) - 1,
+    }
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """A row for each text and time: the choice, the best of the random settings, `tiny`, nanoGPT's."""
+    rows = [
+        "| text | seconds | the choice | best of random | `tiny` | nanoGPT's | last above best |",
+        "| --- " * 7 + "|",
+    ]
+    groups: dict[tuple[str, float], dict[str, Any]] = {}
+    for result in results.values():
+        groups.setdefault((result["text"], result["seconds"]), {})[result["name"]] = result
+    for (text, seconds), found in sorted(groups.items()):
+
+        def bits(name: str, found: Mapping[str, Any] = found) -> str:
+            return f"{found[name]['bits_per_byte']:.3f}" if "bits_per_byte" in found.get(name, {}) else "not run"
+
+        drawn = [one["bits_per_byte"] for name, one in found.items() if "random" in name and "bits_per_byte" in one]
+        best = f"{min(drawn):.3f} of {len(drawn)}" if drawn else "not run"
+        above = found.get("choice", {}).get("last_above_best")
+        last = "" if above is None else f"{above:.1%}"
+        rows.append(
+            f"| {text} | {seconds:g} | {bits('choice')} | {best} | {bits('tiny')} | {bits('nanogpt')} | {last} |"
+        )
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", action="append", default=[], help="a text; repeatable")
+    parser.add_argument("--seconds", action="append", type=float, default=[], help="a time; repeatable; default: 60")
+    parser.add_argument("--step-milliseconds", type=float, default=60.0, help="of a step of tiny on a quiet machine")
+    parser.add_argument("--random", type=int, default=12, help="how many random settings")
+    parser.add_argument("--only", action="append", help="the name of one config to train; repeatable")
+    parser.add_argument("--out", type=Path, default=Path("auto.json"))
+    parser.add_argument("--table", action="store_true", help="print the table of what is known, and train nothing")
+    arguments = parser.parse_args()
+    results: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    if arguments.table:
+        print(table(results))
+        return
+    torch.set_num_threads(1)
+    reuse_memory()
+    step_seconds = arguments.step_milliseconds / 1000
+    for seconds in arguments.seconds or [60.0]:
+        for source in arguments.data:
+            corpus = read_corpus(source)
+            text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+            for name, config in candidates(corpus, seconds, step_seconds, arguments.random).items():
+                if arguments.only and name not in arguments.only:
+                    continue
+                what = f"{corpus.digest} {seconds} {step_seconds} {config.model_dump_json()}"
+                key = hashlib.sha256(what.encode()).hexdigest()[:16]
+                if key in results:
+                    continue
+                kind, size = config.tokenizer.kind, config.tokenizer.vocab_size
+                ratio = times_reference(config, size if kind == "bpe" else text.num_distinct + 1)
+                steps = max(20, round(seconds / step_seconds / ratio))
+                if name == "choice" and config.train.max_time is None:
+                    steps = min(steps, config.train.max_steps)
+                found = {"text": Path(source).stem, "seconds": seconds, "name": name, "ratio": ratio}
+                results[key] = found | trained(config, source, steps)
+                arguments.out.write_text(json.dumps(results, indent=1))
+                print(json.dumps(results[key]), flush=True)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

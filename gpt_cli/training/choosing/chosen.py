@@ -1,0 +1,85 @@
+"""`gpt train` without a config: it reads the text, times this machine, and lets the rules choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_cli.callbacks import Host
+from gpt_cli.config import Config
+from gpt_cli.config.reading import write_config
+from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.machine.memory import available_memory, reuse_memory
+from gpt_cli.model.costs import estimate
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.text.reading import SourceCorpus, read_data
+from gpt_cli.training.choosing.rules import DEFAULT_SECONDS, Budget, Choice, choose
+from gpt_cli.training.choosing.speed import reference_seconds
+from gpt_cli.training.choosing.text_figures import TextFigures, describe
+from gpt_cli.training.request import Plan
+
+_SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
+_LARGEST_VOCABULARY = 100_000
+
+
+@dataclass(frozen=True)
+class Chosen(Result):
+    """The config that a training would have, and why where gpt chose it."""
+
+    config: Config
+    reasons: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt train --dry-run --json` prints."""
+        return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The config as YAML, which `--config` takes."""
+        return write_config(self.config).rstrip()
+
+
+def dry_run(plan: Plan, host: Host) -> Chosen:
+    """The config of a training that does not begin; `host.notice` receives the reasons. Raises errors as `chosen`."""
+    if not plan.to_choose:
+        return Chosen(plan.config)
+    reuse_memory()
+    with threads_kept():
+        choice = chosen(plan.config, read_data(plan.config.data, host), host)
+    return Chosen(choice.config, choice.reasons)
+
+
+def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
+    """The settings for a text and this machine; those that somebody set in `config` stay as they are.
+
+    Raises EnvironmentFailure for a device that does not exist, UsageError where settings do not fit together.
+    """
+    choose_device(config.train.device)
+    use_threads(config.train.threads)
+    text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+    settings, asked = config.train, config.train.model_fields_set
+    if "max_steps" in asked and settings.max_time is None:
+        budget = Budget(steps=settings.max_steps)
+    else:
+        with host.working("timing this machine"):
+            budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
+    choice = fitting(text, budget, config, available_memory())
+    for line in choice.reasons:
+        host.notice(line)
+    return choice
+
+
+def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
+    """The choice whose training takes at most half of `free` bytes of main memory, or the smallest that there is."""
+    fixed = config.model_dump(exclude_unset=True)
+    choice, most = choose(text, budget, fixed), 1e8
+    while free is not None and needed(choice.config) > _SHARE_OF_MEMORY * free and most > 1e5:
+        choice, most = choose(text, budget, fixed, most_parameters=most), most / 2
+    return choice
+
+
+def needed(config: Config) -> int:
+    """Bytes that a training takes, with the vocabulary that its tokenizer may have."""
+    tokenizer = config.tokenizer
+    vocabulary = min(tokenizer.vocab_size, _LARGEST_VOCABULARY) if tokenizer.kind == "bpe" else 5000
+    at_once = config.train.sequences_at_once
+    return estimate(config.model, vocabulary, micro_batch_size=at_once, dtype="float32").training_bytes

@@ -1,0 +1,249 @@
+"""The rules: figures of a text and a budget of steps in, settings and the reason of each out. Needs no torch.
+
+The figures behind them are in NOTES.md, "The choice of settings".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_cli.amounts import duration, quantity, size
+from gpt_cli.config import Config
+from gpt_cli.config.model import ModelConfig
+from gpt_cli.config.reading import validate
+from gpt_cli.training.advising.advice import one_digit
+from gpt_cli.training.choosing.text_figures import TextFigures
+
+DEFAULT_SECONDS = 300.0
+# the step in which budgets are counted: of configs/tiny.yaml, 2,048 tokens with a vocabulary of 1,024
+REFERENCE = ModelConfig(
+    context_length=128, d_model=128, num_heads=4, num_blocks=4, positions="rope", activation="relu2", bias=False
+)
+REFERENCE_BATCH, REFERENCE_VOCABULARY = 16, 1024
+_TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
+
+# a text of at least so many bytes -> the byte pairs to learn, and how many bytes a token then has in English
+_VOCABULARIES = {0: (512, 2.2), 150_000: (1024, 2.7), 1_500_000: (2048, 3.3), 6_000_000: (4096, 3.8)}
+_SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
+# bytes a character from which single characters are tokens, up to a text of so many bytes
+_WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
+# the sizes, width and blocks; a head is 32 wide, and from 256 on 64
+_SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
+# a larger model pays where it still trains on so many tokens for each parameter, or reads the text so often
+_TOKENS_PER_PARAMETER, _OFTEN = 2.0, 10.0
+_LONG = 256  # context length of sizes from this width on
+_PARAMETERS_PER_TOKEN = 10.0  # of the text; the weights of blocks and of the output layer count
+_PASSES = 100.0  # epochs times parameters a token, after which a model begins to know its text by heart
+_DROPOUTS = ((8.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
+# of AdamW, which beside Muon moves embeddings and the output layer
+_RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
+_NGRAMS_BELOW, _SMALL = 2.0, 1e6  # epochs of a text of so many tokens, and more of a larger one
+_FREE_EPOCHS = 3.0  # in which nothing is learned by heart, however large the model
+_FEWEST_STEPS = 20
+_CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
+
+
+def _parameters(width: int, blocks: int, vocabulary: int) -> float:
+    """Weights that multiply: attention, a feed-forward part four times as wide, and the output layer."""
+    return 12.0 * blocks * width**2 + width * vocabulary
+
+
+def _cost(width: int, blocks: int, vocabulary: int) -> float:
+    """The time of a token, about: its products, and what a block takes besides them at any width."""
+    return _parameters(width, blocks, vocabulary) + 100_000 * blocks
+
+
+_REFERENCE_COST = _cost(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCABULARY)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a training may take: seconds, where a step of the reference takes `step_seconds`, or a number of steps.
+
+    A number of steps is as many steps of the reference, so that it gives the same config on every machine.
+    """
+
+    seconds: float = DEFAULT_SECONDS
+    steps: int | None = None
+    step_seconds: float = 1.0
+
+    @property
+    def reference_steps(self) -> float:
+        """How many steps of the reference that is."""
+        return float(self.steps) if self.steps is not None else self.seconds / self.step_seconds
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config, and a line for each group of settings that says why."""
+
+    config: Config
+    reasons: tuple[str, ...]
+    num_steps: int  # about how many the time allows, or exactly those that were given
+
+
+def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = 1e12) -> Choice:
+    """The settings for a text and a budget; those in `fixed` (section -> key -> value) stay, and the rest follows them.
+
+    `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises
+    UsageError where what is fixed does not fit together.
+    """
+    given = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
+    steps = budget.reference_steps
+    tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, given["tokenizer"])
+    vocabulary, tokens = _num_tokens(text, tokenizer), max(1.0, 0.9 * text.num_bytes / bytes_per_token)
+    width, blocks = _shape(tokens, steps, vocabulary, given["model"], most_parameters)
+    length = given["model"].get("context_length", _context(tokens, width))
+    batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
+    parameters, tokens_per_step = _parameters(width, blocks, vocabulary), batch * length
+    cost = _cost(width, blocks, vocabulary) * tokens_per_step
+    possible, useful = _steps(budget, cost, tokens, parameters, tokens_per_step)
+    ends_early = budget.steps is None and useful < 0.9 * possible
+    num_steps = useful if ends_early else possible
+    epochs = num_steps * tokens_per_step / tokens
+    model = {
+        "context_length": length,
+        "d_model": width,
+        "num_heads": _heads(width),
+        "num_blocks": blocks,
+        "positions": "rope",
+        "activation": "relu2",
+        "bias": False,
+        "ngram_embedding": _ngrams(text, tokenizer, epochs, tokens),
+        "dropout": next(dropout for least, dropout in _DROPOUTS if epochs >= least),
+    } | given["model"]
+    often = _cadence(num_steps / 10)
+    train = {
+        "batch_size": batch,
+        "optimizer": "muon",
+        "learning_rate": min(_HIGHEST_RATE, one_digit(_RATE_TIMES_WIDTH / width)),
+        "warmup_steps": min(100, num_steps // 10),
+        "eval_every": often,
+        "save_every": often,
+        "sample_every": 5 * often,
+    } | given["train"]
+    if ends_early:
+        train |= {"max_steps": num_steps, "max_time": None}
+    elif budget.steps is None:
+        train["max_time"] = budget.seconds
+    elif useful < 0.9 * possible:
+        train.setdefault("patience", 3)
+    sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
+    reasons = (
+        f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
+        f"{text.num_distinct:,} different ones of {text.entropy:.1f} bits: {why_tokenizer}",
+        _why_budget(budget),
+        f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters for "
+        f"{quantity(round(tokens))} tokens of text",
+        f"training  {train['optimizer']} at the rates of that width, {tokens_per_step:,} tokens a step; "
+        f"{_against_memory(model)}, as the text is read {_few(epochs)} times",
+        f"length    about {num_steps:,} steps"
+        + (f" instead of {possible:,}, which would learn the text by heart" if ends_early else ""),
+    )
+    return Choice(validate(sections | {"tokenizer": tokenizer}, "auto"), reasons, num_steps)
+
+
+def _steps(budget: Budget, cost: float, tokens: float, parameters: float, tokens_per_step: int) -> tuple[int, int]:
+    """The steps that the budget allows, each of that cost, and those after which a model would know the text."""
+    possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
+    epochs = max(_FREE_EPOCHS, _PASSES * tokens / parameters)
+    return possible, max(_FEWEST_STEPS, _rounded(epochs * tokens / tokens_per_step))
+
+
+def _why_budget(budget: Budget) -> str:
+    if budget.steps is not None:
+        return f"budget    {budget.steps:,} steps, as asked; the speed of this machine does not matter"
+    return (
+        f"budget    {duration(budget.seconds)}; a step of configs/tiny.yaml takes {budget.step_seconds * 1e3:.3g} ms "
+        f"here, so about {_rounded(budget.reference_steps):,} of them"
+    )
+
+
+def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
+    """The tokenizer's settings, why, and the bytes that a token will have, about."""
+    wide = text.bytes_per_character >= _WIDE_SCRIPT
+    small = text.num_bytes < _CHARACTERS_UP_TO
+    kind = given.get("kind") or ("char" if wide and small and "vocab_size" not in given else "bpe")
+    if kind in ("char", "byte"):
+        what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
+        return {**given, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
+    if kind != "bpe":
+        return {**given, "kind": kind}, "a published vocabulary", 4.0
+    num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
+    vocabulary, length = _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
+    vocabulary = given.get("vocab_size", vocabulary)
+    chosen = {**given, "kind": kind, "vocab_size": vocabulary}
+    return chosen, f"byte pairs, vocabulary of {vocabulary:,}", length
+
+
+def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
+    sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0), "tiktoken": 50_000}
+    return sizes.get(tokenizer["kind"], 50_000)
+
+
+def _shape(
+    tokens: float, steps: float, vocabulary: int, given: Mapping[str, Any], most_parameters: float
+) -> tuple[int, int]:
+    """The largest width and number of blocks for which there are steps, text and memory."""
+    best = _SIZES[0]
+    for width, blocks in _SIZES[1:]:
+        parameters = _parameters(width, blocks, vocabulary)
+        trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary)
+        if parameters > min(_PARAMETERS_PER_TOKEN * tokens, most_parameters):
+            break
+        if trained >= _TOKENS_PER_PARAMETER * parameters or trained >= _OFTEN * tokens:
+            best = (width, blocks)
+    width, blocks = best
+    if "num_heads" in given and "head_size" not in given:  # rope turns pairs within each
+        width = max(1, width // (2 * given["num_heads"])) * 2 * given["num_heads"]
+    return given.get("d_model", width), given.get("num_blocks", blocks)
+
+
+def _batch(context_length: int, at_once: int | None) -> int:
+    """Sequences of a step, a multiple of those that somebody wants computed at once."""
+    batch = max(1, _TOKENS // context_length)
+    return batch if not at_once else at_once * -(-batch // at_once)
+
+
+def _context(tokens: float, width: int) -> int:
+    """A power of two, of which the validation text contains several."""
+    longest = 256 if width >= _LONG else 128
+    while longest > 16 and tokens / 10 < 4 * longest:
+        longest //= 2
+    return longest
+
+
+def _heads(width: int) -> int:
+    """The number of heads of 32, or of 64 in wide models; of a width that somebody else chose, one that divides it."""
+    wanted = width // (64 if width >= _LONG else 32)
+    return next((heads for heads in range(max(1, wanted), 1, -1) if width % (2 * heads) == 0), 1)
+
+
+def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float, tokens: float) -> int | None:
+    """The longest n-gram with a vector of its own; of a text that is read often, such tables know it by heart."""
+    if epochs >= _NGRAMS_BELOW * max(1.0, tokens / _SMALL):
+        return None
+    characters = tokenizer["kind"] in ("char", "byte") and text.bytes_per_character < _WIDE_SCRIPT
+    return 4 if characters else 2
+
+
+def _against_memory(model: Mapping[str, Any]) -> str:
+    ngrams = f" and n-grams of up to {model['ngram_embedding']} tokens" if model["ngram_embedding"] else ""
+    return f"dropout {model['dropout']:g}{ngrams}"
+
+
+def _cadence(steps: float) -> int:
+    """The nearest usual number of steps between two evaluations."""
+    return min(_CADENCES, key=lambda usual: abs(usual - steps))
+
+
+def _few(number: float) -> str:
+    """Two digits of a small number, all of a large one before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+
+
+def _rounded(number: float) -> int:
+    """Two digits, so that small changes of a text or a machine change nothing."""
+    return int(float(f"{number:.2g}"))

@@ -1,0 +1,49 @@
+"""How fast this machine trains: the time of a step of the reference."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from gpt_cli.config import Config, ModelConfig
+from gpt_cli.machine.devices import choose_device, choose_dtype
+from gpt_cli.training.choosing.rules import REFERENCE, REFERENCE_BATCH, REFERENCE_VOCABULARY
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import read_outcomes, take_step
+
+SECONDS = 1.5  # of measuring, on a device that takes several steps in that time
+_QUICK = 0.01  # a step that takes less keeps a GPU waiting for its next operation
+# sixty times the arithmetic of the reference, for devices that are quick
+_LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
+
+
+def reference_seconds(config: Config) -> float:
+    """Seconds of a reference step on the device and with the number type of `config.train`: the least of several.
+
+    Another program that keeps the machine busy for a moment changes little so, and one slow step is enough to know.
+    On a quick device a larger model is timed, and its time is divided by how much more it computes.
+    """
+    seconds = _timed(REFERENCE, config)
+    if seconds < _QUICK:
+        times = (_LARGE.num_blocks * _LARGE.d_model**2) / (REFERENCE.num_blocks * REFERENCE.d_model**2)
+        seconds = min(seconds, _timed(_LARGE, config) / times)
+    return seconds
+
+
+def _timed(model: ModelConfig, config: Config) -> float:
+    settings = config.train
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device, model.d_model)
+    train = {"device": str(device), "dtype": dtype, "compile": "off", "batch_size": REFERENCE_BATCH}
+    ids = np.random.default_rng(0).integers(REFERENCE_VOCABULARY, size=50_000, dtype=np.int32)
+    asked = Config(model=model).changed(train=train)
+    state = TrainingState.at_the_start(asked, ids, REFERENCE_VOCABULARY)
+    times: list[float] = []
+    began = time.perf_counter()
+    while not times or (time.perf_counter() - began < SECONDS and len(times) < 30):
+        started = time.perf_counter()
+        take_step(state)
+        read_outcomes(state)
+        times.append(time.perf_counter() - started)
+    return min(times)

@@ -1,0 +1,176 @@
+"""`gpt train` without a config: what it chooses, prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.helpers import CORPUS_TEXT, RunCommand
+
+import gpt_cli
+from gpt_cli.config import Config
+from gpt_cli.config.reading import read_config
+from gpt_cli.errors import UsageError
+from gpt_cli.language import chinese
+from gpt_cli.training.choosing import chosen as choosing
+from gpt_cli.training.choosing.rules import Budget
+from gpt_cli.training.choosing.text_figures import TextFigures
+
+TINY = (
+    "--max-steps",
+    "3",
+    "--set",
+    "model.d_model=32",
+    "--set",
+    "model.num_blocks=1",
+    "--set",
+    "model.context_length=16",
+)
+
+
+@pytest.fixture(autouse=True)
+def _corpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "corpus.txt").write_text(CORPUS_TEXT)
+    monkeypatch.setattr(choosing, "reference_seconds", lambda _: 0.06)
+
+
+def refused(*_: Any) -> Any:
+    pytest.fail("the machine was measured")
+
+
+def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
+    here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = run("train", "--data", "corpus.txt", *TINY)
+    assert outcome.code == 0, outcome.err
+    config = read_config("runs/auto/config.yaml")
+    assert (config.train.max_steps, config.train.max_time, config.model.d_model) == (3, None, 32)
+    assert (config.data.source, config.tokenizer.kind, config.train.optimizer) == ("corpus.txt", "bpe", "muon")
+    lines = outcome.err.splitlines()
+    begins = [line.split()[0] for line in lines]
+    assert begins[:5] == ["text", "budget", "model", "training", "length"]
+    assert begins.index("length") < begins.index("estimate")
+    monkeypatch.setattr(choosing, "chosen", refused)
+    again = run("train", "--config", "auto", "--resume", "--max-steps", "5")
+    assert again.code == 0, again.err
+    assert read_config("runs/auto/config.yaml").train.max_steps == 5
+
+
+def test_a_dry_run_prints_the_config_alone_and_writes_nothing(here: Path, run: RunCommand) -> None:
+    outcome = run("train", "--data", "corpus.txt", "--dry-run", "--max-time", "1m")
+    assert outcome.code == 0, outcome.err
+    assert [line.split()[0] for line in outcome.err.splitlines()] == ["text", "budget", "model", "training", "length"]
+    assert not Path("runs").exists()
+    Path("my.yaml").write_text(outcome.out)
+    config = read_config("my.yaml")
+    quiet = run("train", "--data", "corpus.txt", "--dry-run", "--max-time", "1m", "--quiet", "--json")
+    found = json.loads(quiet.out)
+    assert quiet.err == ""
+    assert found["config"] == config.model_dump(mode="json")
+    assert found["reasons"] == outcome.err.splitlines()
+    shown = run("train", "--config", "smoke", "--dry-run", "--seed", "5")
+    assert yaml.safe_load(shown.out)["train"]["seed"] == 5
+    assert shown.err == ""
+
+
+def test_settings_that_are_given_stay(run: RunCommand) -> None:
+    words = ("--set", "tokenizer.kind=char", "--set", "model.d_model=48", "--device", "cpu", "--dtype", "float32")
+    config = json.loads(run("train", "--data", "corpus.txt", "--dry-run", "--json", *words).out)["config"]
+    assert (config["tokenizer"]["kind"], config["model"]["d_model"]) == ("char", 48)
+    assert (config["train"]["device"], config["train"]["dtype"]) == ("cpu", "float32")
+
+
+def test_python_has_the_choice_too() -> None:
+    notices: list[str] = []
+    found: Any = gpt_cli.train(data="corpus.txt", dry_run=True, max_steps=100, notice=notices.append)
+    assert list(found.reasons) == notices
+    assert found.config.train.max_steps == 100
+    assert str(found) == found.as_text()
+    assert not Path("runs").exists()
+
+
+def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
+    for words in (
+        ("--max-time", "1m"),
+        ("--max-steps", "9"),
+        ("--set", "tokenizer.kind=char"),
+        ("--set", "tokenizer.kind=byte"),
+    ):
+        lines = json.loads(run("train", "--data", "corpus.txt", "--dry-run", "--json", *words).out)["reasons"]
+        for line in lines:
+            assert "文本" in (said := chinese().say(line)) or said[:2] in ("预算", "模型", "训练", "长度"), line
+            assert "byte pairs" not in said
+            assert "n-grams" not in said
+            assert "tokens are" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["--data", "missing.txt"], 3, "there is no such file"),
+        (["--data", "empty.txt"], 3, "this source contains no text"),
+        (["--set", "model.d_mode=1"], 2, "d_mode"),
+        (["--device", "nowhere"], 5, "nowhere is not available"),
+        (["--processes", "2"], 2, "one process chooses the settings"),
+        (["--config", "auto", "--init-from", "runs/x"], 2, "leave --config out"),
+        (["--resume"], 2, "--resume needs the run directory"),
+    ],
+)
+def test_errors_come_before_anything_is_measured(
+    words: list[str], code: int, error: str, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("empty.txt").write_text("")
+    monkeypatch.setattr(choosing, "reference_seconds", refused)
+    outcome = run("train", *words)
+    assert outcome.code == code, outcome.err
+    assert error in outcome.err
+
+
+def test_a_run_that_is_there_is_refused_before_anything_is_measured(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("train", "--data", "corpus.txt", *TINY, "--quiet").code == 0
+    monkeypatch.setattr(choosing, "chosen", refused)
+    outcome = run("train", "--data", "corpus.txt")
+    assert outcome.code == 2
+    assert "there is a run already" in outcome.err
+
+
+def test_stdin_and_several_texts_are_read_once_and_trained_on(here: Path, run: RunCommand) -> None:
+    piped = run("train", "--data", "-", *TINY, "--out", "runs/piped", stdin=CORPUS_TEXT.encode())
+    assert piped.code == 0, piped.err
+    (here / "other.txt").write_text(CORPUS_TEXT.upper())
+    both = run("train", "--data", "corpus.txt", "--data", "other.txt", *TINY, "--out", "runs/both")
+    assert both.code == 0, both.err
+    assert "2 documents" in both.err
+
+
+def test_a_text_of_a_few_words_is_chosen_for_or_refused_with_a_reason(here: Path, run: RunCommand) -> None:
+    for number, text in enumerate(("a", "two words", "a line\n" * 20)):
+        (here / "few.txt").write_text(text)
+        outcome = run("train", "--data", "few.txt", "--max-steps", "2", "--out", f"runs/{number}", "--quiet")
+        assert outcome.code in (0, 3), outcome.err
+        assert "internal" not in outcome.err
+        assert (outcome.code == 0) == (outcome.err == "")
+
+
+def test_a_machine_with_little_memory_gets_a_smaller_model() -> None:
+    text, budget = TextFigures(10**9, 10**9, 100, 4.8), Budget(6000, step_seconds=0.06)
+    empty = Config()
+    large = choosing.fitting(text, budget, empty, None)
+    free = choosing.needed(large.config)
+    small = choosing.fitting(text, budget, empty, free)
+    assert choosing.needed(small.config) <= free / 2
+    assert small.config.model.d_model < large.config.model.d_model
+
+
+def test_the_speed_of_this_machine_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpt_cli.training.choosing import speed
+
+    monkeypatch.setattr(speed, "SECONDS", 0.01)
+    assert 0 < speed.reference_seconds(Config()) < 60
+    with pytest.raises(UsageError):
+        gpt_cli.train(data="corpus.txt", dry_run=True, processes=2)

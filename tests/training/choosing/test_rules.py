@@ -1,0 +1,171 @@
+"""The rules as a function: figures of texts and budgets in, settings and reasons out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from gpt_cli.config.reading import validate
+from gpt_cli.errors import UsageError
+from gpt_cli.training.choosing.rules import _SIZES, REFERENCE, Budget, Choice, choose
+from gpt_cli.training.choosing.text_figures import TextFigures, describe
+
+MINUTE = 0.06  # seconds of a reference step on two cores, so that a minute has a thousand
+
+
+def english(num_bytes: int) -> TextFigures:
+    return TextFigures(num_bytes, num_bytes, 80, 4.8)
+
+
+def chinese(num_bytes: int) -> TextFigures:
+    return TextFigures(num_bytes, num_bytes // 3, 3000, 9.0)
+
+
+def chosen(text: TextFigures, seconds: float = 60.0, step: float = MINUTE, **fixed: dict[str, Any]) -> Choice:
+    return choose(text, Budget(seconds, step_seconds=step), fixed)
+
+
+def test_figures_of_a_text_that_can_be_counted() -> None:
+    from gpt_cli.text.blocks import in_blocks
+
+    figures = describe(in_blocks(["aabb", "ccdd"]), 8, 8)
+    assert figures == TextFigures(8, 8, 4, 2.0)
+    assert describe(in_blocks(["论语" * 5]), 30, 10).bytes_per_character == 3.0
+    assert describe(in_blocks(["aaaa"]), 4, 4).entropy == 0.0
+
+
+def test_only_the_beginning_of_a_long_text_is_read() -> None:
+    from gpt_cli.text.blocks import Block
+
+    def blocks() -> Any:
+        yield Block(True, "ab" * 500_000)
+        pytest.fail("a second megabyte was read")
+
+    assert describe(blocks(), 300_000_000, 300_000_000).num_distinct == 2
+
+
+def test_the_script_and_the_size_choose_the_tokenizer() -> None:
+    def kind(text: TextFigures, seconds: float = 60.0) -> tuple[str, int]:
+        tokenizer = chosen(text, seconds).config.tokenizer
+        return tokenizer.kind, tokenizer.vocab_size
+
+    assert kind(english(60_000)) == ("bpe", 512)
+    assert kind(english(460_000)) == ("bpe", 1024)
+    assert kind(english(300_000_000))[1] > kind(english(460_000))[1]
+    assert kind(chinese(380_000))[0] == "char"
+    assert kind(chinese(20_000_000))[0] == "bpe"
+    assert kind(english(300_000_000), 10.0)[1] < kind(english(300_000_000))[1]  # there is no time to learn more
+
+
+def test_more_time_gives_larger_models_and_never_smaller_ones() -> None:
+    for size in (20_000, 200_000, 2_000_000, 20_000_000):
+        widths = [chosen(english(size), seconds).config.model.d_model for seconds in (1, 10, 60, 600, 6000, 60_000)]
+        assert widths == sorted(widths)
+    assert chosen(english(10**9), 10**6).config.model.d_model == _SIZES[-1][0]
+
+
+def test_small_changes_of_a_text_and_a_machine_change_little() -> None:
+    """Of 1 % of text and 10 % of speed, few choices pass a limit, and those go one size up or down."""
+    ladder = list(_SIZES)
+    changed = total = 0
+    for size in (30_000, 61_000, 470_000, 1_115_394, 10_100_000, 300_000_000):
+        for seconds in (20.0, 60.0, 180.0, 300.0, 600.0):
+            base = chosen(english(size), seconds).config
+            for other in (
+                chosen(english(round(size * 1.01)), seconds).config,
+                chosen(english(size), seconds, MINUTE * 1.1).config,
+                chosen(english(size), seconds, MINUTE / 1.1).config,
+            ):
+                total += 1
+                changed += other.model.changed(dropout=0) != base.model.changed(dropout=0)
+                places = [ladder.index((c.model.d_model, c.model.num_blocks)) for c in (base, other)]
+                assert abs(places[0] - places[1]) <= 1
+                assert other.tokenizer == base.tokenizer
+                assert abs(other.model.dropout - base.model.dropout) <= 0.1
+    assert changed <= total // 10
+
+
+def test_a_small_text_is_not_learned_by_heart() -> None:
+    """Steps end where a model would begin to know the text, and more time changes nothing then."""
+    short, long = chosen(english(60_000), 600), chosen(english(60_000), 6000)
+    assert short.config.train.max_time is None
+    assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
+    assert short.config.model.dropout == 0.2
+    assert "learn the text by heart" in short.reasons[-1]
+    whole = chosen(english(10_000_000), 60)
+    assert whole.config.train.max_time == 60.0
+    assert whole.config.model.dropout == 0.0  # of ten megabytes, a minute reads a part
+
+
+@pytest.mark.parametrize("size", [1, 10, 100, 1000, 10_000])
+def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) -> None:
+    choice = chosen(english(size))
+    assert choice.config.model.context_length <= max(16, size)
+    assert choice.num_steps >= 20
+
+
+def test_ngrams_are_for_texts_that_are_hardly_read_twice() -> None:
+    assert chosen(english(10_000_000)).config.model.ngram_embedding == 2
+    assert chosen(english(460_000)).config.model.ngram_embedding is None
+    assert "dropout 0 and n-grams of up to 2 tokens" in chosen(english(10_000_000)).reasons[3]
+
+
+def test_steps_that_are_given_stay_and_need_no_clock() -> None:
+    choice = choose(english(1_000_000), Budget(steps=700, step_seconds=float("nan")), {"train": {"max_steps": 700}})
+    assert (choice.config.train.max_steps, choice.config.train.max_time, choice.num_steps) == (700, None, 700)
+    by_heart = choose(english(5_000), Budget(steps=10_000), {"train": {"max_steps": 10_000}})
+    assert (by_heart.config.train.max_steps, by_heart.config.train.patience) == (10_000, 3)
+
+
+def test_what_somebody_set_stays_and_the_rest_follows() -> None:
+    fixed = {
+        "tokenizer": {"kind": "char"},
+        "model": {"d_model": 48, "dropout": 0.3},
+        "train": {"batch_size": 6, "optimizer": "adamw", "device": "cpu"},
+        "data": {"source": "my.txt"},
+    }
+    config = chosen(english(1_000_000), **fixed).config
+    assert (config.tokenizer.kind, config.model.d_model, config.model.dropout) == ("char", 48, 0.3)
+    assert (config.train.batch_size, config.train.optimizer, config.data.source) == (6, "adamw", "my.txt")
+    assert config.model.d_model % (2 * config.model.num_heads) == 0
+    assert list(config.unused()) == []
+    assert chosen(english(1_000_000), tokenizer={"vocab_size": 700}).config.tokenizer.vocab_size == 700
+    assert chosen(chinese(100_000), tokenizer={"vocab_size": 700}).config.tokenizer.kind == "bpe"
+    assert chosen(english(10**6), model={"num_heads": 5}).config.model.d_model % 10 == 0
+    assert chosen(english(10**6), train={"micro_batch_size": 3}).config.train.batch_size % 3 == 0
+    with pytest.raises(UsageError, match=r"rope needs an even head size|is not a multiple of num_heads"):
+        chosen(english(10**6), model={"num_heads": 5, "d_model": 101})
+
+
+def test_every_choice_is_a_valid_config_with_at_most_five_reasons() -> None:
+    for text in (english(3), english(60_000), chinese(400_000), chinese(60_000_000), english(10**10)):
+        for seconds in (0.1, 60.0, 10**7):
+            for step in (1e-4, MINUTE, 60.0):
+                choice = chosen(text, seconds, step)
+                assert validate(choice.config.model_dump(mode="json"), "choice") == choice.config
+                assert list(choice.config.unused()) == []
+                assert 1 <= len(choice.reasons) <= 5
+
+
+def test_reasons_name_the_figures_of_the_config() -> None:
+    choice = chosen(english(1_115_394))
+    text, budget, model, training, length = choice.reasons
+    settings = choice.config
+    assert re.findall(r"vocabulary of ([\d,]+)", text) == [f"{settings.tokenizer.vocab_size:,}"]
+    assert "takes 60 ms here, so about 1,000 of them" in budget
+    assert f"{settings.model.d_model} wide, {settings.model.num_blocks} blocks" in model
+    assert f"{settings.tokens_per_step:,} tokens a step; dropout {settings.model.dropout:g}" in training
+    assert f"about {choice.num_steps:,} steps" in length
+
+
+def test_less_memory_gives_a_smaller_model() -> None:
+    text, budget = english(10**9), Budget(6000, step_seconds=MINUTE)
+    whole, bounded = (choose(text, budget, {}, most_parameters=most).config.model for most in (1e12, 3e6))
+    assert bounded.d_model < whole.d_model
+
+
+def test_sizes_grow_and_contain_the_reference() -> None:
+    assert list(_SIZES) == sorted(_SIZES)
+    assert (REFERENCE.d_model, REFERENCE.num_blocks) in _SIZES
