@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.exchange import sharp_checkpoint
 from support.kept import save
-from support.tokenizers import learned
+from support.tokenizers import LEARNED
 from tokenizers import Tokenizer
 
 from gpt_cli.exchange.export_model import write_for_transformers
@@ -27,7 +27,6 @@ TURNS = (
     Turn("user", "And <|im_end|> 2+2?"),
     Turn("assistant", "4"),
 )
-BPE = learned(["It is what the numbers are. " * 9], 300)
 
 
 def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_pat
 @pytest.mark.parametrize("setting", [None, "Q: {prompt}\nA:\n"])
 @pytest.mark.parametrize("kind", ["bpe", "byte"])
 def test_transformers_renders_our_ids(transformers: Any, tmp_path: Path, kind: str, setting: str | None) -> None:
-    tokenizer = BPE if kind == "bpe" else None
+    tokenizer = LEARNED if kind == "bpe" else None
     template = setting or "{prompt}\n"
     stored = sharp_checkpoint("data.loss=answers", f"data.template={template}", tokenizer=tokenizer)
     write_for_transformers(tmp_path / "hf", stored)
