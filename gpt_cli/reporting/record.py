@@ -114,6 +114,9 @@ def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
     notes = [] if found.problem is None else [found.problem]
     metrics, last_line_at = _metrics(run, notes)
     header = _header(run, notes)
+    differs = None if found.config is None else likeness(found.config, path.name, shipped)
+    if differs is not None and found.state == "imported":  # it has no text, so it has none that differs
+        differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
     return RunRecord(
         overview=found,
         name=name,
@@ -121,7 +124,7 @@ def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
         samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
         environment={} if header is None else _environment(header),
         corpus={} if header is None else _corpus(header),
-        differs=None if found.config is None else likeness(found.config, path.name, shipped),
+        differs=differs,
         last_line_at=last_line_at,
         notes=tuple(dict.fromkeys(notes)),
     )
