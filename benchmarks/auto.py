@@ -31,6 +31,7 @@ import torch
 
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, validate, write_config
+from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.text.reading import SourceCorpus, read_corpus
 from gpt_cli.training.choosing.rules import Budget, choose
@@ -159,6 +160,7 @@ def table(results: Mapping[str, Any]) -> str:
     return "\n".join(rows)
 
 
+@threads_kept()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", action="append", default=[], help="a text; repeatable")

@@ -121,7 +121,7 @@ def test_what_has_no_page_is_the_text_of_the_command() -> None:
 
 def test_a_repr_is_a_line_with_the_key_figures() -> None:
     assert repr(gpt_cli.info("smoke")) == "Info(vocab_size=512, parameters=59072, tokens_per_parameter=3.32626)"
-    assert repr(gpt_cli.data.list()) == "Corpora(corpora=[7 items])"
+    assert repr(gpt_cli.data.list()) == "Corpora(corpora=[9 items])"
 
     @dataclass(frozen=True)
     class Found(Result):
