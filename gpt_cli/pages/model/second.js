@@ -104,7 +104,7 @@ class LivePatchResult extends PatchResult {
 // The lens of the text, asked of the engine in small parts while it is in view.
 class LiveLens {
   constructor(page) {
-    Object.assign(this, { page, view: new LensView(), rows: [], of: null, asking: false, inView: false });
+    Object.assign(this, { page, view: new LensView(), rows: [], of: null, words: page.words, asking: false, inView: false });
     this.layers = [...Array(page.opened.num_layers).keys()];
     byId("lens").hidden = false;
     new IntersectionObserver(([{ isIntersecting }]) => {
@@ -123,9 +123,10 @@ class LiveLens {
     const { page } = this;
     if (!page.answer) return;
     if (this.of !== page.answer) this.begin(page.answer);
-    if (!this.inView) return; // a key should not wait for what nobody sees
+    if (!this.inView && this.words === page.words) return; // a key should not wait for what nobody sees
+    this.words = page.words;
     this.view.show({ layers: this.layers, of: (row, token) => this.at(row, token) }, page.views.weights.labels, page.words);
-    if (!this.asking && this.rows.length < this.of.ids.length) page.busyWith(this.ask());
+    if (this.inView && !this.asking && this.rows.length < this.of.ids.length) page.busyWith(this.ask());
   }
 
   // Of a text that goes on, what was known of its beginning stays, but for the last token, whose next one may have come.
