@@ -110,3 +110,11 @@ def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path)
     for flag in ("--per-token", "--memorised"):
         refused = run("eval", "--data", "pairs.jsonl", flag)
         assert (refused.code, f"error: {flag}: it measures a text" in refused.err) == (2, True)
+
+
+def test_a_single_question_is_refused_and_not_called_a_document(run: RunCommand) -> None:
+    Path("one.jsonl").write_text('{"prompt": "a", "response": "one"}\n')
+    ended = run("train", "--config", "smoke", "--data", "one.jsonl", "--out", "runs/one")
+    assert ended.code == 3
+    assert "error: corpus: it has one question with its answer; one trains and another validates" in ended.err
+    assert "document" not in ended.err
