@@ -24,7 +24,7 @@ def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
     tracemalloc.stop()
     assert peak <= memory + 400_000  # the page has its script too
     assert memory <= 10 * peak
-    assert path.stat().st_size <= disk + 50_000
+    assert path.stat().st_size <= disk + 80_000  # likewise
 
 
 @pytest.mark.parametrize(("name", "ending"), [("a.PNG", ".png"), ("a.b.Npz", ".npz"), (".x.json", ".json")])
