@@ -10,8 +10,7 @@ import torch
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load
-from gpt_cli.errors import DataError, counted, shown, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.inspecting.comparing.differences import (
     PASSAGE,
     Window,
@@ -25,6 +24,7 @@ from gpt_cli.inspecting.comparing.report import Comparison
 from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.reading import spaced_windows
+from gpt_cli.inspecting.reports import written
 from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.sampling.evaluate import BYTES_PER_TOKEN
@@ -84,11 +84,7 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
         passages=found.passages,
         out=request.out and str(request.out),
     )
-    if request.out is not None:
-        with host.working(f"writing {visible(request.out)}"):
-            write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
-        host.notice(f"wrote {visible(request.out)}")
-    return result
+    return written(result, host)
 
 
 def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host: Host) -> None:

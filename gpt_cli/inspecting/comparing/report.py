@@ -12,9 +12,10 @@ from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import visible
 from gpt_cli.inspecting.comparing.request import OF_BLOCKS
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.report import as_csv, as_json, name_of
+from gpt_cli.inspecting.heads.report import name_of
 from gpt_cli.inspecting.lens.report import cell_of
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.inspecting.reports import Report
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.sources import names_of
 
@@ -23,7 +24,7 @@ _TEXT = 44  # characters of a passage there
 
 
 @dataclass(frozen=True)
-class Comparison(Result):
+class Comparison(Report):
     """Two models on the same text: differences are those of the second from the first."""
 
     runs: list[Row]  # run, checkpoint, step, tokens, loss, loss_error (nats/token), bits_per_byte
@@ -103,13 +104,7 @@ class Comparison(Result):
 
         return draw_comparison(self.as_dict(), notice)
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending."""
-        if ending == ".png":
-            return self.as_picture(notice)
-        return as_csv(self._figures()) if ending == ".csv" else as_json(self.as_dict())
-
-    def _figures(self) -> list[Row]:
+    def csv_rows(self) -> list[Row]:
         """All figures but those of passages, a row for each."""
         found = list[Row]()
 

@@ -10,8 +10,7 @@ import torch
 from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.errors import DataError, UsageError, counted, shown, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.inspecting.heads.ablation import ablate, num_models, seconds_to_ablate
 from gpt_cli.inspecting.heads.added import circuits, promoted
 from gpt_cli.inspecting.heads.columns import Row
@@ -20,6 +19,7 @@ from gpt_cli.inspecting.heads.report import HeadReport, change_rows, head_rows, 
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, score_windows
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
+from gpt_cli.inspecting.reports import written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, choose_dtype, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
@@ -81,11 +81,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         out=request.out and str(request.out),
         **found,
     )
-    if request.out is not None:
-        with host.working(f"writing {visible(request.out)}"):
-            write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
-        host.notice(f"wrote {visible(request.out)}: {counted(len(rows), 'head')}")
-    return result
+    return written(result, host, (len(rows), "head"))
 
 
 def _without(

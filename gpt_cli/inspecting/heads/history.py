@@ -8,17 +8,16 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.drawing.labels import label_of
-from gpt_cli.errors import counted, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import SHARES, HeadScores
-from gpt_cli.inspecting.heads.report import as_csv, as_json, head_rows, sort_rows
+from gpt_cli.inspecting.heads.report import head_rows, sort_rows
 from gpt_cli.inspecting.heads.report_tables import name_of
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.over_training import steps_of
+from gpt_cli.inspecting.reports import Report, as_csv, written
 from gpt_cli.inspecting.snapshots import Losses, Snapshot
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched
-from gpt_cli.results import Result
 from gpt_cli.tables import Rows
 
 MAX_ROWS = 20
@@ -29,7 +28,7 @@ Step = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class HeadHistory(Result):
+class HeadHistory(Report):
     """The chosen heads of a run by step.
 
     A step has the loss of its batch, or if `computed` from a checkpoint of the prompt, a validation loss where it was
@@ -68,17 +67,15 @@ class HeadHistory(Result):
             about.append(f"{MAX_ROWS} of {counted(len(self.steps), self.noun)} are shown; --json and --out have all")
         return about
 
+    def as_csv(self) -> bytes:
+        """A row for each step and head."""
+        return history_csv(self.steps)
+
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """The scores below the loss, as PNG; `notice` hears of characters that no font has."""
         from gpt_cli.inspecting.heads.history_picture import draw_history
 
         return draw_history(self.as_dict(), self.losses, notice)
-
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending, one of REPORTS."""
-        if ending == ".png":
-            return self.as_picture(notice)
-        return history_csv(self.steps) if ending == ".csv" else as_json(self.as_dict())
 
 
 def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHistory:
@@ -94,12 +91,8 @@ def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHis
     history = replace(history, out=request.out and str(request.out), computed=found.computed)
     if others := found.number - len(history.steps):
         host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
-    if request.out is not None:
-        write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
-        numbers = ((len(history.steps), history.noun), (len(layers), "layer"), (len(heads), "head"))
-        said = ", ".join(counted(number, noun) for number, noun in numbers)
-        host.notice(f"wrote {visible(request.out)}: {said}")
-    return history
+    numbers = ((len(history.steps), history.noun), (len(layers), "layer"), (len(heads), "head"))
+    return written(history, host, *numbers)
 
 
 def history_of(

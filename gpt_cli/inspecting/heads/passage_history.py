@@ -10,32 +10,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.callbacks import Host, Notify
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import CheckpointError, DataError, counted, shown
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_HEADS, MAX_ROWS, evenly
 from gpt_cli.inspecting.heads.passages import Passages, written_root, written_sizes
-from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.heads.report_tables import BRACKETS, name_of, of_passages
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import sequences_at_once
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
+from gpt_cli.inspecting.reports import Report, written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, send
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.results import WIDTH
 from gpt_cli.sampling.scoring import in_batches
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.token_store import windows as token_windows
 
 
 @dataclass(frozen=True)
-class PassageHistory(Result):
+class PassageHistory(Report):
     """The passages of each head at the last checkpoint of a run, and what the head wrote at their peaks before."""
 
     run: str
@@ -71,11 +70,9 @@ class PassageHistory(Result):
             "the passages are those of the last checkpoint; --json and --out have all heads and steps",
         ]
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a .json or .csv file."""
-        if ending == ".json":
-            return as_json(self.as_dict())
-        rows = [
+    def csv_rows(self) -> list[Row]:
+        """A row for each step and head."""
+        return [
             {"step": at["step"], "layer": row["layer"], "head": row["head"], "mean_size": row["mean_size"]}
             | {
                 "passages": [
@@ -86,7 +83,6 @@ class PassageHistory(Result):
             for at in self.steps
             for last, row in zip(self.heads, at["heads"], strict=True)
         ]
-        return as_csv(rows)
 
 
 def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> PassageHistory:
@@ -124,12 +120,7 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     found = [place | row for place, row in of_heads]
     out = request.out and str(request.out)
     result = PassageHistory(str(run.path), text.about, text.num_tokens, found, steps, out)
-    if request.out is not None:
-        write_durably(request.out, [result.as_file(request.out.suffix.lower(), host.notice)])
-        numbers = ((len(steps), "checkpoint"), (len(found), "head"))
-        said = ", ".join(counted(number, noun) for number, noun in numbers)
-        host.notice(f"wrote {visible(request.out)}: {said}")
-    return result
+    return written(result, host, (len(steps), "checkpoint"), (len(found), "head"))
 
 
 def sizes_at(

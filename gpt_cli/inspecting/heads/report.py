@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +12,6 @@ from rich.cells import cell_len
 
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
-from gpt_cli.drawing.labels import inert_cell
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, HeadScores, Row, role_of
 from gpt_cli.inspecting.heads.report_tables import (
@@ -27,7 +23,8 @@ from gpt_cli.inspecting.heads.report_tables import (
     quoted,
     shown_peak,
 )
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.inspecting.reports import Report, as_csv
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ HEADINGS = {
 
 
 @dataclass(frozen=True)
-class HeadReport(Result):
+class HeadReport(Report):
     """What heads do on a prompt or a text: of each a row of scores, and what it is worth and promotes where asked."""
 
     checkpoint: str
@@ -125,15 +122,11 @@ class HeadReport(Result):
 
         return draw_report(self.as_dict(), notice)
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending, one of REPORTS, or of a page."""
-        if ending == ".png":
-            return self.as_picture(notice)
-        if ending == ".html":
-            return self.as_page().encode()
-        return as_json(self.as_dict()) if ending == ".json" else as_csv(self._flat_rows(), self.layers or ())
+    def as_csv(self) -> bytes:
+        """The rows of heads as CSV; what a whole layer is worth stands in the rows of its heads."""
+        return as_csv(self.csv_rows(), self.layers or ())
 
-    def _flat_rows(self) -> list[Row]:
+    def csv_rows(self) -> list[Row]:
         """The rows for CSV: passages as texts, and the scores of the heads that compose with each, as q_L0_H3."""
         composed = dict[tuple[int, int], Row]()
         columns = []
@@ -172,42 +165,6 @@ def sort_rows(rows: Sequence[Row], column: str | None) -> list[Row]:
     if column is None:
         return [*rows]
     return sorted(rows, key=lambda row: -math.inf if row[column] is None else row[column], reverse=True)
-
-
-def as_json(report: Mapping[str, Any]) -> bytes:
-    """A report as the one line that --json prints."""
-    return f"{json.dumps(report, ensure_ascii=False, allow_nan=False)}\n".encode()
-
-
-def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
-    """The rows of heads as CSV, with their keys as its first line; None is empty.
-
-    A list has columns for each of its entries: raises_1_token. What a whole layer is worth stands in the rows of its
-    heads, as layer_loss_change. No text is a formula.
-    """
-    of_layer = {row["layer"]: {f"layer_{key}": row[key] for key in row if key != "layer"} for row in layers}
-    flat = [_flat(row | of_layer.get(row["layer"], {})) for row in rows]
-    columns = [*dict.fromkeys(key for row in flat for key in row)]
-    text = io.StringIO()
-    text.write(f"{','.join(columns)}\n")
-    # a carriage return in a token is quoted too
-    writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows(
-        {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
-    )
-    return text.getvalue().encode()
-
-
-def _flat(row: Mapping[str, Any], name: str = "") -> Row:
-    """A row without lists: each entry has its number in the key, and keys of its own after that."""
-    found = {}
-    for key, value in row.items():
-        parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
-        if isinstance(parts, Mapping):
-            found |= _flat(parts, f"{name}{key}_")
-        else:
-            found[f"{name}{key}"] = value
-    return found
 
 
 def _as_text(passage: Row) -> Row:

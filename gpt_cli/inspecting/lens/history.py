@@ -9,18 +9,17 @@ from typing import Any
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load_for
 from gpt_cli.errors import CheckpointError, counted, shown, visible
-from gpt_cli.files import write_durably
 from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
-from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.lens.lens import mean_rows, read_layers
 from gpt_cli.inspecting.lens.report import cell_of
 from gpt_cli.inspecting.lens.request import GAINS, LensRequest
 from gpt_cli.inspecting.reading import read_prompt, read_text
+from gpt_cli.inspecting.reports import Report, written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.sources import names_of
 
@@ -28,7 +27,7 @@ _CELL = 16  # columns of a mean with its error
 
 
 @dataclass(frozen=True)
-class LensHistory(Result):
+class LensHistory(Report):
     """What each layer would predict at the steps of a run, on the same prompt or text: means over its tokens."""
 
     run: str
@@ -81,12 +80,9 @@ class LensHistory(Result):
 
         return draw_lens_history(self.as_dict(), notice)
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending; a CSV has a row for each step and layer."""
-        if ending == ".png":
-            return self.as_picture(notice)
-        rows = [{"step": at["step"], **row} for at in self.steps for row in at["layers"]]
-        return as_csv(rows) if ending == ".csv" else as_json(self.as_dict())
+    def csv_rows(self) -> list[Row]:
+        """A row for each step and layer."""
+        return [{"step": at["step"], **row} for at in self.steps for row in at["layers"]]
 
 
 @threads_kept()
@@ -109,9 +105,4 @@ def lens_history(request: LensRequest, asked: ToInspect, host: Host) -> LensHist
         seen = read_layers(loaded, text, asked.layers, device, lambda _: None)
         steps.append({"step": loaded.step, "layers": mean_rows(asked.layers, seen)})
     history = LensHistory(str(run), text.about, text.num_tokens, steps, of_prompt, request.out and str(request.out))
-    if request.out is not None:
-        with host.working(f"writing {visible(request.out)}"):
-            write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
-        numbers = ((len(steps), "checkpoint"), (len(asked.layers), "layer"))
-        host.notice(f"wrote {visible(request.out)}: {', '.join(counted(*each) for each in numbers)}")
-    return history
+    return written(history, host, (len(steps), "checkpoint"), (len(asked.layers), "layer"))

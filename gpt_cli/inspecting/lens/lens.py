@@ -11,14 +11,14 @@ from torch import Tensor
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.errors import counted, shown, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import shown
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.lens.maps import Maps, divergence
 from gpt_cli.inspecting.lens.report import LensReport
 from gpt_cli.inspecting.lens.request import GAINS, MEASURES, LensRequest
 from gpt_cli.inspecting.lens.tuned import tuned_maps
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
+from gpt_cli.inspecting.reports import written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.model import GPT
@@ -71,11 +71,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
         tuned=tuned and tuned.as_dict(),
         out=request.out and str(request.out),
     )
-    if request.out is not None:
-        with host.working(f"writing {visible(request.out)}"):
-            write_durably(request.out, [report.as_file(request.out.suffix.lower(), host.notice)])
-        host.notice(f"wrote {visible(request.out)}: {counted(len(asked.layers), 'layer')}")
-    return report
+    return written(report, host, (len(asked.layers), "layer"))
 
 
 def read_layers(

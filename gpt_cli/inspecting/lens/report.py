@@ -12,10 +12,10 @@ from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, visible
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.lens.page import lens_page
 from gpt_cli.inspecting.lens.request import GAINS, MEASURES
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.inspecting.reports import Report
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.sources import names_of
 
@@ -25,7 +25,7 @@ _COLUMNS: Mapping[str, str] = {"token": "predicted", "id": "predicted_id", "tune
 
 
 @dataclass(frozen=True)
-class LensReport(Result):
+class LensReport(Report):
     """What each layer would already predict on a prompt or a text: means, and of a prompt each position."""
 
     checkpoint: str
@@ -98,15 +98,7 @@ class LensReport(Result):
         """Of a prompt a grid of layers by tokens, of a text curves."""
         return lens_page(self.as_dict()).decode()
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending."""
-        if ending == ".html":
-            return self.as_page().encode()
-        if ending == ".png":
-            return self.as_picture(notice)
-        return as_json(self.as_dict()) if ending == ".json" else self._as_csv()
-
-    def _as_csv(self) -> bytes:
+    def csv_rows(self) -> list[Row]:
         """A row for each layer of each position, or for each layer; None is empty, no text is a formula."""
         rows = self.layers
         if self.positions is not None:
@@ -116,7 +108,7 @@ class LensReport(Result):
                 for at in self.positions
                 for row in at["layers"]
             ]
-        return as_csv(rows)
+        return rows
 
 
 def _means(row: Row) -> tuple[str, ...]:

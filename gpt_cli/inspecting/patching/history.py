@@ -8,24 +8,22 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load
-from gpt_cli.errors import counted, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
-from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.patching.effects import units
 from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric
 from gpt_cli.inspecting.patching.request import PARTS, PatchRequest, ToPatch
 from gpt_cli.inspecting.patching.words import metric_words, place_of, share_of, texts_of
+from gpt_cli.inspecting.reports import Report, written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
-from gpt_cli.results import Result
 from gpt_cli.tables import Rows
 
 
 @dataclass(frozen=True)
-class PatchHistory(Result):
+class PatchHistory(Report):
     """What patches recover by step. A share is None at a step whose metric is the same on clean and corrupt prompts."""
 
     run: str
@@ -72,14 +70,10 @@ class PatchHistory(Result):
 
         return draw_history(self, notice)
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending."""
-        if ending == ".png":
-            return self.as_picture(notice)
-        if ending == ".json":
-            return as_json(self.as_dict())
+    def csv_rows(self) -> list[Row]:
+        """A row for each step and place."""
         own = ("step", "clean_metric", "corrupt_metric")
-        return as_csv([{name: at[name] for name in own} | row for at in self.steps for row in at["rows"]])
+        return [{name: at[name] for name in own} | row for at in self.steps for row in at["rows"]]
 
 
 def strongest(rows: Sequence[Row], part: str) -> Row | None:
@@ -117,7 +111,4 @@ def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHis
             count(1)
     out = request.out and str(request.out)
     history = PatchHistory(str(asked.run.path), **describe(newest, request, asked, tasks), steps=steps, out=out)
-    if request.out is not None:
-        write_durably(request.out, [history.as_file(request.out.suffix.lower(), host.notice)])
-        host.notice(f"wrote {visible(request.out)}: {counted(len(steps), 'checkpoint')}")
-    return history
+    return written(history, host, (len(steps), "checkpoint"))

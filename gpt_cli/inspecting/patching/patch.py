@@ -10,14 +10,14 @@ import torch
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.errors import DataError, counted, shown, visible
-from gpt_cli.files import write_durably
+from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.interventions import record
 from gpt_cli.inspecting.patching.effects import INPUTS, Task, Unit, along, estimated, exact, metric, units
 from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.report import PatchReport
 from gpt_cli.inspecting.patching.request import PARTS, Edge, PatchRequest, ToPatch
+from gpt_cli.inspecting.reports import written
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
@@ -59,11 +59,7 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport:
     _require_gap(found, asked, host)
     rows = _edge_rows(asked.edge, places, found) if asked.edge else part_rows(asked.layers, chosen, places, found)
     report = _report(loaded, request, asked, tasks, found, rows)
-    if request.out is not None:
-        with host.working(f"writing {visible(request.out)}"):
-            write_durably(request.out, [report.as_file(request.out.suffix.lower(), host.notice)])
-        host.notice(f"wrote {visible(request.out)}: {counted(len(rows), 'row')}")
-    return report
+    return written(report, host, (len(rows), "row"))
 
 
 def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:

@@ -11,11 +11,11 @@ from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.report import as_csv, as_json
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.request import PARTS
 from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, metric_words, place_of, quoted, share_of, texts_of
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.inspecting.reports import Report
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
 
 STRONGEST = 3  # places of a part in the terminal
@@ -24,7 +24,7 @@ LEAST = 0.005  # of a share in the terminal, which shows two decimals
 
 
 @dataclass(frozen=True)
-class PatchReport(Result):
+class PatchReport(Report):
     """What patches of a clean prompt recover of the metric of a corrupt one, or of several pairs."""
 
     checkpoint: str
@@ -133,10 +133,10 @@ class PatchReport(Result):
 
         return draw_patches(self.as_dict(), notice)
 
-    def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending."""
-        if ending == ".png":
-            return self.as_picture(notice)
-        if ending == ".html":
-            return patch_page(self.as_dict())
-        return as_json(self.as_dict()) if ending == ".json" else as_csv(self.rows)
+    def as_page(self) -> str | None:
+        """The same maps for a browser; an edge has none."""
+        return None if self.path is not None else patch_page(self.as_dict()).decode()
+
+    def csv_rows(self) -> list[Row]:
+        """A row for each place."""
+        return self.rows

@@ -12,7 +12,8 @@ import pytest
 from rich.cells import cell_len
 
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores
-from gpt_cli.inspecting.heads.report import HEADINGS, HeadReport, as_csv, change_rows, head_rows, sort_rows
+from gpt_cli.inspecting.heads.report import HEADINGS, HeadReport, change_rows, head_rows, sort_rows
+from gpt_cli.inspecting.reports import as_csv
 
 
 def scores_of(**columns: list[float]) -> HeadScores:

@@ -1,0 +1,92 @@
+"""What reports of this package share: a file of every kind, and a line that names it. Needs no torch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.drawing.labels import inert_cell
+from gpt_cli.errors import counted, visible
+from gpt_cli.files import write_durably
+from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.results import Result
+
+
+class Report(Result):
+    """A result that may be in a file, whose ending says what it contains."""
+
+    out: str | None
+
+    def csv_rows(self) -> Sequence[Row]:
+        """The rows of a CSV."""
+        raise NotImplementedError
+
+    def as_csv(self) -> bytes:
+        """The rows as CSV."""
+        return as_csv(self.csv_rows())
+
+    def as_picture(self, notice: Notify = ignored) -> bytes | None:
+        """A PNG, where there is one; `notice` hears of characters that no font has."""
+        return None
+
+    def as_file(self, ending: str, notice: Notify) -> bytes:
+        """The content of a file of that ending, which the request has found to be one that the report has."""
+        if ending == ".csv":
+            return self.as_csv()
+        content = {".png": lambda: self.as_picture(notice), ".html": lambda: (self.as_page() or "").encode()}
+        return content.get(ending, lambda: as_json(self.as_dict()))() or b""
+
+
+Made = TypeVar("Made", bound=Report)
+
+
+def written(report: Made, host: Host, *numbers: tuple[int, str]) -> Made:
+    """The report, once it is in its file, if it has one; a notice names the file and how many things it has."""
+    if report.out is not None:
+        path = Path(report.out)
+        with host.working(f"writing {visible(path)}"):
+            write_durably(path, [report.as_file(path.suffix.lower(), host.notice)])
+        said = ", ".join(counted(number, noun) for number, noun in numbers)
+        host.notice(f"wrote {visible(path)}" + (f": {said}" if said else ""))
+    return report
+
+
+def as_json(report: Mapping[str, Any]) -> bytes:
+    """A report as the one line that --json prints."""
+    return f"{json.dumps(report, ensure_ascii=False, allow_nan=False)}\n".encode()
+
+
+def as_csv(rows: Sequence[Row], layers: Sequence[Row] = ()) -> bytes:
+    """The rows of heads as CSV, with their keys as its first line; None is empty.
+
+    A list has columns for each of its entries: raises_1_token. What a whole layer is worth stands in the rows of its
+    heads, as layer_loss_change. No text is a formula.
+    """
+    of_layer = {row["layer"]: {f"layer_{key}": row[key] for key in row if key != "layer"} for row in layers}
+    flat = [_flat(row | of_layer.get(row["layer"], {})) for row in rows]
+    columns = [*dict.fromkeys(key for row in flat for key in row)]
+    text = io.StringIO()
+    text.write(f"{','.join(columns)}\n")
+    # a carriage return in a token is quoted too
+    writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerows(
+        {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
+    )
+    return text.getvalue().encode()
+
+
+def _flat(row: Mapping[str, Any], name: str = "") -> Row:
+    """A row without lists: each entry has its number in the key, and keys of its own after that."""
+    found = {}
+    for key, value in row.items():
+        parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
+        if isinstance(parts, Mapping):
+            found |= _flat(parts, f"{name}{key}_")
+        else:
+            found[f"{name}{key}"] = value
+    return found
