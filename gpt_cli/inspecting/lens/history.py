@@ -67,7 +67,7 @@ class LensHistory(Report):
     def legend(self) -> Iterator[str]:
         """What the tables are about, in lines."""
         source = "the prompt" if self.of_prompt else ", ".join(names_of(self.text))
-        yield f"{self.run}: {counted(self.tokens, 'token')} of {source}"
+        yield f"{self.run}, by step: {counted(self.tokens, 'token')} of {source}"
         yield "loss of the true next token after each layer, and divergence from the last layer of the same step (nats)"
         if not self.of_prompt:
             yield "±: standard error"
