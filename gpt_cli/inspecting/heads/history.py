@@ -9,12 +9,12 @@ from typing import Any
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.heads.columns import SHARES, HeadScores
+from gpt_cli.inspecting.heads.columns import SHARES, HeadScores, Row
 from gpt_cli.inspecting.heads.report import head_rows, sort_rows
 from gpt_cli.inspecting.heads.report_tables import name_of
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.over_training import steps_of
-from gpt_cli.inspecting.reports import Report, as_csv, written
+from gpt_cli.inspecting.reports import Report, written
 from gpt_cli.inspecting.snapshots import Losses, Snapshot
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched
@@ -67,9 +67,13 @@ class HeadHistory(Report):
             about.append(f"{MAX_ROWS} of {counted(len(self.steps), self.noun)} are shown; --json and --out have all")
         return about
 
-    def as_csv(self) -> bytes:
-        """A row for each step and head."""
-        return history_csv(self.steps)
+    def csv_rows(self) -> list[Row]:
+        """A row for each step and head; the validation loss is empty where the step was not evaluated."""
+        return [
+            {"step": at["step"], "loss": at["loss"], "validation_loss": at.get("validation_loss"), **row}
+            for at in self.steps
+            for row in at["heads"]
+        ]
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """The scores below the loss, as PNG; `notice` hears of characters that no font has."""
@@ -113,16 +117,6 @@ def history_of(
         evaluated = {"validation_loss": validation[snapshot.step]} if snapshot.step in validation else {}
         steps.append({"step": snapshot.step, "loss": snapshot.loss, **evaluated, "heads": rows})
     return HeadHistory(run, prompt, tokens, steps, losses, sort)
-
-
-def history_csv(steps: Iterable[Step]) -> bytes:
-    """A row for each step and head; the validation loss is empty where the step was not evaluated."""
-    rows = [
-        {"step": at["step"], "loss": at["loss"], "validation_loss": at.get("validation_loss"), **row}
-        for at in steps
-        for row in at["heads"]
-    ]
-    return as_csv(rows)
 
 
 def strongest(rows: Sequence[Mapping[str, Any]], column: str) -> Mapping[str, Any] | None:

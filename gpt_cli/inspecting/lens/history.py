@@ -8,8 +8,8 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load_for
-from gpt_cli.errors import CheckpointError, counted, shown, visible
-from gpt_cli.inspecting.by_step import each_checkpoint
+from gpt_cli.errors import counted
+from gpt_cli.inspecting.by_step import each_checkpoint, require_like
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
 from gpt_cli.inspecting.lens.lens import mean_rows, read_layers
@@ -98,9 +98,7 @@ def lens_history(request: LensRequest, asked: ToInspect, host: Host) -> LensHist
     text = read_prompt(request, asked, last) if of_prompt else read_text(request, asked, last, host)
     steps = list[Row]()
     for loaded in each_checkpoint(asked.header.path, host):
-        if loaded.header.metadata["tokenizer"] != last.header.metadata["tokenizer"]:
-            sentence = f"its tokenizer is not that of {visible(last.path)}, so its layers read other tokens"
-            raise CheckpointError(shown(loaded.path), sentence)
+        require_like(loaded, last)
         loaded.model.to(device)
         seen = read_layers(loaded, text, asked.layers, device, lambda _: None)
         steps.append({"step": loaded.step, "layers": mean_rows(asked.layers, seen)})

@@ -9,6 +9,7 @@ from typing import Any
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load
 from gpt_cli.errors import counted
+from gpt_cli.inspecting.by_step import require_like
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
 from gpt_cli.inspecting.patching.effects import units
@@ -101,11 +102,12 @@ def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHis
     with host.counting("patching", len(paths), "checkpoints") as count:
         for path in paths:
             loaded = newest if path == paths[-1] else load(path, None, host.warn)
+            require_like(loaded, newest)
             loaded.model.to(device)
             found = measure(loaded, tasks, asked, chosen, [None], request)
-            rows = part_rows(asked.layers, chosen, [None], found)
             if abs(found.gaps.mean()) < LEAST:
-                rows = [row | {"recovered": None, "recovered_error": None} for row in rows]
+                found = found._replace(changes=None)  # there is nothing to share
+            rows = part_rows(asked.layers, chosen, [None], found)
             metrics = {"clean_metric": float(found.clean.mean()), "corrupt_metric": float(found.corrupt.mean())}
             steps.append({"step": loaded.step, **metrics, "rows": rows})
             count(1)

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from gpt_cli.inspecting import picture
 from gpt_cli.inspecting.heads import history_picture
 from gpt_cli.inspecting.heads.columns import COLUMNS, SHARES, HeadScores
-from gpt_cli.inspecting.heads.history import history_csv, history_of, strongest
+from gpt_cli.inspecting.heads.history import history_of, strongest
 from gpt_cli.inspecting.heads.history_picture import draw_history, spread
 from gpt_cli.inspecting.snapshots import Snapshot
 from gpt_cli.language import chinese
@@ -43,7 +43,7 @@ def test_a_step_has_its_loss_its_validation_loss_and_the_chosen_heads() -> None:
 
 
 def test_rows_of_csv_have_the_same_cells_with_and_without_an_evaluation() -> None:
-    content = history_csv(history_of("a", [a_snapshot(1), a_snapshot(5)], LOSSES, [0], [1]).steps).decode()
+    content = history_of("a", [a_snapshot(1), a_snapshot(5)], LOSSES, [0], [1]).as_csv().decode()
     assert content.splitlines() == [
         "step,loss,validation_loss,layer,head,entropy,mean_distance,first_token,previous_token,self,duplicate_token,induction,label",
         '1,3.5,"",0,1,0.1,0.1,0.1,0.1,0.1,"",0.1,""',
