@@ -48,7 +48,7 @@ with without_warnings(), _without_variable("MPLBACKEND") as _named:
     from matplotlib.ft2font import FT2Font
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogFormatter, MaxNLocator
 
 if _first and _named:  # a caller of ours who draws too finds matplotlib as it would be without us
     with contextlib.suppress(ValueError):
@@ -59,6 +59,7 @@ __all__ = [
     "FT2Font",
     "Figure",
     "Line2D",
+    "LogFormatter",
     "MaxNLocator",
     "PowerNorm",
     "SubFigure",

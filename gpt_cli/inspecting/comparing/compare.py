@@ -10,7 +10,7 @@ import torch
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load
-from gpt_cli.errors import DataError, counted, shown
+from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.inspecting.comparing.differences import (
     PASSAGE,
     Window,
@@ -168,13 +168,18 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:
     """Models with different tokenizers on the beginning of the text, compared in stretches of as many bytes."""
     most = BYTES_PER_TOKEN * (request.max_tokens or HEADS_TOKENS)
-    if corpus.num_characters > most:
-        corpus = corpus.split(1 - most / corpus.num_characters)[0]
+    if corpus.num_bytes > most:
+        corpus = corpus.split(1 - most / corpus.num_bytes)[0]
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
     tokens = list[int]()
-    for loaded in both:
-        ids = encode(corpus, loaded.tokenizer)
+    for path, loaded in zip(request.runs, both, strict=True):
+        try:
+            ids = encode(corpus, loaded.tokenizer)
+        except DataError as error:
+            if error.where == "text":  # of two models, the one that lacks its characters
+                error.where = visible(path)
+            raise
         if len(ids) < 2:
             raise DataError("text", "the text is one token long, so there is nothing to predict")
         lengths = byte_lengths_on(corpus, ids, loaded.tokenizer)
@@ -195,7 +200,8 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
     passages: list[Row] = [
         {
             "position": int(place * size),
-            "text": content[place * size : (place + 1) * size].decode("utf-8", "replace"),
+            # without the parts of characters at its ends
+            "text": content[place * size : (place + 1) * size].decode("utf-8", "ignore"),
             "first": float(bits[0][place]),
             "second": float(bits[1][place]),
         }

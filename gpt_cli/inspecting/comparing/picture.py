@@ -22,10 +22,11 @@ def draw_comparison(report: dict[str, Any], notice: Notify = ignored) -> bytes:
     """What `gpt compare --json` prints, as a png; `notice` receives a line when no installed font has a character."""
     first, second = report["runs"]
     source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
-    origin = Origin(f"{first['run']}, step {first['step']:,}; {second['run']}", second["step"], source)
+    words, spoken = fonts_for(language(), notice)
+    of_first = say(f"{first['run']}, step {first['step']:,}", spoken)
+    origin = Origin(f"{of_first}; {second['run']}", second["step"], source)
     fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None)})
     remark_on_missing(missing, notice)
-    words, spoken = fonts_for(language(), notice)
     of_blocks = [row for row in report["weights"] if row["layer"] is not None]
     maps = [name for name in ("attention_change", "write_change") if any(r[name] is not None for r in report["heads"])]
     with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
@@ -74,6 +75,8 @@ def _draw_weights(axes: Axes, rows: list[Any], spoken: str) -> None:
         if points:
             axes.plot(*zip(*points, strict=True), marker="o", markersize=3, linewidth=1, label=say(part, spoken))
     axes.set_xlabel(say("layer", spoken))
+    layers = sorted({row["layer"] for row in rows})
+    axes.set_xticks(layers[:: -(-len(layers) // 8)])
     axes.set_ylim(bottom=0)
     axes.set_title(say("change of the weights", spoken), fontsize=7)
     axes.legend(frameon=False, fontsize=6)

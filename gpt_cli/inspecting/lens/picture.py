@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.callbacks import Notify, ignored
-from gpt_cli.drawing.canvas import Figure, as_file, colormaps, new_figure, rc_context
+from gpt_cli.drawing.canvas import Axes, Figure, LogFormatter, as_file, colormaps, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.dump import Origin
@@ -92,7 +92,14 @@ def _draw_curves(figure: Figure, report: dict[str, Any], spoken: str, lenses: li
         axes.set_xlabel(say("layer", spoken))
         axes.set_xticks(layers if len(layers) <= 8 else layers[:: -(-len(layers) // 8)])
         if name == "rank":
-            axes.set_yscale("log")
+            _scale_ranks(axes)
+
+
+def _scale_ranks(axes: Axes) -> None:
+    """A logarithmic scale whose labels are plain numbers, such as 450."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))
 
 
 def draw_lens_history(history: dict[str, Any], notice: Notify = ignored) -> bytes:
@@ -121,7 +128,7 @@ def draw_lens_history(history: dict[str, Any], notice: Notify = ignored) -> byte
             axes.set_title(say(name + _UNITS.get(name, ""), spoken), fontsize=7)
             axes.set_xlabel(say("step", spoken))
             if name == "rank":
-                axes.set_yscale("log")
+                _scale_ranks(axes)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=6)
         write_origin(figure, origin, [*fonts, *words], missing, spoken)
         return as_file(figure, "png")

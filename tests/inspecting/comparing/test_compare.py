@@ -198,6 +198,25 @@ def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be
     assert "bits/byte" in run("compare", "smoke", "bytes", "--max-tokens", "300").out
 
 
+def test_other_alphabets_are_read_by_bytes_and_a_model_that_lacks_one_is_named(
+    run: RunCommand, copied: Path, here: Path
+) -> None:
+    """Of a text whose characters have three bytes, 300 tokens are about 1,200 bytes, and no passage has half of one."""
+    Path("verse.txt").write_text("春眠不觉晓处处闻啼鸟" * 200, "utf-8")
+    small = "--config", "smoke", "--max-steps", "2", "--quiet"
+    for kind in ("byte", "char"):
+        assert run("train", *small, "--set", f"tokenizer.kind={kind}", "--out", f"runs/{kind}").code == 0
+    outcome = run("compare", "smoke", "byte", "--data", "verse.txt", "--max-tokens", "300", "--json")
+    found = json.loads(outcome.out)
+    assert 1150 < found["runs"][1]["tokens"] <= 1200
+    assert found["passages"]
+    for passage in found["passages"]:
+        assert {*passage["text"]} <= {*"春眠不觉晓处处闻啼鸟"}
+    outcome = run("compare", "smoke", "char", "--data", "verse.txt")
+    assert outcome.code == 3
+    assert "error: char: this model knows" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
