@@ -105,10 +105,20 @@ def test_pairs_have_means_with_errors_and_no_tokens(browser: Browser, tmp_path: 
     opened = Opened(browser, path, "zh-CN", "dark")
     metric = "指标：替换前 −1.0000，替换后 0.0000，提供替换值的文本上 3.0000。"
     assert told(opened) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。", metric]
-    assert opened.page.inner_text("#pairs") == "<b>.jsonl 中的 64 对文本：平均值 ± 标准误。"
-    assert opened.page.locator("#texts dt").first.inner_text() == "干净文本 · 答案的对数概率 3.0000"
+    assert opened.page.inner_text("#pairs") == "<b>.jsonl 中的 64 对提示词：平均值 ± 标准误。"
+    assert opened.page.locator("#texts dt").first.inner_text() == "原提示词 · 答案的对数概率 3.0000"
     opened.page.focus(".grid-view")
     opened.page.keyboard.press("Home")
     assert told(opened) == ["第 0 层注意力输出，位置 0：没有计算精确值。", "一次反向传播的估计值：0.5000。"]
     assert opened.complaints == []
+    opened.context.close()
+
+
+def test_an_answer_that_all_pairs_share_is_named(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "one.html"
+    one = {"clean": None, "corrupt": None, "against": None, "metric": "log_probability"}
+    path.write_bytes(patch_page({**REPORT, **one, "pairs": {"file": "a.jsonl", "number": 1}}))
+    opened = Opened(browser, path)
+    assert plain(opened.page.locator("#texts dt").first.inner_text()) == "clean text · log probability of “␣two” 3.0000"
+    assert opened.page.inner_text("#pairs") == "1 pair of a.jsonl."
     opened.context.close()

@@ -32,7 +32,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
 
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
-    numbers = ("layer", "head", *COLUMNS, LOSS_CHANGE, "mean_size")
+    numbers = ("layer", "head", *COLUMNS, LOSS_CHANGE, f"{LOSS_CHANGE}_error", "mean_size")
     found = {name: row[name] for name in numbers if name in row}
     found["role"] = _PLACES.get(row["label"] or "")
     if "passages" in row:

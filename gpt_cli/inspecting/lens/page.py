@@ -16,17 +16,20 @@ _NUMBERS = ("token_probability", "divergence", "loss", "rank", "probability")  #
 CELL_BYTES = 4 * (len(_NUMBERS) + 1)  # of a layer at a token, before compression
 
 
-def lens_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
+def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """The positions of `gpt lens --json`, of each frame, as the content of a page: numbers [frames, 5, L, T].
 
-    `tokens` [frames, L, T] are places in `texts`.
+    `tokens` [frames, L, T] are places in `texts`; `lens` begins the keys of predictions.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]
-    numbers = [[[np.nan if row[name] is None else row[name] for name in _NUMBERS] for row in rows] for rows in cells]
-    texts = list(dict.fromkeys(row["token"] for rows in cells for row in rows))
+    numbers = [
+        [[np.nan if row[lens + name] is None else row[lens + name] for name in _NUMBERS] for row in rows]
+        for rows in cells
+    ]
+    texts = list(dict.fromkeys(row[f"{lens}token"] for rows in cells for row in rows))
     places = {text: place for place, text in enumerate(texts)}
-    tokens = np.array([[places[row["token"]] for row in rows] for rows in cells], "<u4").reshape(shape)
+    tokens = np.array([[places[row[f"{lens}token"]] for row in rows] for rows in cells], "<u4").reshape(shape)
     return {
         "layers": [row["layer"] for row in frames[0][0]["layers"]],
         "texts": [label_of(text, limit=None) for text in texts],
@@ -39,11 +42,21 @@ def lens_page(report: dict[str, Any]) -> bytes:
     """The report that `gpt lens --json` prints as a page: a grid of a prompt, or the curves of a text."""
     positions, texts = report.get("positions"), report["text"]
     origin = {"checkpoint": report["checkpoint"], "step": report["step"], "tokens": report["tokens"]}
-    source = texts if isinstance(texts, str) else ", ".join(texts)
+    tuned = report.get("tuned")
     content = {
-        "origin": origin | {"source": label_of(source, limit=80)},
+        "origin": origin | {"source": _label(texts)},
+        "tuned": tuned
+        and {
+            "text": _label(tuned["text"]),
+            "steps": tuned["steps"],
+            "lens": positions and lens_content([positions], "tuned_"),
+        },
         "labels": positions and [{"text": label_of(each["token"], limit=None)} for each in positions],
         "lens": positions and lens_content([positions]),
         "layers": None if positions else report["layers"],
     }
     return build_page(PARTS, content)
+
+
+def _label(texts: str | Sequence[str]) -> str:
+    return label_of(texts if isinstance(texts, str) else ", ".join(texts), limit=80)

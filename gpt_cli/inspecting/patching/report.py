@@ -122,7 +122,7 @@ class PatchReport(Report):
         """What was compared, and what the columns mean, in lines."""
         yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}; metric: {metric_words(self)}"
         yield f"clean {self.clean_metric:.4f}, corrupt {self.corrupt_metric:.4f}; recovered: 0 as corrupt, 1 as clean"
-        if self.pairs is not None:
+        if self.pairs is not None and self.pairs["number"] > 1:
             yield f"{counted(self.pairs['number'], 'pair')}: mean change over mean difference, ± standard error"
         if self.correlation is not None:
             yield f"correlation of estimates and exact shares: {self.correlation:.4f}"

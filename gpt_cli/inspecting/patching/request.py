@@ -29,7 +29,7 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
     WhichRun,
 )
-from gpt_cli.errors import DataError, UsageError, shown, visible
+from gpt_cli.errors import DataError, GptError, UsageError, advised, shown, visible
 from gpt_cli.inspecting.request import Heads, Layers, require_report
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.limits import PROMPT_BYTES
@@ -40,6 +40,7 @@ Part = Literal["residual", "attention", "feed_forward", "head"]
 PARTS: tuple[str, ...] = get_args(Part)
 FEED_FORWARD, LOGITS = "feed_forward", "logits"  # what an edge may lead to beside a head
 _KEYS = ("clean", "corrupt", "answer", "against")
+_MAX_WRONG = 5  # lines of a file that are named
 _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
 
 
@@ -206,12 +207,19 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """The pairs of a file; raises DataError about the first line that is none, and for mixed metrics."""
+    """The pairs of a file; raises DataError about the first lines that are none, and for mixed metrics."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise DataError(shown(path), "it is not UTF-8 text") from None
-    pairs = [_read_pair(line, f"{visible(path)}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    pairs, wrong = list[Pair](), list[GptError]()
+    for number, line in enumerate(lines, 1):
+        try:
+            pairs += [_read_pair(line, f"{visible(path)}:{number}")] if line.strip() else []
+        except DataError as error:
+            wrong.append(error)
+    if wrong:
+        raise advised(wrong[:_MAX_WRONG], _PAIR)
     if not pairs:
         raise DataError(shown(path), "the file contains no pair; write one per line", hint=_PAIR)
     first = pairs[0]
@@ -225,11 +233,13 @@ def _read_pair(line: str, where: str) -> Pair:
     try:
         found = strict_json(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(where, plainly(error), hint=_PAIR) from None
-    if not isinstance(found, dict) or not {"clean", "corrupt"} <= {*found} <= {*_KEYS}:
-        raise DataError(where, "a pair has the keys clean and corrupt, and perhaps answer and against", hint=_PAIR)
+        raise DataError(where, plainly(error)) from None
+    if not isinstance(found, dict) or not {"clean", "corrupt"} <= {*found}:
+        raise DataError(where, "a pair has the keys clean and corrupt, and perhaps answer and against")
+    if unknown := [key for key in found if key not in _KEYS]:
+        raise DataError(where, f"{shown(unknown[0])} is not a key of a pair")
     if wrong := [key for key in _KEYS if key in found and not (isinstance(found[key], str) and found[key])]:
-        raise DataError(where, f"{wrong[0]} is not a text", hint=_PAIR)
+        raise DataError(where, f"{wrong[0]} is not a text, or is empty")
     if "against" in found and "answer" not in found:
-        raise DataError(where, "against needs answer", hint=_PAIR)
+        raise DataError(where, "against needs answer")
     return Pair(**found, where=where)

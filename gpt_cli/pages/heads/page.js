@@ -19,6 +19,14 @@ class HeadsPage {
   get head() { return this.content.heads[this.place]; }
 
   of(place, column) { return this.content.heads[place][column] ?? NaN; }
+  // A change of the loss as in the terminal, with its sign and its standard error.
+  shown(place, column) {
+    const number = this.of(place, column), error = this.of(place, `${column}_error`);
+    if (Number.isNaN(number)) return "–";
+    if (column !== "loss_change") return number.toFixed(3);
+    return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(4)}${Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`}`;
+  }
+
   name(place) { return shortName(this.content.heads[place]); }
 
   take(place) {
@@ -72,7 +80,7 @@ class HeadsPage {
       first.append(element("button", "", this.name(place)));
       const { role } = content.heads[place];
       row.append(first, element("td", "", role ? words.short[role] : ""),
-        ...columns.map((column) => element("td", "", Number.isNaN(this.of(place, column)) ? "–" : this.of(place, column).toFixed(3))));
+        ...columns.map((column) => element("td", "", this.shown(place, column))));
       return row;
     }));
     this.show();

@@ -1,11 +1,11 @@
 // The words that only the page of a report on heads has.
 Object.assign(WORDS.en, {
   title: "Heads",
-  origin: (text, tokens, checkpoint, step) => `${tokens} tokens of ${text} · ${checkpoint}, step ${step}`,
+  origin: (text, tokens, checkpoint, step) => `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"} of ${text} · ${checkpoint}, step ${step}`,
   tableHelp: "A row for each head. The title of a column sorts by it; a row chooses its head, and so do the arrow keys.",
   label: "label",
   passages: "Where it writes most",
-  size: (value, place) => `size ${value} at token ${place}; looks at `,
+  size: (value, place) => `size ${value} at token ${place.toLocaleString("en")}; looks at `,
   shades: "The darker a token, the more the head writes there; the frame is around the most, an orange line below what the head looks at from it.",
   none: "This head writes nothing in this text.",
   ov: ["OV", "reads", "writes"],
@@ -17,11 +17,11 @@ Object.assign(WORDS.en, {
 });
 Object.assign(WORDS.zh, {
   title: "注意力头",
-  origin: (text, tokens, checkpoint, step) => `${text} 的 ${tokens} 个 token · ${checkpoint}，第 ${step} 步`,
+  origin: (text, tokens, checkpoint, step) => `${text} 的 ${tokens.toLocaleString("en")} 个 token · ${checkpoint}，第 ${step} 步`,
   tableHelp: "每行是一个头。点列标题按该列排序；点一行选择这个头，也可以用方向键。",
   label: "标签",
   passages: "写入最多的地方",
-  size: (value, place) => `第 ${place} 个 token 处，大小 ${value}；关注 `,
+  size: (value, place) => `第 ${place.toLocaleString("en")} 个 token 处，大小 ${value}；关注 `,
   shades: "颜色越深，该头在此处写入得越多；方框是写入最多的 token，橙色下划线是它从那里关注的 token。",
   none: "这个头在这段文本中没有写入任何内容。",
   ov: ["OV", "读取", "写入"],

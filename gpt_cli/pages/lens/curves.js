@@ -3,28 +3,47 @@
 const PANEL = { width: 320, height: 150, left: 52, right: 14, top: 10, bottom: 20 }; // units of the drawing
 const MEASURES = { loss: 4, rank: 1, probability: 4, divergence: 4 }; // decimals
 
-function panelOf(name, layers, words) {
+function panelOf(name, layers, lenses, words) {
   const made = element("section");
-  const numbers = layers.map((row) => ({ layer: row.layer, mean: row[name], error: row[`${name}_error`] ?? 0 }));
-  const low = Math.min(...numbers.map(({ mean, error }) => mean - 2 * error));
-  const high = Math.max(...numbers.map(({ mean, error }) => mean + 2 * error));
+  const curves = lenses.map((lens) => layers.map((row) => {
+    const key = lens === "tuned" ? `tuned_${name}` : name;
+    return { layer: row.layer, mean: row[key], error: row[`${key}_error`] ?? 0 };
+  }));
+  const low = Math.min(...curves.flat().map(({ mean, error }) => mean - 2 * error));
+  const high = Math.max(...curves.flat().map(({ mean, error }) => mean + 2 * error));
   const { width, height, left, right, top, bottom } = PANEL;
-  const across = (at) => (left + (width - left - right) * (numbers.length > 1 ? at / (numbers.length - 1) : 0.5)).toFixed(1);
+  const across = (at) => (left + (width - left - right) * (layers.length > 1 ? at / (layers.length - 1) : 0.5)).toFixed(1);
   const down = (value) => (top + (height - top - bottom) * (high > low ? (high - value) / (high - low) : 0.5)).toFixed(1);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words.measures[name] });
   svg.append(drawn("path", { class: "ground", d: `M${left} ${height - bottom}H${width - right}` }));
-  svg.append(drawn("path", { d: numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("") }));
-  for (const [at, { layer, mean, error }] of numbers.entries()) {
-    svg.append(drawn("circle", { cx: across(at), cy: down(mean), r: 2.5 }));
-    if (error) svg.append(drawn("path", { class: "error", d: `M${across(at)} ${down(mean - 2 * error)}V${down(mean + 2 * error)}` }));
-    if (at % Math.ceil(numbers.length / 8) === 0) svg.append(drawn("text", { x: across(at), y: height - 5 }, `L${layer}`));
+  for (const [place, numbers] of curves.entries()) {
+    const curve = drawn("g", { class: lenses[place] });
+    curve.append(drawn("path", { d: numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("") }));
+    for (const [at, { mean, error }] of numbers.entries()) {
+      curve.append(drawn("circle", { cx: across(at), cy: down(mean), r: 2.5 }));
+      if (error) curve.append(drawn("path", { class: "error", d: `M${across(at)} ${down(mean - 2 * error)}V${down(mean + 2 * error)}` }));
+    }
+    svg.append(curve);
+  }
+  for (const [at, { layer }] of layers.entries()) {
+    if (at % Math.ceil(layers.length / 8) === 0) svg.append(drawn("text", { x: across(at), y: height - 5 }, `L${layer}`));
   }
   for (const value of new Set([low, high])) svg.append(drawn("text", { class: "end", x: left - 6, y: Number(down(value)) + 4 }, value.toPrecision(3)));
   const table = element("table");
-  for (const { layer, mean, error } of numbers) {
-    const row = table.insertRow();
-    const shown = (value) => value.toFixed(MEASURES[name]);
-    row.append(element("th", "", `L${layer}`), element("td", "", shown(mean)), element("td", "", error ? `±${shown(error)}` : ""));
+  const gains = lenses.length > 1 && `${name}_gain` in layers[0];
+  if (lenses.length > 1) {
+    table.insertRow().append(element("th"), ...[...lenses, ...(gains ? ["gain"] : [])].map((column) => {
+      const title = Object.assign(element("th", column), { colSpan: 2 });
+      title.append(element("span", "", words.lenses[column]));
+      return title;
+    }));
+  }
+  const shown = (value) => value.toFixed(MEASURES[name]);
+  for (const [at, row] of layers.entries()) {
+    const { layer } = row, gain = { mean: row[`${name}_gain`], error: row[`${name}_gain_error`] };
+    const figures = [...curves.map((numbers) => numbers[at]), ...(gains ? [gain] : [])];
+    const cells = figures.flatMap(({ mean, error }) => [shown(mean), error ? `±${shown(error)}` : ""]);
+    table.insertRow().append(element("th", "", `L${layer}`), ...cells.map((cell) => element("td", "", cell)));
   }
   made.append(element("h2", "", words.measures[name]), svg, table);
   return made;

@@ -9,7 +9,8 @@ start(async ({ origin, texts, pairs, metric, answer, against, metrics, tokens, p
     byId("origin").textContent = words.origin(origin.checkpoint, origin.step);
     document.title = `${words.title}: ${texts.clean ?? pairs.file} – gpt`;
     byId("pairs").textContent = pairs ? words.pairs(pairs.file, pairs.number) : "";
-    const named = answer && against ? words.metricOf(isolated(marked(answer)), isolated(marked(against))) : words.metrics[metric] ?? metric;
+    const [one, other] = [answer, against].map((token) => token && isolated(marked(token)));
+    const named = metric === "log_probability" && one ? words.chanceOf(one) : one && other ? words.metricOf(one, other) : words.metrics[metric] ?? metric;
     const figures = (kind) => (metrics[kind] === null ? "" : ` · ${named} ${numberOf(metrics[kind], 4)}`);
     byId("texts").replaceChildren(...["clean", "corrupt"].flatMap((kind) =>
       [element("dt", "", words[kind] + figures(kind)), element("dd", "", texts[kind] === null ? "" : isolated(texts[kind]))]));

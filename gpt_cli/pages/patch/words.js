@@ -6,16 +6,18 @@ Object.assign(WORDS.en, {
   clean: "clean text",
   corrupt: "corrupt text",
   metrics: { logit_difference: "logit difference", log_probability: "log probability of the answer" },
-  pairs: (file, number) => `${number.toLocaleString("en")} pairs of ${file}: means, ± standard errors.`,
+  pairs: (file, number) => `${number.toLocaleString("en")} ${number === 1 ? "pair" : "pairs"} of ${file}${number === 1 ? "" : ": means, ± standard errors"}.`,
   metricOf: (answer, against) => `logit of “${answer}” less that of “${against}”`,
+  chanceOf: (answer) => `log probability of “${answer}”`,
 });
 Object.assign(WORDS.zh, {
   title: "替换激活后恢复多少",
-  patchHelp: "模型读被改动的文本，但把其中一处激活换成干净文本上的值。每格是两段文本之差恢复的份额：0 与被改动的文本相同，1 与干净文本相同。把鼠标移到格子上、点按格子，或用方向键移动，即可查看数值。",
+  patchHelp: "模型读改坏的提示词，但把其中一处激活换成读原提示词时的值。每格是两段提示词之差恢复了多少：0 与改坏的相同，1 与原来的相同。把鼠标移到格子上、点按格子，或用方向键移动，即可查看数值。",
   origin: (checkpoint, step) => `${checkpoint}，第 ${step} 步`,
-  clean: "干净文本",
-  corrupt: "被改动的文本",
+  clean: "原提示词",
+  corrupt: "改坏的提示词",
   metrics: { logit_difference: "logit 之差", log_probability: "答案的对数概率" },
-  pairs: (file, number) => `${file} 中的 ${number.toLocaleString("en")} 对文本：平均值 ± 标准误。`,
+  pairs: (file, number) => `${file} 中的 ${number.toLocaleString("en")} 对提示词${number === 1 ? "" : "：平均值 ± 标准误"}。`,
   metricOf: (answer, against) => `“${answer}”与“${against}”的 logit 之差`,
+  chanceOf: (answer) => `“${answer}”的对数概率`,
 });

@@ -146,3 +146,36 @@ def test_gpt_lens_writes_a_page_of_its_own(browser: Browser, tmp_path: Path) -> 
     assert opened.page.locator("#panels .error").count() == 2 * len(MEASURES)
     assert opened.complaints == []
     opened.context.close()
+
+
+def test_with_maps_the_page_has_both_lenses_and_what_the_maps_gain(browser: Browser, tmp_path: Path) -> None:
+    rows = positions()
+    for layer in (row for at in rows for row in at["layers"]):
+        layer |= {f"tuned_{key}": value for key, value in layer.items() if key not in ("layer", "token", "id")}
+        layer |= {"tuned_token": "mapped", "tuned_token_probability": 0.75}
+    means = [{"layer": layer} for layer in (0, 1)]
+    for row in means:
+        for place, name in enumerate(key for measure in MEASURES for key in (measure, f"tuned_{measure}")):
+            row |= {name: place + 0.5, f"{name}_error": 0.25}
+        row |= {"loss_gain": 0.0625, "loss_gain_error": 0.03125, "divergence_gain": 0.5, "divergence_gain_error": None}
+    maps = {"text": ["a.txt"], "steps": 1500, "file": None}
+    report = {"checkpoint": "run", "step": 7, "text": "The", "tokens": 4, "tuned": maps, "layers": means}
+    path = tmp_path / "lens.html"
+    path.write_bytes(lens_page(report | {"positions": rows}))
+    opened = Opened(browser, path)
+    assert plain(opened.page.inner_text("#tuned")).endswith("trained on a.txt in 1,500 steps.")
+    assert "“mapped” is likeliest, with probability 0.7500." in told(opened.page)[0]
+    opened.page.select_option("#which", "logit")
+    assert "“␣is” is likeliest, with probability 0.5000." in told(opened.page)[0]
+    path.write_bytes(lens_page(report | {"positions": None, "text": ["a.txt"]}))
+    opened.page.goto(path.as_uri())
+    opened.page.wait_for_selector("html[data-ready]")
+    assert not opened.page.is_visible("#choosing")
+    panels = opened.page.locator("#panels section")
+    assert panels.first.locator("tr").first.inner_text().split("\t") == ["", "logit lens", "tuned lens", "gain"]
+    assert panels.first.locator("td").all_inner_texts()[:6] == [
+        "0.5000", "±0.2500", "1.5000", "±0.2500", "0.0625", "±0.0313",
+    ]  # fmt: skip
+    assert len(panels.nth(1).locator("td").all_inner_texts()) == 8, "ranks have no gain"
+    assert opened.complaints == []
+    opened.context.close()

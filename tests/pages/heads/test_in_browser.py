@@ -117,6 +117,18 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
     assert page.inner_text("#pointed").startswith("L0 H2: ")
 
 
+def test_a_change_of_the_loss_has_its_sign_and_its_error(browser: Browser, tmp_path: Path) -> None:
+    found = report(["a", "b"])
+    for number, row in enumerate(found["heads"]):
+        row |= {"loss_change": 0.0625 - number / 8, "loss_change_error": 0.03125 if number else None}
+    (tmp_path / "heads.html").write_bytes(heads_page(found | {"tokens": 15982}))
+    opened = Opened(browser, tmp_path / "heads.html")
+    cells = opened.page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
+    assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
+    assert opened.page.inner_text("#origin").startswith("15,982 tokens of ")
+    opened.context.close()
+
+
 def test_in_chinese_every_word_is(browser: Browser, file: Path) -> None:
     opened = Opened(browser, file, "zh-CN", "dark")
     page = opened.page
