@@ -39,7 +39,7 @@ from gpt_cli.config.request import (
     WhichRun,
     Without,
 )
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import UsageError, shown, visible
 from gpt_cli.sampling.prompts import prompt_source, read_prompt, read_prompts
 from gpt_cli.sampling.removing import parse_heads
 from gpt_cli.sampling.windows import window_length
@@ -166,7 +166,7 @@ class SampleRequest(Request):
         if self.messages is not None:
             source = shown(self.messages)
             text = read_prompt(None, self.messages, model.header, None, may_be_empty=True)
-            conversations = conversations_of_file(text, source)
+            conversations = conversations_of_file(text, visible(self.messages))
             prompts = [one.turns[-1].content for one in conversations]
             return ToSample(model, prompts, source, self._seed_to_use(), conversations)
         prompts = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)

@@ -67,9 +67,13 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
     if "messages" in record:
         turns = tuple(_turns(record["messages"], where))
     else:
-        named = {"system": "system", "prompt": "user", "response": "assistant"}
+        named = {"prompt": "user", "response": "assistant"}
+        if record.get("system") not in (None, ""):  # as tables have it where nothing is said
+            named = {"system": "system", **named}
         turns = tuple(Turn(role, _text(record, key, where)) for key, role in named.items() if key in record)
-    last = turns[-1].role if turns else None
+    if not turns:
+        raise DataError(where, f"messages is empty; write it as in {MESSAGES}")
+    last = turns[-1].role
     if answered and last != "assistant":
         raise DataError(where, f"its last message is by {shown(last)}, so there is no answer to learn")
     if not answered and last != "user":
@@ -83,7 +87,7 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
-    """What is to be answered: JSON messages of one conversation, or a conversation on each line of a file.
+    """What is to be answered: JSON messages of one conversation, or a conversation on each line, with or without a key.
 
     Raises DataError for anything else.
     """
@@ -102,6 +106,7 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
                 raise DataError(f"{where}:{number}", f"this is not JSON such as {MESSAGES}") from error
     found = list[Conversation]()
     for record, place in records:
+        record = {"messages": record} if isinstance(record, list) else record
         if not isinstance(record, dict) or not {"messages", "prompt"} & record.keys():
             raise DataError(place, f'this is not a conversation such as {{"prompt": "..."}} or {MESSAGES}')
         question = {key: record[key] for key in ("messages", "system", "prompt") if key in record}
@@ -118,7 +123,8 @@ def _turns(messages: Any, where: str) -> Sequence[Turn]:
     for message in messages:
         role = message.get("role")
         if role not in ROLES:
-            raise DataError(where, f"a message has the role {shown(role)}; use {', '.join(ROLES)}")
+            said = f"a message has the role {shown(role)}" if "role" in message else "a message has no role"
+            raise DataError(where, f"{said}; use {', '.join(ROLES)}")
         if role == "system" and turns:
             raise DataError(where, "a message of the system comes before all others")
         turns.append(Turn(role, _text(message, "content", where)))
@@ -126,8 +132,10 @@ def _turns(messages: Any, where: str) -> Sequence[Turn]:
 
 
 def _text(record: Mapping[str, Any], key: str, where: str) -> str:
-    if not isinstance(text := record.get(key), str):
-        raise DataError(where, f"{key} is {shown(text)}, but must be a text")
+    if key not in record:
+        raise DataError(where, f"{key} is missing")
+    if not isinstance(text := record[key], str):
+        raise DataError(where, f"{key} is not a text")
     return _whole(text, where)
 
 

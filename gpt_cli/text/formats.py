@@ -194,7 +194,10 @@ def _text_field(line: str, field: str, where: str) -> str:
     if not isinstance(text := fields.get(field), str):
         texts = [key for key, value in fields.items() if isinstance(value, str) and _is_plain(key)]
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
-        raise DataError(where, sentence, hint=f"--set data.text_field={texts[-1]}" if texts else None)
+        hint = f"--set data.text_field={texts[-1]}" if texts else None
+        if is_conversation(record, field):
+            hint = "put questions with answers into a file of their own"
+        raise DataError(where, sentence, hint=hint)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

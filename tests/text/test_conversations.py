@@ -89,7 +89,10 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
     [
         ({"text": "a text"}, "this line is no question with an answer"),
         ({"prompt": "only"}, "this line is no question with an answer"),
-        ({"prompt": "a", "response": 5}, "response is"),
+        ({"prompt": "a", "response": None}, "response is not a text"),
+        ({"messages": []}, "messages is empty"),
+        ({"messages": [{"content": "a"}]}, "a message has no role"),
+        ({"messages": [{"role": "user"}]}, "content is missing"),
         ({"messages": CHAT["messages"][:2]}, "there is no answer to learn"),
         ({"messages": [{"role": "robot", "content": ""}]}, "use system, user, assistant"),
         ({"messages": [*CHAT["messages"][1:3], CHAT["messages"][0]]}, "comes before all others"),
@@ -104,6 +107,13 @@ def test_a_line_that_is_no_question_with_an_answer_is_named(here: Path, record: 
         read_data(small_config(f"data.source={source}").data)
     assert raised.value.where.endswith("a.jsonl:2")
     assert said in raised.value.sentence
+
+
+def test_a_question_among_lines_of_text_needs_a_file_of_its_own(here: Path) -> None:
+    source = lines(here / "a.jsonl", {"text": "a text"}, PAIR)
+    with pytest.raises(DataError) as raised:
+        read_data(small_config(f"data.source={source}").data)
+    assert raised.value.hint == "put questions with answers into a file of their own"
 
 
 def test_files_of_two_kinds_are_refused(here: Path) -> None:
@@ -123,9 +133,11 @@ def test_files_of_two_kinds_are_refused(here: Path) -> None:
 
 def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
     asked = [Turn("user", "1+1")]
-    for text in ('[{"role": "user", "content": "1+1"}]', '{"prompt": "1+1"}', '{"prompt": "1+1", "response": "2"}\n'):
+    message = '{"role": "user", "content": "1+1"}'
+    for text in (f"[{message}]", '{"prompt": "1+1"}', '{"prompt": "1+1", "system": "", "response": "2"}\n'):
         assert [list(one.turns) for one in conversations_of_file(text, "f")] == [asked]
     assert len(conversations_of_file('{"prompt": "a"}\n\n{"prompt": "b"}\n', "f")) == 2
+    assert [list(one.turns) for one in conversations_of_file(f"[{message}]\r\n[{message}]", "f")] == [asked, asked]
     for wrong, where in (("", "f"), ("1", "f"), ('{"prompt": "a"}\nx', "f:2"), (json.dumps(CHAT), "f")):
         with pytest.raises(DataError) as raised:
             conversations_of_file(wrong, "f")
