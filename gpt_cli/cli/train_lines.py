@@ -37,6 +37,9 @@ def announce(prepared: Prepared, console: Console) -> None:
     parts = ", ".join(f"{part} {number:,}" for part, number in costs.parameters_by_part.items() if number)
     console.notice(f"device      {settings.device}, {settings.dtype}, {threads}, torch {torch.__version__}")
     console.notice(f"parameters  {costs.parameters:,}: {parts}")
+    if not settings.trains_all:
+        kind = "parameters" if settings.rank is None else f"numbers of low-rank changes (rank {settings.rank})"
+        console.notice(f"training    {prepared.num_trained:,} {kind}; the rest stays as it is")
     amount = f"{counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters"
     if prepared.config.data.loss is not None:  # their characters are those of lines of JSON
         amount = f"{counted(prepared.num_documents, 'example')} of questions and answers"

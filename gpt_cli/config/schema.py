@@ -145,6 +145,16 @@ class TrainConfig(Section):
         "stable holds it for the first half of that time",
     )
     weight_decay: Number = Field(default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only")
+    rank: Count | None = Field(
+        default=None,
+        description="rank of the changes to the matrices inside blocks, with which a training with --init-from takes "
+        "less memory; everything else stays as it is; null changes all numbers freely",
+    )
+    freeze: Annotated[int, Field(ge=0, le=2**16), Whole] | None = Field(
+        default=None,
+        description="number of first blocks that a training with --init-from leaves as they are, and the embeddings "
+        "with them; 0 means the embeddings alone, null nothing",
+    )
     gradient_clip: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
         default=1.0, description="largest norm of the whole gradient; null means no limit"
     )
@@ -204,12 +214,28 @@ class TrainConfig(Section):
         return self.micro_batch_size or self.batch_size
 
     @property
+    def trains_all(self) -> bool:
+        """Whether every number of the model may change freely."""
+        return self.rank is None and self.freeze is None
+
+    @property
+    def kept_of_each(self) -> int:
+        """Numbers that a checkpoint keeps, beside the weights, of each that trains: two moments, and itself by rank."""
+        return 2 if self.rank is None else 3
+
+    @property
     def num_lanes(self) -> int:
         """Micro-batches in a step, which processes may share."""
         return self.batch_size // self.sequences_at_once
 
     def misfits(self) -> Iterator[Misfit]:
-        """Sizes that are valid by themselves but do not fit together."""
+        """Settings that are valid by themselves but do not fit together."""
+        if self.rank is not None and self.optimizer != "adamw":
+            yield Misfit(("rank", "optimizer"), "train.rank needs the optimizer adamw", "--set train.optimizer=adamw")
+        if not self.trains_all and self.parallel == "shard":
+            keys = ("parallel", "freeze" if self.rank is None else "rank")
+            wrong = f"with train.{keys[1]}, each process holds all weights"
+            yield Misfit(keys, wrong, "--set train.parallel=replicate")
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
             wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")

@@ -19,6 +19,8 @@ _LEARNING = {
         "schedule",
         "weight_decay",
         "gradient_clip",
+        "rank",
+        "freeze",
         "seed",
         "log_every",
         "eval_every",

@@ -49,13 +49,21 @@ class RankCosts:
 
 
 def estimate(
-    config: ModelConfig, vocab_size: int, *, micro_batch_size: int, dtype: str, num_lanes: int = 1, device: str = "cpu"
+    config: ModelConfig,
+    vocab_size: int,
+    *,
+    micro_batch_size: int,
+    dtype: str,
+    num_lanes: int = 1,
+    device: str = "cpu",
+    num_trained: int | None = None,
 ) -> Estimate:
     """The costs of training with `num_lanes` micro-batches of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
     holds weights, gradients and two moments (those of AdamW) in float32, the gradients of micro-batches that wait to
-    be added, and the activations that the backward pass needs. Sampling holds the weights and a cache of
+    be added, and the activations that the backward pass needs; where only `num_trained` numbers change, these alone
+    have gradients and moments. Sampling holds the weights and a cache of
     context_length tokens.
     """
     model = _laid_out(config, vocab_size)
@@ -77,7 +85,8 @@ def estimate(
         forward,
         2 * (products + seen * cached),
         3 * forward,
-        (16 + 4 * gradients_waiting(num_lanes)) * parameters
+        4 * parameters
+        + (12 + 4 * gradients_waiting(num_lanes)) * (parameters if num_trained is None else num_trained)
         + _kept_bytes(config, parameters, vocab_size, micro_batch_size, size, device == "cpu"),
         4 * parameters + cache * remembered,
         cache * config.num_blocks,
@@ -102,6 +111,7 @@ def rank_costs(
     dtype: str,
     num_lanes: int,
     device: str = "cpu",
+    num_trained: int | None = None,
 ) -> dict[str, RankCosts]:
     """The costs of each of `num_ranks` processes, by the layouts that `train.parallel` names.
 
@@ -120,8 +130,9 @@ def rank_costs(
     kept = _kept_bytes(
         config, parameters, vocab_size, micro_batch_size, 2 if dtype == "bfloat16" else 4, device == "cpu"
     )
+    trained = parameters if num_trained is None else num_trained
     # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
-    summing = (0, 6, 7)[min(num_ranks, 4) // 2] * parameters
+    summing = (0, 6, 7)[min(num_ranks, 4) // 2] * trained
     passing = 4 * (2 * outside + 4 * block)
 
     def sent(numbers: int) -> int:
@@ -129,8 +140,8 @@ def rank_costs(
 
     return {
         "replicate": RankCosts(
-            4 * (parameters + 2 * owned) + max(4 * gradients * parameters + kept, summing),
-            sent(2 * parameters),  # gradients to their owners, and new weights from them
+            4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + kept, summing),
+            sent(2 * trained),  # gradients to their owners, and new weights from them
             8 * parameters if num_ranks > 1 else 0,
         ),
         "shard": RankCosts(

@@ -63,6 +63,7 @@ class WholeStep:
     def _compute(self, watch: Callable[[], object] = lambda: None) -> Tensor:
         loss_and_norm = clipped_gradient(self.state, self._sent, watch)
         self.state.optimizer.step(self._share)
+        self.state.layout.share_weights()
         self.state.optimizer.zero_grad()
         return loss_and_norm
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpt_cli.model import GPT
 from gpt_cli.ranks.ranks import ALONE, Ranks
+from gpt_cli.training.low_rank import LowRank
 
 
 class Replicated:
@@ -19,10 +20,20 @@ class Replicated:
     and orthogonal steps the same to the last bit for any number of ranks. A single process owns everything.
     """
 
-    def __init__(self, model: GPT, ranks: Ranks = ALONE, together: Sequence[Sequence[str]] = ()):
-        """`together` are groups of parameters, each of which must have one owner."""
-        self.model, self.ranks = model, ranks
-        self.parameters = dict(model.named_parameters())
+    def __init__(
+        self,
+        model: GPT,
+        ranks: Ranks = ALONE,
+        together: Sequence[Sequence[str]] = (),
+        trained: Mapping[str, nn.Parameter] | None = None,
+        low_rank: LowRank | None = None,
+    ):
+        """`trained` are the parameters of the model that train, or those of its low-rank changes; None means all.
+
+        `together` are groups of them, each of which must have one owner.
+        """
+        self.model, self.ranks, self.low_rank = model, ranks, low_rank
+        self.parameters = dict(model.named_parameters() if trained is None else trained)
         self.device = next(iter(self.parameters.values())).device
         sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
         self.names_of_owner = owners(sizes, together, ranks.size)
@@ -68,9 +79,13 @@ class Replicated:
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Give all ranks the parameters that their owners have changed."""
-        if self.ranks.size == 1:
-            return
+        """Give all ranks the parameters that their owners have changed, and the model what changes it."""
+        if self.ranks.size > 1:
+            self._share()
+        if self.low_rank is not None:
+            self.low_rank.include()
+
+    def _share(self) -> None:
         lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
         for owner, part in enumerate(self.ranks.share_parts(flat(list(self.owned.values())), lengths)):
             names = self.names_of_owner[owner]

@@ -100,14 +100,19 @@ class Optimizer:
         """Every tensor that a step of a single process changes, all float32."""
         of_adamw = [*self.adamw.num_steps, *self.adamw.averages.values(), *self.adamw.squares.values()]
         of_muon = [] if self.muon is None else self.muon.momentum.values()
-        return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon]
+        low_rank = self.layout.low_rank
+        included = [] if low_rank is None else low_rank.changing()
+        return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon, *included]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self.layout.forget_gradients()
 
     def moments(self) -> dict[str, Tensor]:
-        """What a run needs to continue: running averages as `<parameter>.<kind>`, on the first rank; {} on others."""
+        """What a run needs to continue, on the first rank; {} on others.
+
+        Running averages are `<parameter>.<kind>`, and low-rank factors `<matrix>.<A or B>.factor`.
+        """
         found: dict[str, Tensor] = {}
         for names, kinds in self._kinds():
             for kind, mine in kinds.items():
@@ -128,10 +133,15 @@ class Optimizer:
         self.adamw.restore(stored, step)
         if self.muon is not None:
             self.muon.restore(stored)
+        if self.layout.low_rank is not None:
+            self.layout.low_rank.restore(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
         """For each kind of step: the parameters that all ranks together give it, and this rank's moments of them."""
-        kinds = [(self._others, self.adamw.moments())]
+        others = self.adamw.moments()
+        if self.layout.low_rank is not None:
+            others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}
+        kinds = [(self._others, others)]
         return kinds if self.muon is None else [*kinds, (self._orthogonal, {"momentum": self.muon.moments()})]
 
 
@@ -141,7 +151,6 @@ def orthogonal_names(parameters: Mapping[str, Tensor], config: TrainConfig) -> l
     return [name for name, tensor in parameters.items() if muon and name.startswith("blocks.") and tensor.dim() == 2]
 
 
-def undivided(model: nn.Module, config: TrainConfig) -> list[list[str]]:
+def undivided(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[list[str]]:
     """The groups of parameters that one rank must step together."""
-    parameters = dict(model.named_parameters())
     return stacks({name: parameters[name] for name in orthogonal_names(parameters, config)})

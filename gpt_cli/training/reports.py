@@ -37,12 +37,15 @@ class Prepared:
     seconds_left: float  # an estimate that includes the closing evaluation
     closing_seconds: float  # of the closing evaluation alone
     prompt: str  # one that the tokenizer takes, to try the model with
+    num_trained: int | None = None  # numbers that the optimizer changes; None means all of the model
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
 
     @property
     def disk_bytes(self) -> int:
-        """What the run directory will hold at its end: checkpoints with two moments a weight, and the best weights."""
-        return 4 * self.costs.parameters * (3 * self.config.train.keep_checkpoints + 1)
+        """What the run directory will hold at its end: checkpoints with all that continues, and the best weights."""
+        trained = self.num_trained or self.costs.parameters
+        to_continue = self.costs.parameters + self.config.train.kept_of_each * trained
+        return 4 * (to_continue * self.config.train.keep_checkpoints + self.costs.parameters)
 
     def __str__(self) -> str:
         sizes = f"{counted(self.costs.parameters, 'parameter')}, {counted(self.num_training_tokens, 'training token')}"

@@ -35,7 +35,7 @@ from gpt_cli.config.request import (
     flag_of,
 )
 from gpt_cli.config.yaml_subset import Document, parse, read_text
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import UsageError, counted, shown
 from gpt_cli.files import require_no_file
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.ranks.place import place_of
@@ -191,7 +191,9 @@ class TrainRequest(Request):
             name = str(own.config) if config is None or config == AUTO else config
             plan = Plan(read_config(name, settings, flags), directory, by_own_config=config in (None, AUTO))
         require_installed(plan.config.train.log_to)
-        return replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
+        plan = replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
+        _require_what_stays(plan)
+        return plan
 
     def _require_one_process(self) -> None:
         """Raise UsageError where several processes would each measure a speed of their own."""
@@ -230,6 +232,27 @@ def require_run(run: RunFiles) -> None:
     if not run.config.exists():
         sentence = f"there is no run in {shown(run.path)} to continue, so --config is needed"
         raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
+
+
+def _require_what_stays(plan: Plan) -> None:
+    """Raise UsageError where a part of the model is to stay as it is that does not exist, or is random."""
+    settings, num_blocks = plan.config.train, plan.config.model.num_blocks
+    if settings.trains_all:
+        return
+    name = "freeze" if settings.rank is None else "rank"
+    continues = plan.resume and RunFiles(plan.directory).steps()
+    if plan.initial is None and not continues:
+        sentence = "a new model has no trained weights that could stay as they are; name one that has with --init-from"
+        raise UsageError(
+            f"train.{name}", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine"
+        )
+    if plan.initial is not None and plan.initial.own_tokenizer:
+        sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
+        raise UsageError(f"train.{name}", sentence, hint=f"--set train.{name}=null")
+    most = num_blocks if settings.rank is None else num_blocks - 1
+    if settings.freeze is not None and settings.freeze > most:
+        sentence = f"none of {counted(num_blocks, 'block')} would be left to train; use at most {most}"
+        raise UsageError("train.freeze", sentence, hint=f"--set train.freeze={most}")
 
 
 def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:

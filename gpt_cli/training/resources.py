@@ -14,6 +14,7 @@ from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype,
 from gpt_cli.model.costs import RankCosts, rank_costs
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.training.advising.before import narrower
+from gpt_cli.training.low_rank import num_trained
 from gpt_cli.training.run import Run
 from gpt_cli.training.schedule import warmup_steps
 from gpt_cli.training.snapshots import snapshot_size
@@ -58,7 +59,7 @@ def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) 
     Raises UsageError where ranks cannot share the weights, because the micro-batches of a step are no power of two.
     """
     settings = config.train
-    if ranks.size == 1 or settings.parallel == "replicate":
+    if ranks.size == 1 or settings.parallel == "replicate" or not settings.trains_all:
         return False
     if settings.parallel == "auto":
         share = free and free // ranks.local_size
@@ -144,6 +145,7 @@ def _costs(config: Config, vocab_size: int, num_sequences: int, ranks: Ranks) ->
         dtype=config.train.dtype,
         num_lanes=config.train.batch_size // num_sequences,
         device=config.train.device,
+        num_trained=num_trained(config, vocab_size),
     )
 
 
@@ -151,6 +153,7 @@ def require_space(run: Run) -> None:
     """Raise EnvironmentFailure where the disk cannot hold the checkpoints and the snapshots of a run."""
     settings = run.config.train
     weights = 4 * run.state.num_parameters
+    to_continue = weights + 4 * settings.kept_of_each * run.state.num_trained
     num_kept = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     at_once = settings.keep_checkpoints + 1  # the new one is written before the oldest is removed
@@ -158,4 +161,4 @@ def require_space(run: Run) -> None:
         num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
         at_once = min(num_kept + num_saves, at_once)
         snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
-    run.directory.require_space(3 * weights, weights, at_once, snapshots)
+    run.directory.require_space(to_continue, weights, at_once, snapshots)

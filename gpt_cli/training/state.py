@@ -19,6 +19,7 @@ from gpt_cli.text.examples import Examples
 from gpt_cli.text.token_store import Ids
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
 from gpt_cli.training.layout import Replicated
+from gpt_cli.training.low_rank import what_trains
 from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resuming import environment
 
@@ -92,8 +93,14 @@ class TrainingState:
         device = torch.device(config.train.device)
         if device.type != "cpu" and ranks.size > 1:  # the command line has chosen one for each
             device = torch.device(device.type, torch.accelerator.current_device_index())
-        together = undivided(model, config.train)
-        layout = _sharded(model, ranks, together, device) if sharded else Replicated(model.to(device), ranks, together)
+        if not sharded:
+            model.to(device)
+        trained, low_rank = what_trains(model, config.train)
+        together = undivided(trained, config.train)
+        if sharded:
+            layout = _sharded(model, ranks, together, device)
+        else:
+            layout = Replicated(model, ranks, together, trained, low_rank)
         if config.train.compile == "on":
             model.compile_blocks()
         optimizer = Optimizer(layout, config.train)
@@ -115,6 +122,11 @@ class TrainingState:
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def num_trained(self) -> int:
+        """How many numbers the optimizer changes."""
+        return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
     def stop_compiling(self) -> None:
         """Continue with plain blocks."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.helpers import CORPUS_TEXT
 
-from benchmarks import corpus, heads, refusals, saving, shakespeare, whole_texts
+from benchmarks import corpus, heads, low_rank, refusals, saving, shakespeare, whole_texts
 from gpt_cli.text.tokenizer import ByteTokenizer, CharTokenizer
 
 
@@ -43,6 +43,20 @@ def test_the_benchmark_of_learning_times_the_whole_command(
     monkeypatch.setattr(sys, "argv", ["shakespeare", "--data", "nothing.txt"])
     with pytest.raises(SystemExit, match=r"nothing\.txt"):
         shakespeare.main()
+
+
+@pytest.mark.long
+def test_the_benchmark_of_parts_gives_memory_and_ratios(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(low_rank, "variants", lambda _: {"all weights": {}, "rank 8": {"rank": 8}})
+    tiny = [word for size in ("d_model=16", "num_heads=2", "num_blocks=2") for word in ("--set", f"model.{size}")]
+    monkeypatch.setattr(sys, "argv", ["low_rank", "--config", "smoke", *tiny, "--rounds", "1", "--json"])
+    low_rank.main()
+    whole, part = json.loads(capsys.readouterr().out.splitlines()[-1])["variants"]
+    assert part["ratio"] == pytest.approx(part["seconds"] / whole["seconds"])
+    assert part["trained"] < whole["trained"]
+    assert min(part["peak"], whole["peak"]) > 0
 
 
 def test_the_benchmark_of_heads_gives_ratios_to_an_evaluation(

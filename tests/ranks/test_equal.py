@@ -39,6 +39,18 @@ def test_any_number_of_processes_learns_the_same_answers(servers: Servers, tmp_p
     assert found[0] == found[1]
 
 
+def test_any_number_of_processes_changes_a_model_by_the_same_products(servers: Servers, tmp_path: Path) -> None:
+    folder = tmp_path / "1"
+    trained(servers, folder, 1)
+    found = []
+    for processes in (1, 4):
+        asked = ("--init-from", "run", "--set", "train.rank=2", "--out", f"low-{processes}")
+        ended = servers.gpt(folder, "train", "--config", "c.yaml", *asked, processes=processes)
+        assert ended.code == 0, ended.err
+        found.append(fingerprint(folder / f"low-{processes}"))
+    assert found[0] == found[1]
+
+
 def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_path: Path) -> None:
     settings = ("train.optimizer=muon", "train.keep_checkpoints=10")
     alone, _ = trained(servers, tmp_path / "run", 1, *settings)

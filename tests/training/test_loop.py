@@ -74,8 +74,9 @@ def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: P
         ["model.dropout=0.1", "train.dtype=bfloat16", "model.positions=rope", "train.batch_size=64"],
         ["model.dropout=0.1", "model.attention=grouped_query", "train.optimizer=muon"],
         ["model.attention=latent", "model.positions=rope", "model.feed_forward_size=40", "train.optimizer=muon"],
+        ["train.rank=2", "train.freeze=1", "train.micro_batch_size=1"],
     ],
-    ids=["dropout", "accumulation", "bfloat16-over-epochs", "grouped-query", "latent"],
+    ids=["dropout", "accumulation", "bfloat16-over-epochs", "grouped-query", "latent", "low-rank"],
 )
 def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
     config = small_config(*settings)
