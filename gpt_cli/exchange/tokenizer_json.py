@@ -64,11 +64,15 @@ def tokenizer_files(tokenizer: Tokenizer, context_length: int, template: str | N
     """
     chat = {} if template is None else {"chat_template": template, "split_special_tokens": False}
     if isinstance(tokenizer, KeptTokenizer):
-        settings = tokenizer.settings or tokenizer_config(context_length) | {
-            "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
-            "eos_token": tokenizer.token_text(tokenizer.end_of_text),
-            "split_special_tokens": False,
-        }
+        settings = tokenizer.settings
+        if not settings.keys() - {"chat_template"}:  # from a file that has no more to say
+            settings = {
+                **tokenizer_config(context_length),
+                "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
+                "eos_token": tokenizer.token_text(tokenizer.end_of_text),
+                "split_special_tokens": False,
+                **settings,
+            }
         return tokenizer.written.encode("utf-8"), as_file({**settings, **chat})
     return as_file(tokenizer_json(tokenizer)), as_file({**tokenizer_config(context_length), **chat})
 

@@ -113,14 +113,19 @@ def plain_template(written: str = PLAIN) -> Template:
     return Template(written, ("", before, ""), ("\n", after, ""))
 
 
+def own_template(tokenizer: Tokenizer) -> str:
+    """The chat template that a tokenizer came with, for Jinja; empty where there is none."""
+    own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, KeptTokenizer) else None
+    return own if isinstance(own, str) else ""
+
+
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
     """The template that `data.template` asks for; null: the tokenizer's own where gpt knows it, else the plain one.
 
     `notice` receives that an own one is not known. Raises UsageError where the tokenizer lacks the tokens of a named
     one.
     """
-    own = tokenizer.settings.get("chat_template") if isinstance(tokenizer, KeptTokenizer) else None
-    own = own if isinstance(own, str) else ""
+    own = own_template(tokenizer)
     if setting is None:
         for name, marks in _MARKS.items():
             if all(mark in own for mark in marks) and not _OTHERWISE.search(own) and _has(tokenizer, marks):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.exchange import sharp_checkpoint
+from support.exchange import CHATML, sharp_checkpoint
 from support.kept import save
 from support.tokenizers import LEARNED
 from tokenizers import Tokenizer
@@ -68,12 +68,6 @@ def test_a_model_that_learned_no_answers_has_no_template(tmp_path: Path) -> None
     assert "chat_template" not in json.loads((tmp_path / "hf/tokenizer_config.json").read_text())
 
 
-CHATML = (
-    "{% for message in messages %}{% if loop.first and message.role != 'system' %}"
-    "{{ '<|im_start|>system\\nYou add numbers.<|im_end|>\\n' }}{% endif %}"
-    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 LLAMA3 = (
     "{{ '<|begin_of_text|>' }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
     "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"

@@ -12,6 +12,14 @@ from support.helpers import small_config
 
 _SIZES = ["model.context_length=80", "model.d_model=48", "model.num_heads=4", "model.num_blocks=3"]
 
+# a chat template as models have it: chatml with a system message of its own
+CHATML = (
+    "{% for message in messages %}{% if loop.first and message.role != 'system' %}"
+    "{{ '<|im_start|>system\\nYou add numbers.<|im_end|>\\n' }}{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
 
 def sharp_checkpoint(*settings: str, tokenizer: Tokenizer | None = None) -> Checkpoint:
     """A model 48 wide with 3 blocks, whose weights are as large as trained ones; `settings` are of a config."""

@@ -20,7 +20,11 @@ from benchmarks.cuda_parts import PARTS, Scale
 from gpt_cli.config import Config
 from gpt_cli.machine.devices import supports
 from gpt_cli.ranks.ranks import Ranks
+from gpt_cli.text.conversations import Conversation, Turn
+from gpt_cli.text.examples import gather
+from gpt_cli.text.templates import plain_template
 from gpt_cli.text.token_writer import TokenWriter
+from gpt_cli.text.tokenizer import ByteTokenizer
 from gpt_cli.training.graphs import record_step
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
@@ -75,6 +79,16 @@ def test_tokens_of_the_disk_reach_a_repeated_step(accelerator: Accelerator, tmp_
     assert record_step(state, pytest.fail)
     assert same(bits(state), expected)
     assert graphs[-1].num_replays == 8
+
+
+def test_answers_reach_a_repeated_step(accelerator: Accelerator) -> None:
+    """Windows with several examples, and another number of answers in each step."""
+    give_graphs(accelerator)
+    pairs = [Conversation((Turn("user", f"{n}"), Turn("assistant", f"{n * n}"))) for n in range(1, 99)]
+    examples = gather(pairs, ByteTokenizer(), plain_template(), 16)
+    on_cpu, repeated = (TrainingState.at_the_start(config(device), examples, 257) for device in ("cpu", "sim"))
+    assert record_step(repeated, pytest.fail)
+    assert same(bits(repeated), bits(on_cpu))
 
 
 def test_a_repeated_step_that_diverges_is_noticed_as_any_other(accelerator: Accelerator) -> None:

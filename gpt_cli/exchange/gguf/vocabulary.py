@@ -34,6 +34,7 @@ from gpt_cli.text.pipelines import TEKKEN_PATTERN, names_of, steps
 from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer
 
 _KEY = "tokenizer.ggml."
+CHAT_TEMPLATE = "tokenizer.chat_template"
 _NORMAL, _CONTROL, _OF_USERS, _UNUSED = 1, 3, 4, 5  # types of tokens
 _TRANSFORMERS = "--format hf exports it"
 _IMPORT = "import the directory of transformers from which the file was made"
@@ -241,7 +242,9 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
         written = json.dumps(content, ensure_ascii=False)
         if len(written.encode("utf-8")) > TOKENIZER_BYTES:
             raise ValueError("it is too large")
-        return checked(written, {}, end, names_of(content), where)
+        template = keys.get(CHAT_TEMPLATE)
+        settings = {"chat_template": template} if isinstance(template, str) else {}
+        return checked(written, settings, end, names_of(content), where)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError) as error:

@@ -28,11 +28,12 @@ from gpt_cli.exchange.gguf.architectures import (
     rope_factors,
     tensors_there,
 )
-from gpt_cli.exchange.gguf.vocabulary import metadata_of
+from gpt_cli.exchange.gguf.vocabulary import CHAT_TEMPLATE, metadata_of
 from gpt_cli.exchange.recipes import Fit, Recipe
 from gpt_cli.exchange.request import MODELFILE
 from gpt_cli.exchange.tokenizer_json import chat_template
 from gpt_cli.files import Buffer, write_durably
+from gpt_cli.text.templates import own_template
 
 _ALIGNMENT = 32
 _BLOCK = 32  # numbers of q8_0 that have a scale together
@@ -91,8 +92,8 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         **vocabulary.keys,
         "gpt_cli": json.dumps(own, ensure_ascii=False),
     }
-    if template := chat_template(config, tokenizer):
-        keys["tokenizer.chat_template"] = template
+    if template := chat_template(config, tokenizer) or own_template(tokenizer):
+        keys[CHAT_TEMPLATE] = template
     if progress.step and progress.num_training_tokens and (known := licences(config)):
         keys["general.description"] = f"Licences of the texts that it learned from: {known}"
     if "rope_scaling" in found.config:

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from support.exchange import sharp_checkpoint
+from support.exchange import CHATML, sharp_checkpoint
+from support.kept import save
 from support.llama_cpp import needs_llama_cpp, serving
 from support.tokenizers import LEARNED
 
 from gpt_cli.exchange.gguf.reading import read_header
+from gpt_cli.exchange.gguf.vocabulary import tokenizer_from
 from gpt_cli.exchange.gguf.writing import write_gguf
+from gpt_cli.exchange.read_tokenizer import read_tokenizer
+from gpt_cli.exchange.tokenizer_json import tokenizer_files
 from gpt_cli.text.conversations import Turn
 from gpt_cli.text.patterns import GPT2_PATTERN
 from gpt_cli.text.templates import template_for
 from gpt_cli.text.tokenizer import BytePairTokenizer
 
 TURNS = [Turn("system", "Add."), Turn("user", "What is 1+1?"), Turn("assistant", "It is 2."), Turn("user", "And 2+2?")]
+
+
+def test_the_template_of_others_comes_back_and_goes_on(tmp_path: Path) -> None:
+    """From a directory of transformers into a file, and from there into either again."""
+    source = save("qwen", tmp_path)
+    (source / "chat_template.jinja").write_text(CHATML)
+    stored = sharp_checkpoint(
+        "tokenizer.kind=kept", "model.positions=rope", tokenizer=read_tokenizer(source, None, None)
+    )
+    write_gguf(tmp_path / "m.gguf", stored, "m", None)
+    keys = read_header(tmp_path / "m.gguf")[0]
+    assert keys["tokenizer.chat_template"] == CHATML
+    again = tokenizer_from(keys, "m.gguf", {})
+    assert template_for(None, again) == template_for(None, stored.tokenizer)
+    settings = json.loads(tokenizer_files(again, 16)[1])
+    assert settings["chat_template"] == CHATML
+    assert settings["model_max_length"] == 16
 
 
 @needs_llama_cpp
