@@ -150,7 +150,8 @@ def check_size(header: Header, num_bytes: int) -> None:
 def require_few_tensors(number: int, sizes: ModelConfig) -> None:
     """Raises ValueError for many more tensors than a model of such sizes and its optimizer have."""
     of_a_block = 40 + 8 * sizes.num_heads  # at most: today the largest has 10, and 6 for each head
-    if number > 3 * (40 + sizes.num_blocks * of_a_block):  # weights, and two moments of each
+    # weights, and two moments of each, or low-rank factors with moments of matrices
+    if number > 4 * (40 + sizes.num_blocks * of_a_block):
         raise ValueError(f"it has {number:,} tensors, far more than its config asks for")
 
 

@@ -117,7 +117,7 @@ def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: byte
 
 def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A hundred thousand of them took three seconds."""
-    entries = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(400)}
+    entries = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(500)}
     (tmp_path / "c").write_bytes(replace(intact(), entries={**intact().entries, **entries}).joined())
     monkeypatch.setattr(module, "_taken", lambda *_, **__: pytest.fail("they are loaded"))
     with pytest.raises(CheckpointError, match=r"it has [0-9]+ tensors, far more than its config asks for"):

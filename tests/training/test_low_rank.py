@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gpt_cli import load
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
+from gpt_cli.text.tokenizer import ByteTokenizer
 from gpt_cli.training.low_rank import SCALE, LowRank, num_trained, what_trains
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send, take_step
@@ -119,6 +122,27 @@ def test_a_frozen_beginning_gives_the_others_the_gradient_that_they_have_without
     whole, part = found
     assert 0 < len(part) < len(whole)
     assert all(torch.equal(gradient, whole[name]) for name, gradient in part.items())
+
+
+def test_a_run_of_many_heads_with_many_matrices_each_is_read_again(tmp_path: Path) -> None:
+    """Latent attention has the most tensors, and each matrix has six more in a checkpoint."""
+    form = [
+        "model.attention=latent",
+        "model.positions=rope",
+        "model.query_latent_size=8",
+        "model.num_heads=32",
+        "model.d_model=64",
+        "model.num_blocks=6",
+    ]
+    config = small_config(*form, "train.rank=1", "train.max_steps=1")
+    _, state = stepped(config, 1)
+    progress = replace(state.progress, step=1)
+    stored = Checkpoint(config, ByteTokenizer(), progress, state.model.state_dict(), state.optimizer.moments())
+    save_checkpoint(tmp_path / "m.safetensors", stored)
+    again = read_checkpoint(tmp_path / "m.safetensors", everything=True)
+    ids = np.random.default_rng(0).integers(257, size=2000)
+    continued = TrainingState.continued(config, ids, again)
+    assert all(map(torch.equal, continued.optimizer.changing(), state.optimizer.changing()))
 
 
 @pytest.mark.parametrize("settings", [["train.rank=3"], ["train.freeze=0"], ["train.freeze=1", "train.rank=300"]])
