@@ -16,6 +16,8 @@ from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.results import Result
 
+MAX_ROWS = 20  # of a table by step
+
 
 class Report(Result):
     """A result that may be in a file, whose ending says what it contains."""
@@ -54,6 +56,19 @@ def written(report: Made, host: Host, *numbers: tuple[int, str]) -> Made:
         said = ", ".join(counted(number, noun) for number, noun in numbers)
         host.notice(f"wrote {visible(path)}" + (f": {said}" if said else ""))
     return report
+
+
+def evenly(steps: Sequence[Any], most: int) -> list[Any]:
+    """At most a number of steps, evenly chosen, the first and the last among them."""
+    count = min(most, len(steps))
+    return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
+
+
+def steps_shown(steps: Sequence[Any], noun: str) -> list[str]:
+    """The line of a legend that says that a table has not all steps, where that is so."""
+    if len(steps) <= MAX_ROWS:
+        return []
+    return [f"{MAX_ROWS} of {counted(len(steps), noun)} are shown; --json and --out have all"]
 
 
 def as_json(report: Mapping[str, Any]) -> bytes:

@@ -115,6 +115,9 @@ def test_over_training_each_checkpoint_has_the_sizes_at_the_last_passages(smoke_
     last = reported(run, "--passages", "2", "--checkpoint", "last", "--prompt", prompt, "--heads", "0")
     keys = ("layer", "head", "mean_size", "passages")
     assert found["heads"] == [{key: row[key] for key in keys} for row in last["heads"]]
+    first = reported(run, "--passages", "2", "--checkpoint", str([*steps][0]), "--prompt", prompt, "--heads", "0")
+    for at, alone in zip((found["steps"][0], found["steps"][-1]), (first, last), strict=True):
+        assert [row["passages"] for row in at["heads"]] == [row["passages"] for row in alone["heads"]]
     ids = gpt_cli.load(smoke_run).tokenizer.encode(prompt)
     for at, path in zip(found["steps"], steps.values(), strict=True):
         for row, final in zip(at["heads"], found["heads"], strict=True):
@@ -138,6 +141,8 @@ def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCo
         lines = [*csv.DictReader(file)]
     assert len(lines) == 4 * len(RunFiles(smoke_run).steps())
     assert [*lines[0]][:6] == ["step", "layer", "head", "mean_size", "passages_1_place", "passages_1_value"]
+    assert run("heads", *flags, "--out", tmp_path / "a.html").code == 0
+    assert "Where it writes most" in (tmp_path / "a.html").read_text("utf-8")
     found = reported(run, *flags)
     assert float(lines[-1]["passages_2_value"]) == found["steps"][-1]["heads"][-1]["values"][1]
 

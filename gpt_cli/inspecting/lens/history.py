@@ -11,12 +11,11 @@ from gpt_cli.checkpoints.load import load_for
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.by_step import each_checkpoint, require_like
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
 from gpt_cli.inspecting.lens.lens import mean_rows, read_layers
 from gpt_cli.inspecting.lens.report import cell_of
 from gpt_cli.inspecting.lens.request import GAINS, LensRequest
 from gpt_cli.inspecting.reading import read_prompt, read_text
-from gpt_cli.inspecting.reports import Report, written
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.results import WIDTH
@@ -71,8 +70,7 @@ class LensHistory(Report):
         yield "loss of the true next token after each layer, and divergence from the last layer of the same step (nats)"
         if not self.of_prompt:
             yield "±: standard error"
-        if len(self.steps) > MAX_ROWS:
-            yield f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all"
+        yield from steps_shown(self.steps, "checkpoint")
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """A panel for each measure, with a curve for each layer by step, as PNG."""

@@ -8,16 +8,14 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load
-from gpt_cli.errors import counted
 from gpt_cli.inspecting.by_step import require_like
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric, to_patch
 from gpt_cli.inspecting.patching.request import PARTS, PatchRequest, ToPatch
 from gpt_cli.inspecting.patching.words import metric_words, place_of, share_of, texts_of
-from gpt_cli.inspecting.reports import Report, written
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.tables import Rows
@@ -63,9 +61,7 @@ class PatchHistory(Report):
         ]
         if "residual" in parts_by_step(self.steps[-1]["rows"]):
             about.append("residual: the first layer after which the last position alone recovers half")
-        if len(self.steps) > MAX_ROWS:
-            about.append(f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all")
-        return about
+        return about + steps_shown(self.steps, "checkpoint")
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """The metric of both prompts, and below it what each place recovers, by step, as PNG."""
