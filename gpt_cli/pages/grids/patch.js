@@ -78,6 +78,9 @@ class PatchView {
     this.grid.show({ ...this.content(result, words), label: words.patchLabel(named(this.map)), say: (row, column) => this.say(row, column) });
   }
 
+  // Of the heads of one layer, which; else null.
+  get layer() { return this.map.startsWith("heads of ") ? Number(this.map.split(" ").at(-1)) : null; }
+
   // The place of the chosen cell.
   get chosen() { return this.place(...this.grid.chosen); }
 
@@ -90,8 +93,7 @@ class PatchView {
 
   // Rows, headers, and the place of each cell.
   content(result, words) {
-    const { map } = this;
-    const layer = map.startsWith("heads of ") ? Number(map.split(" ").at(-1)) : null;
+    const { map, layer } = this;
     const layers = result.all("layer"), heads = result.all("head").filter((head) => head >= 0);
     const positions = result.all("position").filter((position) => position >= 0 || result.layersOf(map, false).length);
     if (map === "heads") this.place = (row, column) => ({ part: "head", layer: layers[row], head: heads[column], position: -1 });

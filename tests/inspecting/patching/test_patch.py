@@ -155,6 +155,15 @@ def test_over_training_every_checkpoint_has_its_shares(run: RunCommand, smoke_ru
     assert (tmp_path / "a.csv").read_text().startswith("step,clean_metric,corrupt_metric,part,layer,head,position,")
 
 
+def test_patches_that_memory_cannot_hold_are_refused_before(
+    run: RunCommand, smoke_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.inspecting.patching.patch.available_memory", lambda: 1000)
+    for more in ((), ("--over-training",)):
+        outcome = run("patch", "--run", str(smoke_run), *WORDS, *more)
+        assert (outcome.code, outcome.err.split("take")[0]) == (5, "error: patch: 10 changed runs of 3 tokens ")
+
+
 def of_layers(part: str, *numbers: float | None, position: int | None = None) -> list[dict[str, Any]]:
     place = {"part": part, "head": None, "position": position}
     return [{**place, "layer": layer, "recovered": share} for layer, share in enumerate(numbers)]
