@@ -13,8 +13,8 @@ from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric, to_patch
-from gpt_cli.inspecting.patching.request import PARTS, PatchRequest, ToPatch
-from gpt_cli.inspecting.patching.words import metric_words, place_of, share_of, texts_of
+from gpt_cli.inspecting.patching.request import PatchRequest, ToPatch
+from gpt_cli.inspecting.patching.words import metric_words, parts_by_step, place_of, rows_by_step, share_of, texts_of
 from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
@@ -77,21 +77,6 @@ class PatchHistory(Report):
         """A row for each step and place."""
         own = ("step", "clean_metric", "corrupt_metric")
         return [{name: at[name] for name in own} | row for at in self.steps for row in at["rows"]]
-
-
-def rows_by_step(rows: Sequence[Row], part: str) -> list[Row]:
-    """The rows of a part in tables and pictures: all positions together, of the residual stream the last one.
-
-    All positions of the residual stream recover everything.
-    """
-    last = max((row["position"] for row in rows if row["position"] is not None), default=-1)
-    place = last if part == "residual" else None
-    return [row for row in rows if row["part"] == part and row["position"] == place]
-
-
-def parts_by_step(rows: Sequence[Row]) -> list[str]:
-    """The parts that have such rows."""
-    return [part for part in PARTS if rows_by_step(rows, part)]
 
 
 def strongest(rows: Sequence[Row], part: str) -> Row | None:

@@ -9,8 +9,7 @@ import numpy as np
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import as_file, new_figure, rc_context
 from gpt_cli.drawing.fonts import fonts_for
-from gpt_cli.inspecting.patching.history import parts_by_step, rows_by_step
-from gpt_cli.inspecting.patching.words import place_of
+from gpt_cli.inspecting.patching.words import parts_by_step, place_of, rows_by_step
 from gpt_cli.language import language, say
 
 _NAMED = 3  # places of a panel that have a colour and a name
