@@ -18,6 +18,7 @@ from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, wr
 from gpt_cli.inspecting.snapshots import Losses, Snapshot
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
 MAX_HEADS = 6  # beside each other in 80 columns
@@ -52,7 +53,7 @@ class HeadHistory(Report):
         """What `gpt heads --over-training --json` prints."""
         return {"run": self.run, "prompt": self.prompt, "tokens": self.tokens, "steps": self.steps}
 
-    def parts(self) -> list[Rows]:
+    def parts(self, width: int = WIDTH) -> list[Rows]:
         """At most 20 steps: the strongest head in each share of attention, or with `sort` the heads of that column."""
         steps = evenly(self.steps, MAX_ROWS)
         return [_by_column(steps) if self.sort is None else _by_head(steps, self.sort)]

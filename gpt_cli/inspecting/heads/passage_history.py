@@ -13,7 +13,8 @@ from torch import Tensor
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, counted, shown
+from gpt_cli.errors import DataError, counted, shown
+from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.heads import require_room_for_heads
 from gpt_cli.inspecting.heads.history import MAX_HEADS
@@ -30,7 +31,7 @@ from gpt_cli.machine.devices import choose_device, send
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH
 from gpt_cli.sampling.scoring import in_batches
-from gpt_cli.tables import Rows, table
+from gpt_cli.tables import Rows
 from gpt_cli.text.token_store import windows as token_windows
 
 
@@ -51,12 +52,8 @@ class PassageHistory(Report):
         found = {"run": self.run, "text": self.text, "tokens": self.tokens}
         return found | {"heads": self.heads, "steps": self.steps}
 
-    def as_text(self, width: int = WIDTH) -> str:
-        """The sizes by step, then the passages."""
-        return "\n\n".join(map(table, self.parts(width)))
-
     def parts(self, width: int = WIDTH) -> list[Rows]:
-        """At most 20 steps of the 6 heads that end with the largest share of sizes at their passages to their mean."""
+        """At most 20 steps of the 6 heads whose sizes at their passages end largest beside their mean; the passages."""
         ratios = [ratio(row) for row in self.steps[-1]["heads"]]
         order = sorted(range(len(ratios)), key=lambda place: -(ratios[place] or 0.0))[:MAX_HEADS]
         rows = [("step", *(name_of(self.heads[place]) for place in order))]
@@ -109,17 +106,15 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     last: Passages | None = None
     found, steps = list[Row](), list[Row]()
     with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
-        for path in (paths[-1], *paths[:-1]):  # the last one first, whose peaks are looked for in the others
-            at = loaded if path == paths[-1] else load(path, None, host.warn)
-            if at.config.model != loaded.config.model:
-                raise CheckpointError(shown(path), f"it is a model of another shape than {shown(paths[-1])}")
-            model = at.model.to(device)
-            own = Passages(model, layers, heads, request.passages, shown(path), last)
+        # the last one first, whose peaks are looked for in the others
+        for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
+            model = at.model
+            own = Passages(model, layers, heads, request.passages, shown(at.path), last)
             for starts, batch in _batches(model, text):
                 for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
                     own.add(row, stages, starts)
                 count(batch.numel())
-            places = [{"layer": layer, "head": head} for layer in layers for head in heads]
+            places: list[Row] = [{"layer": layer, "head": head} for layer in layers for head in heads]
             rows = [place | row for place, row in zip(places, own.rows(text.ids, loaded.tokenizer), strict=True)]
             if last is None:
                 last, found = own, rows

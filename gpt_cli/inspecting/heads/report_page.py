@@ -11,6 +11,7 @@ from gpt_cli.inspecting.heads.report_tables import shown_peak
 from gpt_cli.inspecting.reports import evenly
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.heads import PARTS
+from gpt_cli.text.sources import names_of
 
 _PARTNERS = 5  # of a head, in each direction
 _MAX_TEXT = 80  # characters of a prompt
@@ -28,9 +29,8 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
     rows = steps[-1]["heads"]
     chosen = evenly(steps, max(2, _MOST_PASSAGES // max(1, sum(len(row.get("passages", ())) for row in rows))))
     partners = _partners(circuits["composition"]) if circuits else {}
-    text = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
     content = {
-        "text": label_of(text, _MAX_TEXT),
+        "text": label_of(", ".join(names_of(report["text"])), _MAX_TEXT),
         **{name: report[name] for name in ("tokens", "checkpoint")},
         "steps": [at["step"] for at in chosen],
         "all_steps": len(steps),

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load
-from gpt_cli.inspecting.by_step import require_like
+from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.pairs import read_tasks
@@ -18,6 +18,7 @@ from gpt_cli.inspecting.patching.words import metric_words, parts_by_step, place
 from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
 
@@ -40,7 +41,7 @@ class PatchHistory(Report):
         """What `gpt patch --over-training --json` prints."""
         return {"run": self.run, **texts_of(self), "tokens": self.tokens, "steps": self.steps}
 
-    def parts(self) -> list[Rows]:
+    def parts(self, width: int = WIDTH) -> list[Rows]:
         """At most 20 steps: the metric on both prompts, and of each part the place with the largest share."""
         kinds = parts_by_step(self.steps[-1]["rows"])
         found = [("step", "clean", "corrupt", *kinds)]
@@ -106,10 +107,7 @@ def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHis
     chosen, places = to_patch(newest, request, asked, tasks, host)
     steps = []
     with host.counting("patching", len(paths) * len(tasks) * len(places), "positions") as count:
-        for path in paths:
-            loaded = newest if path == paths[-1] else load(path, None, host.warn)
-            require_like(loaded, newest)
-            loaded.model.to(device)
+        for loaded in each_checkpoint(paths, newest, device, host):
             found = measure(loaded, tasks, asked, chosen, places, request, count)
             if abs(found.gaps.mean()) < LEAST:
                 found = found._replace(changes=None)  # there is nothing to share
