@@ -18,7 +18,7 @@ _LIMITS = -0.5, 1.5  # of shares: where the metric hardly differs yet, they say 
 
 
 def draw_history(history: Any, notice: Notify = ignored) -> bytes:
-    """A png: the metric by step on top, then of each part a line for each place, the highest with names."""
+    """A png: the metric by step, then of each part a line for each place; those that end farthest from 0 have names."""
     steps, rows = [at["step"] for at in history.steps], [at["rows"] for at in history.steps]
     kinds = parts_by_step(rows[-1])
     words, spoken = fonts_for(language(), notice)

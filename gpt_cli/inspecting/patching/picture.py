@@ -16,7 +16,7 @@ from gpt_cli.inspecting.patching.words import MOST_TOKENS, place_of, share_of
 from gpt_cli.inspecting.picture import FOOT, draw_panels, known
 from gpt_cli.language import say
 
-_HEADS = 12  # of the map of heads by positions: those that recover most
+_HEADS = 12  # of the map of heads by positions: those with the largest shares, above or below 0
 _LETTERS = 8
 _MOST_ERRORS = 40  # cells of a map with their numbers and errors
 _TITLES = {

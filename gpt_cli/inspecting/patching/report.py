@@ -70,7 +70,10 @@ class PatchReport(Report):
         return found + ([self._places(strongest)] if strongest else [])
 
     def strongest(self, part: str, figure: str) -> list[Row]:
-        """The rows of a part that recover most, of all positions together and of each; none of the residual stream."""
+        """The rows of a part with the largest shares, above or below 0: of all positions together, then of each.
+
+        None of the residual stream, which the map shows.
+        """
         rows = [row for row in self.rows if row["part"] == part != "residual"]
         placed = [row for row in rows if row["position"] is not None and abs(row[figure]) >= LEAST]
         kinds = ([row for row in rows if row["position"] is None], placed)
@@ -105,7 +108,7 @@ class PatchReport(Report):
         return found
 
     def _of_edge(self) -> Rows:
-        """What the edge recovers with the sender patched at all positions, and at those that recover most."""
+        """What the edge recovers with the sender patched at all positions, and at those with the largest shares."""
         rows = [row for row in self.rows if row["position"] is None]
         by_position = [row for row in self.rows if row["position"] is not None and abs(row["recovered"]) >= LEAST]
         rows += sorted(by_position, key=lambda row: -abs(row["recovered"]))[: 2 * STRONGEST]
