@@ -70,29 +70,22 @@ class Film {
   draw(panels) {
     const svg = byId("curve");
     svg.style.height = `${panels.length * (CURVE.height + CURVE.gap) + 18}px`;
-    const make = (name, kind, attributes, text = "") => {
-      const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-      made.setAttribute("class", kind);
-      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-      made.textContent = text;
-      return made;
-    };
-    const parts = [make("path", "mark", {})];
+    const parts = [drawn("path", "mark", {})];
     panels.forEach(({ name, lines, ends }, at) => {
       const top = at * (CURVE.height + CURVE.gap) + CURVE.gap;
       const values = lines.flatMap(([, points]) => points.map(([, value]) => value));
       const [low, high] = [Math.min(...(ends ? [ends[0]] : []), ...values), Math.max(...(ends ? [ends[1]] : []), ...values)];
       const down = (value) => (top + CURVE.height * (high > low ? (high - value) / (high - low) : 0.5)).toFixed(1);
-      parts.push(make("text", "name", { x: CURVE.left, y: top - 7 }, name), make("text", "now", { x: svg.clientWidth - CURVE.right - 5, y: top - 7 }));
+      parts.push(drawn("text", "name", { x: CURVE.left, y: top - 7 }, name), drawn("text", "now", { x: svg.clientWidth - CURVE.right - 5, y: top - 7 }));
       for (const [value, y] of [[high, top + 9], [low, top + CURVE.height]])
-        if (values.length) parts.push(make("text", "end", { x: CURVE.left - 6, y }, endText(value)));
-      parts.push(make("path", "ground", { d: `M${CURVE.left} ${top + CURVE.height}H${svg.clientWidth - CURVE.right}` }));
+        if (values.length) parts.push(drawn("text", "end", { x: CURVE.left - 6, y }, endText(value)));
+      parts.push(drawn("path", "ground", { d: `M${CURVE.left} ${top + CURVE.height}H${svg.clientWidth - CURVE.right}` }));
       for (const [kind, points] of lines)
-        if (points.length) parts.push(make("path", kind, { d: points.map(([step, value], place) => `${place ? "L" : "M"}${this.across(step)} ${down(value)}`).join("") }));
+        if (points.length) parts.push(drawn("path", kind, { d: points.map(([step, value], place) => `${place ? "L" : "M"}${this.across(step)} ${down(value)}`).join("") }));
     });
     const bottom = panels.length * (CURVE.height + CURVE.gap) + 14;
     const { steps } = this;
-    parts.push(make("text", "name", { x: CURVE.left, y: bottom }, steps[0]), make("text", "end", { x: svg.clientWidth - CURVE.right - 5, y: bottom }, steps.at(-1)));
+    parts.push(drawn("text", "name", { x: CURVE.left, y: bottom }, steps[0]), drawn("text", "end", { x: svg.clientWidth - CURVE.right - 5, y: bottom }, steps.at(-1)));
     svg.replaceChildren(...parts);
   }
 
