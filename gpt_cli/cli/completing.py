@@ -73,6 +73,13 @@ def configs(incomplete: str) -> list[str]:
     return words(*shipped_configs())(incomplete)
 
 
+def configs_and_auto(incomplete: str) -> list[str]:
+    """What `gpt train` takes by name."""
+    from gpt_cli.training.request import AUTO
+
+    return words(AUTO)(incomplete) + configs(incomplete)
+
+
 def devices(incomplete: str) -> list[str]:
     """Devices of this machine, or of others."""
     return words("auto", "cpu", "cuda", "mps", "xpu")(incomplete)

@@ -72,8 +72,13 @@ def wrong_values(
     return wrong, set(found)
 
 
-def misfits(content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str]) -> Iterator[GptError]:
-    """An error for values that do not fit together, except about keys that are wrong by themselves."""
+def misfits(
+    content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
+) -> Iterator[GptError]:
+    """An error for values that do not fit together, except about keys that are wrong by themselves.
+
+    `to_choose`: and about sizes of the model of which one is still to be chosen, so that it fits.
+    """
     for name, field in Config.model_fields.items():
         values = content.get(name, {}) if isinstance(content, dict) else {}
         kind = field.annotation
@@ -83,6 +88,8 @@ def misfits(content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyP
             continue
         valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
         for misfit in kind.model_validate(valid).misfits():
+            if to_choose and name == "model" and not {*misfit.keys} <= {*valid}:
+                continue
             if not any((name, key) in wrong for key in misfit.keys):
                 set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]
                 # where a flag set one of the values, the flag made the others wrong

@@ -66,9 +66,14 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tup
 
 
 def build_config(
-    document: Document, where: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
+    document: Document,
+    where: str,
+    settings: Sequence[str] = (),
+    flags: Mapping[str, tuple[str, Any]] | None = None,
+    *,
+    to_choose: bool = False,
 ) -> Config:
-    """The config of a parsed document with settings and flags written over it."""
+    """The config of a parsed document with settings and flags written over it; `to_choose` as `validate` has it."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
     sources: dict[KeyPath, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
     wrong: list[GptError] = []
@@ -88,7 +93,7 @@ def build_config(
         if value is not None:
             _write(content, tuple(key.split(".")), value, flag, sources)
     try:
-        config = validate(content, where, sources)
+        config = validate(content, where, sources, to_choose=to_choose)
     except GptError as error:
         raise together([error, *error.others, *wrong]) from None
     if wrong:
@@ -96,8 +101,13 @@ def build_config(
     return config
 
 
-def validate(content: Any, where: str, sources: Mapping[KeyPath, str] | None = None) -> Config:
-    """A Config from plain data; raises UsageError with a line for each problem."""
+def validate(
+    content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
+) -> Config:
+    """A Config from plain data; raises UsageError with a line for each problem.
+
+    With `to_choose`, sizes that are left out need not fit, as somebody is still to choose them.
+    """
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
     sources = sources or {}
@@ -107,7 +117,7 @@ def validate(content: Any, where: str, sources: Mapping[KeyPath, str] | None = N
         config = Config.model_validate(content)
     except ValidationError as error:
         found, wrong = problems.wrong_values(error, content, where, sources)
-    found += problems.misfits(content, wrong, where, sources)
+    found += problems.misfits(content, wrong, where, sources, to_choose=to_choose)
     if found or config is None:
         raise together(sorted(found, key=problems.line_of))
     return config

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import torch
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load
-from gpt_cli.checkpoints.run_files import run_of_checkpoint
 from gpt_cli.errors import CheckpointError, shown, visible
-from gpt_cli.inspecting.watched import step_files
 
 
-def each_checkpoint(checkpoint: Path, host: Host) -> Iterator[Loaded]:
-    """Yields the models of all steps of the run that a checkpoint lies in, oldest first; a bar counts them.
+def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
+    """Yields the models of checkpoints on a device, of which the newest is loaded.
 
-    Raises CheckpointError for a checkpoint that lies in no run, or is damaged.
+    Raises CheckpointError for one that is damaged or not like the newest.
     """
-    run = run_of_checkpoint(checkpoint)
-    if run is None:
-        raise CheckpointError(shown(checkpoint), "this checkpoint lies in no run, so there are no other steps")
-    paths = step_files(run)
-    with host.counting("reading checkpoints", len(paths), "checkpoints") as count:
-        for path in paths:
-            yield load(path, None, host.warn)
-            count(1)
+    for path in paths:
+        loaded = newest if path == newest.path else load(path, None, host.warn)
+        _require_like(loaded, newest)
+        loaded.model.to(device)
+        yield loaded
 
 
-def require_like(loaded: Loaded, newest: Loaded) -> None:
+def _require_like(loaded: Loaded, newest: Loaded) -> None:
     """Raises CheckpointError for a step with another tokenizer, or other numbers of blocks, heads or tokens read."""
     if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
         sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"

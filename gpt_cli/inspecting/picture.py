@@ -13,6 +13,7 @@ from gpt_cli.drawing.canvas import (
     as_file,
     font_manager,
     new_figure,
+    rc_context,
 )
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
@@ -20,6 +21,7 @@ from gpt_cli.inspecting.dump import AttentionDump, Origin
 from gpt_cli.inspecting.formats import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
 from gpt_cli.language import language, say
 
+FOOT = 0.45  # inches, of a picture of panels
 _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
 _FOOTER = 0.3  # inches, for two lines
 _FOOTER_LETTER = 0.05  # inches: about the width of one letter of it
@@ -106,11 +108,41 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
     while _width(prompt) > num_letters - 2:
         prompt = prompt[: -max(2, (_width(prompt) - num_letters) // 2)] + "…"
     text = f"{say(path + step, spoken)}\n“{prompt}”"
-    text = "".join("□" if character in missing else character for character in text)
+    text = known(text, missing)
     properties = font_manager.FontProperties(family=fonts, size=6)
     figure.text(
         0.1 / width, 0.06 / height, text, va="bottom", color="#555555", fontproperties=properties, parse_math=False
     )
+
+
+def known(text: str, missing: set[str]) -> str:
+    """A text with a box for each character that no font has."""
+    return "".join("□" if character in missing else character for character in text)
+
+
+def draw_panels(
+    origin: Origin,
+    size: tuple[float, float],
+    draw_all: Callable[[Figure, set[str], str], object],
+    notice: Callable[[str], object],
+    labels: str = "",
+    head: float = 0.1,
+) -> bytes:
+    """A png, so many inches wide and high, of which a function draws all but the two lines at the foot.
+
+    The function is given the figure, the characters that no font has, and the language of words. `notice` receives a
+    line about those characters of the foot and of `labels`.
+    """
+    fonts, missing = find_fonts({*labels, *label_of(origin.checkpoint + origin.prompt, None)})
+    remark_on_missing(missing, notice)
+    words, spoken = fonts_for(language(), notice)
+    height = size[1]
+    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
+        figure = new_figure(*size, 110)
+        figure.set_layout_engine("constrained", rect=(0, FOOT / height, 1, 1 - (FOOT + head) / height))
+        draw_all(figure, missing, spoken)
+        write_origin(figure, origin, [*fonts, *words], missing, spoken)
+        return as_file(figure, "png")
 
 
 def _label_axes(

@@ -14,13 +14,24 @@ from gpt_cli.drawing.labels import inert_cell
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.results import Result
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.tables import Rows, table
+
+MAX_ROWS = 20  # of a table by step
 
 
 class Report(Result):
     """A result that may be in a file, whose ending says what it contains."""
 
     out: str | None
+
+    def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
+        """Tables, and the lines between them."""
+        raise NotImplementedError
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The same with empty lines between them."""
+        return "\n\n".join(part if isinstance(part, str) else table(part) for part in self.parts(width))
 
     def csv_rows(self) -> Sequence[Row]:
         """The rows of a CSV."""
@@ -54,6 +65,25 @@ def written(report: Made, host: Host, *numbers: tuple[int, str]) -> Made:
         said = ", ".join(counted(number, noun) for number, noun in numbers)
         host.notice(f"wrote {visible(path)}" + (f": {said}" if said else ""))
     return report
+
+
+def evenly(steps: Sequence[Any], most: int) -> list[Any]:
+    """At most a number of steps, evenly chosen, the first and the last among them."""
+    count = min(most, len(steps))
+    return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
+
+
+def spaced(number: int, fitting: int) -> list[int]:
+    """At most as many of 0 to number - 1 as fit, evenly spaced, the last one among them; at least that."""
+    count = min(number, max(1, fitting))
+    return sorted(number - 1 - n * number // count for n in range(count))
+
+
+def steps_shown(steps: Sequence[Any], noun: str) -> list[str]:
+    """The line of a legend that says that a table has not all steps, where that is so."""
+    if len(steps) <= MAX_ROWS:
+        return []
+    return [f"{MAX_ROWS} of {counted(len(steps), noun)} are shown; --json and --out have all"]
 
 
 def as_json(report: Mapping[str, Any]) -> bytes:

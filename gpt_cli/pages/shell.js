@@ -66,6 +66,15 @@ function element(name, kind = "", text = "") {
   return made;
 }
 
+// An element of an SVG.
+function drawn(name, kind, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  made.setAttribute("class", kind);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.textContent = text;
+  return made;
+}
+
 // A label with a sign for the space that it begins with, since words with and without one are different tokens.
 function marked(label) { return label.replace(/^ /, "␣"); }
 

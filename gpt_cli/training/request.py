@@ -88,7 +88,7 @@ class TrainRequest(Request):
             ReadName | Annotated[InstanceOf[Config], WithJsonSchema({"enum": ["a Config"]})] | None,
             str | Path | Config | None,
         ],
-        Flag("FILE", offers="configs"),
+        Flag("FILE", offers="configs_and_auto"),
     ] = Field(
         default=NONE,
         kw_only=False,
@@ -180,7 +180,8 @@ class TrainRequest(Request):
             plan = self._with_initial(directory, settings, flags, host)
         elif chooses and not (self.resume and RunFiles(directory).config.exists()):
             self._require_one_process()
-            plan = Plan(build_config(Document({}), AUTO, settings, flags), directory, to_choose=True)
+            asked = build_config(Document({}), AUTO, settings, flags, to_choose=True)
+            plan = Plan(asked, directory, to_choose=True)
         elif isinstance(config, Config):
             document = Document(config.model_dump(mode="json"))
             plan = Plan(build_config(document, "config", settings, flags), directory)

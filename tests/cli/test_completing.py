@@ -105,8 +105,8 @@ def test_the_name_of_a_run_is_never_run(shell: str, folder: Path) -> None:
 
 
 def test_all_words_that_a_flag_takes_are_offered(here: Path) -> None:
-    lines = "gpt explain --study s", "gpt heads --ablate ", "gpt runs r", "gpt help at"
-    assert offered("bash", *lines) == [["scaling"], ["layer", "mean", "zero"], ["rm"], ["attn-dump"]]
+    lines = "gpt explain --study s", "gpt heads --ablate ", "gpt runs r", "gpt help at", "gpt train --config a"
+    assert offered("bash", *lines) == [["scaling"], ["layer", "mean", "zero"], ["rm"], ["attn-dump"], ["auto"]]
 
 
 def test_what_a_shell_offers_is_explained_in_the_language_of_the_user(

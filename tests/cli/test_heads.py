@@ -357,8 +357,8 @@ PROMPT_FLAGS = ["--prompt", "The value"]
         ),
         (
             ["--passages", "1", "--over-training", "--out", "heads.png"],
-            "--passages: a .png file shows no tokens; use .json or .csv",
-            "--out heads.csv",
+            "--passages: a .png file shows no tokens; use .json, .csv or .html",
+            "--out heads.html",
         ),
         (["--passages", "0"], '--passages: "0" is not a whole number from 1 to 100', None),
         (

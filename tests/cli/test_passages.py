@@ -115,6 +115,9 @@ def test_over_training_each_checkpoint_has_the_sizes_at_the_last_passages(smoke_
     last = reported(run, "--passages", "2", "--checkpoint", "last", "--prompt", prompt, "--heads", "0")
     keys = ("layer", "head", "mean_size", "passages")
     assert found["heads"] == [{key: row[key] for key in keys} for row in last["heads"]]
+    first = reported(run, "--passages", "2", "--checkpoint", str(min(steps)), "--prompt", prompt, "--heads", "0")
+    for at, alone in zip((found["steps"][0], found["steps"][-1]), (first, last), strict=True):
+        assert [row["passages"] for row in at["heads"]] == [row["passages"] for row in alone["heads"]]
     ids = gpt_cli.load(smoke_run).tokenizer.encode(prompt)
     for at, path in zip(found["steps"], steps.values(), strict=True):
         for row, final in zip(at["heads"], found["heads"], strict=True):
@@ -138,8 +141,18 @@ def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCo
         lines = [*csv.DictReader(file)]
     assert len(lines) == 4 * len(RunFiles(smoke_run).steps())
     assert [*lines[0]][:6] == ["step", "layer", "head", "mean_size", "passages_1_place", "passages_1_value"]
+    assert run("heads", *flags, "--out", tmp_path / "a.html").code == 0
+    assert "Where it writes most" in (tmp_path / "a.html").read_text("utf-8")
     found = reported(run, *flags)
     assert float(lines[-1]["passages_2_value"]) == found["steps"][-1]["heads"][-1]["values"][1]
+
+
+def test_over_training_what_memory_cannot_hold_is_refused_before(
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.inspecting.heads.heads.available_memory", lambda: 1000)
+    outcome = run("heads", "--passages", "1", "--over-training", "--max-tokens", "100")
+    assert (outcome.code, outcome.err.split(" take ")[0]) == (5, "error: heads: 2 heads on 32 tokens")
 
 
 def test_over_training_a_prompt_of_one_token_is_refused(smoke_run: Path, run: RunCommand) -> None:

@@ -83,6 +83,18 @@ def test_settings_that_are_given_stay(run: RunCommand) -> None:
     assert (config["train"]["device"], config["train"]["dtype"]) == ("cpu", "float32")
 
 
+@pytest.mark.parametrize(("given", "value"), [("num_heads", 5), ("num_heads", 6), ("d_model", 100)])
+def test_one_size_is_enough_and_the_other_fits_it(given: str, value: int, run: RunCommand) -> None:
+    words = ("--data", "corpus.txt", "--max-steps", "100", "--dry-run", "--json", "--set", f"model.{given}={value}")
+    outcome = run("train", *words)
+    assert outcome.code == 0, outcome.err
+    model = json.loads(outcome.out)["config"]["model"]
+    assert model[given] == value
+    assert model["d_model"] % (2 * model["num_heads"]) == 0
+    outcome = run("train", *words, "--set", "model.num_heads=7", "--set", "model.d_model=100")
+    assert (outcome.code, outcome.err.split(":")[1]) == (2, " --set"), "two that do not fit"
+
+
 def test_python_has_the_choice_too() -> None:
     notices: list[str] = []
     found: Any = gpt_cli.train(data="corpus.txt", dry_run=True, max_steps=100, notice=notices.append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,49 @@ def opened(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     assert opened.complaints == []
     assert opened.requests == [path.as_uri()]
     opened.context.close()
+
+
+def film_of(folder: Path) -> Path:
+    """A film of three steps; at the first the metric is the same on both texts."""
+    steps = []
+    for step, share in ((5, None), (10, 0.25), (20, 2.0)):
+        heads = [row("head", 0, H, None, 0, recovered=None if share is None else share - H) for H in (0, 1)]
+        stream = [row("residual", 0, None, p, 1.0) for p in (0, 1, 2)]
+        metrics = {"clean_metric": float(step), "corrupt_metric": 5.0}
+        steps.append({"step": step, **metrics, "rows": [*stream, *heads]})
+    path = folder / "film.html"
+    path.write_bytes(patch_page({**REPORT, "steps": steps}))
+    return path
+
+
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_a_film_shows_the_shares_of_its_steps(browser: Browser, tmp_path: Path, locale: str, scheme: str) -> None:
+    opened = Opened(browser, film_of(tmp_path), locale, scheme)
+    page, english = opened.page, locale == "en-US"
+    assert page.inner_text("#moment") == ("step 20" if english else "第 20 步")
+    assert page.input_value("#patch-map") == "heads"
+    page.focus(".grid-view")
+    page.keyboard.press("Home")
+    if english:
+        assert told(opened)[0] == "Layer 0 head 0 at all positions: recovers 2.0000 of the difference."
+    names = page.locator("#curve .name").all_text_contents()
+    assert names[1] == ("Layer 0 head 0 at all positions" if english else "第 0 层第 0 头，所有位置")
+    assert page.locator("#curve .now").all_text_contents() == ["20.000 · 5.000", "2.000"]
+    page.focus("#frame")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#curve .now").all_text_contents() == ["10.000 · 5.000", "0.250"]
+    page.keyboard.press("Home")
+    assert page.locator("#curve .now").all_text_contents() == ["5.000 · 5.000", "–"]
+    assert ("the same on both texts" if english else "指标相同") in told(opened)[0]
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_a_page_of_one_step_has_no_film(opened: Opened) -> None:
+    assert not opened.page.is_visible("#film")
 
 
 def told(opened: Opened) -> list[str]:

@@ -23,12 +23,22 @@ from gpt_cli.inspecting.comparing.differences import (
 from gpt_cli.inspecting.comparing.report import Comparison
 from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
 from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
 from gpt_cli.inspecting.reading import spaced_windows
 from gpt_cli.inspecting.reports import written
 from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.sampling.evaluate import BYTES_PER_TOKEN
-from gpt_cli.sampling.scoring import Stretches, byte_lengths_on, in_stretches, score, standard_error, surprisals
+from gpt_cli.sampling.scoring import (
+    LOGITS_AT_ONCE,
+    Stretches,
+    byte_lengths_on,
+    in_stretches,
+    score,
+    standard_error,
+    surprisals,
+)
 from gpt_cli.sampling.texts import given_text, is_own_text, own_text
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
@@ -110,6 +120,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
         raise DataError("text", f"the text has {counted(len(ids), 'token')}; use at least 3")
     longest = min(loaded.config.model.context_length for loaded in both)
     windows = spaced_windows(len(ids), longest, request.max_tokens, host)
+    _require_room(both, max(end - start for start, end in windows))
     models, wheres = [loaded.model for loaded in both], [shown(loaded.path) for loaded in both]
     device, seen, texts = models[0].output_weight.device, list[Window](), list[np.ndarray]()
     num_tokens = sum(end - start for start, end in windows)
@@ -147,6 +158,19 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
             _passage(both[0], texts[window], seen[window], windows[window][0], start, end)
             for window, start, end in most_apart([each.divergence for each in seen], request.passages)
         ],
+    )
+
+
+def _require_room(both: Both, num_tokens: int) -> None:
+    """Before the models run, refuse what memory cannot hold: the attention of a layer of both, and their logits."""
+    num_heads = sum(loaded.config.model.num_heads for loaded in both)
+    logits = 8 * min(sum(loaded.model.vocab_size for loaded in both) * num_tokens, 2 * LOGITS_AT_ONCE)
+    require_room(
+        "compare",
+        f"{counted(num_heads, 'head')} on {counted(num_tokens, 'token')}",
+        BYTES_PER_WEIGHT * num_heads * num_tokens**2 + logits,
+        available_memory(),
+        hint="use fewer --max-tokens",
     )
 
 

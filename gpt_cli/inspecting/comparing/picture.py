@@ -7,39 +7,35 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.callbacks import Notify, ignored
-from gpt_cli.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.drawing.labels import label_of
+from gpt_cli.drawing.canvas import Axes, Figure
+from gpt_cli.drawing.fonts import fonts_for
 from gpt_cli.inspecting.comparing.request import OF_BLOCKS
 from gpt_cli.inspecting.dump import Origin
-from gpt_cli.inspecting.picture import write_origin
+from gpt_cli.inspecting.picture import draw_panels
 from gpt_cli.language import language, say
+from gpt_cli.text.sources import names_of
 
-_FOOT, _HEIGHT, _PANEL = 0.45, 2.8, 2.3  # inches
+_HEIGHT, _PANEL = 2.8, 2.3  # inches
 
 
 def draw_comparison(report: dict[str, Any], notice: Notify = ignored) -> bytes:
     """What `gpt compare --json` prints, as a png; `notice` receives a line when no installed font has a character."""
     first, second = report["runs"]
-    source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
-    words, spoken = fonts_for(language(), notice)
-    of_first = say(f"{first['run']}, step {first['step']:,}", spoken)
-    origin = Origin(f"{of_first}; {second['run']}", second["step"], source)
-    fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None)})
-    remark_on_missing(missing, notice)
+    of_first = say(f"{first['run']}, step {first['step']:,}", fonts_for(language(), ignored)[1])
+    origin = Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(names_of(report["text"])))
     of_blocks = [row for row in report["weights"] if row["layer"] is not None]
     maps = [name for name in ("attention_change", "write_change") if any(r[name] is not None for r in report["heads"])]
-    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
-        figure = new_figure(_PANEL * (1 + len(maps) + bool(of_blocks)) + 0.4, _HEIGHT, 110)
-        figure.set_layout_engine("constrained", rect=(0, _FOOT / _HEIGHT, 1, 1 - (_FOOT + 0.1) / _HEIGHT))
-        panels = list(figure.subplots(1, 1 + len(maps) + bool(of_blocks), squeeze=False)[0])
+    num_panels = 1 + len(maps) + bool(of_blocks)
+
+    def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
+        panels = list(figure.subplots(1, num_panels, squeeze=False)[0])
         _draw_losses(panels[0], report, spoken)
         for axes, name in zip(panels[1:], maps, strict=False):
             _draw_map(figure, axes, report["heads"], name, spoken)
         if of_blocks:
             _draw_weights(panels[-1], of_blocks, spoken)
-        write_origin(figure, origin, [*fonts, *words], missing, spoken)
-        return as_file(figure, "png")
+
+    return draw_panels(origin, (_PANEL * num_panels + 0.4, _HEIGHT), draw_all, notice)
 
 
 def _draw_losses(axes: Axes, report: dict[str, Any], spoken: str) -> None:

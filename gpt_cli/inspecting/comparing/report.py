@@ -16,7 +16,7 @@ from gpt_cli.inspecting.heads.report import name_of
 from gpt_cli.inspecting.lens.report import cell_of
 from gpt_cli.inspecting.reports import Report
 from gpt_cli.results import WIDTH
-from gpt_cli.tables import Rows, table
+from gpt_cli.tables import Rows
 from gpt_cli.text.sources import names_of
 
 MAX_HEADS = 10  # in the terminal
@@ -45,12 +45,8 @@ class Comparison(Report):
         """The runs, and how they differ."""
         return {"runs": [one["run"] for one in self.runs], "difference": self.difference["value"]}
 
-    def as_text(self, width: int = WIDTH) -> str:
-        """Tables of losses, heads, weights and passages."""
-        return "\n\n".join(part if isinstance(part, str) else table(part) for part in self.parts())
-
-    def parts(self) -> list[Rows | str]:
-        """The same as tables, with a line on the difference; of heads those that changed most."""
+    def parts(self, width: int = WIDTH) -> list[Rows | str]:
+        """Tables of losses, heads, weights and passages, with a line on the difference; of heads the most changed."""
         losses = [("run", "step", "tokens", "nats/token", "bits/byte")]
         for one in self.runs:
             loss = with_error(one["loss"], one["loss_error"])

@@ -45,7 +45,9 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
     whole = request.ablate is not None or query is not None
     longest = max(end - start for start, end in text.windows)
     repeated = repeated_length(loaded.model)
-    _require_room(max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole)
+    require_room_for_heads(
+        max(longest, repeated), range(sizes.num_heads) if whole else asked.heads, may_choose=not whole
+    )
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": asked.layers, "heads": asked.heads}
     passages = None
@@ -130,7 +132,7 @@ def _position(query: int, num_tokens: int) -> int:
     return query % num_tokens
 
 
-def _require_room(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
+def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
     """Before the model runs, refuse what memory cannot hold; `may_choose` says that fewer heads take less.
 
     Layers are computed one by one.

@@ -14,13 +14,13 @@ from gpt_cli.inspecting.heads.report import head_rows, sort_rows
 from gpt_cli.inspecting.heads.report_tables import name_of
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.over_training import steps_of
-from gpt_cli.inspecting.reports import Report, written
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
 from gpt_cli.inspecting.snapshots import Losses, Snapshot
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
-MAX_ROWS = 20
 MAX_HEADS = 6  # beside each other in 80 columns
 _HEADINGS = {"previous_token": "previous", "duplicate_token": "duplicate", "first_token": "first token"}
 
@@ -53,7 +53,7 @@ class HeadHistory(Report):
         """What `gpt heads --over-training --json` prints."""
         return {"run": self.run, "prompt": self.prompt, "tokens": self.tokens, "steps": self.steps}
 
-    def parts(self) -> list[Rows]:
+    def parts(self, width: int = WIDTH) -> list[Rows]:
         """At most 20 steps: the strongest head in each share of attention, or with `sort` the heads of that column."""
         steps = evenly(self.steps, MAX_ROWS)
         return [_by_column(steps) if self.sort is None else _by_head(steps, self.sort)]
@@ -63,9 +63,7 @@ class HeadHistory(Report):
         about = [f"{self.run}, the attention to “{label_of(self.prompt, 60)}”"]
         if self.computed:
             about.append("computed from checkpoints; the loss is that of this prompt")
-        if len(self.steps) > MAX_ROWS:
-            about.append(f"{MAX_ROWS} of {counted(len(self.steps), self.noun)} are shown; --json and --out have all")
-        return about
+        return about + steps_shown(self.steps, self.noun)
 
     def csv_rows(self) -> list[Row]:
         """A row for each step and head; the validation loss is empty where the step was not evaluated."""
@@ -123,12 +121,6 @@ def strongest(rows: Sequence[Mapping[str, Any]], column: str) -> Mapping[str, An
     """The row of the head that scores highest in a column; None where no head has a score."""
     scored = [row for row in rows if row[column] is not None]
     return max(scored, key=lambda row: row[column], default=None)
-
-
-def evenly(steps: Sequence[Step], most: int) -> list[Step]:
-    """At most a number of steps, evenly chosen, the first and the last among them."""
-    count = min(most, len(steps))
-    return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
 
 
 def _by_column(steps: Sequence[Step]) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.columns import SHARES
 from gpt_cli.inspecting.heads.report_tables import name_of
+from gpt_cli.inspecting.picture import known
 from gpt_cli.inspecting.snapshots import Losses
 from gpt_cli.language import language, say
 
@@ -42,7 +43,7 @@ def draw_history(history: Mapping[str, Any], losses: Losses, notice: Callable[[s
     named = {name: _highest(lines) for name, lines in measured.items()}
     strokes = [(colour, stroke) for stroke in _STROKES for colour in _COLOURS]
     drawn = dict(zip(dict.fromkeys(head for heads in named.values() for head in heads), strokes, strict=False))
-    title = "".join("□" if character in missing else character for character in title)
+    title = known(title, missing)
     heights = [1.4] + [1.0] * len(measured)
     with rc_context({"font.size": 8, "font.family": words, "axes.spines.top": False, "axes.spines.right": False}):
         figure = new_figure(7.5, _PANEL * sum(heights) + 0.5, 130, constrained=True)

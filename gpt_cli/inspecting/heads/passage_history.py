@@ -1,8 +1,8 @@
-"""`gpt heads --passages N --over-training`: how much heads wrote at their last passages, by checkpoint of a run."""
+"""`gpt heads --passages N --over-training`: the passages of heads, and what they wrote at their last ones, by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,35 +13,38 @@ from torch import Tensor
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, counted, shown
+from gpt_cli.errors import DataError, counted, shown
+from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.history import MAX_HEADS, MAX_ROWS, evenly
-from gpt_cli.inspecting.heads.passages import Passages, written_root, written_sizes
+from gpt_cli.inspecting.heads.heads import require_room_for_heads
+from gpt_cli.inspecting.heads.history import MAX_HEADS
+from gpt_cli.inspecting.heads.passages import Passages
+from gpt_cli.inspecting.heads.report_page import heads_page
 from gpt_cli.inspecting.heads.report_tables import BRACKETS, name_of, of_passages
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import sequences_at_once
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text
-from gpt_cli.inspecting.reports import Report, written
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, written
 from gpt_cli.inspecting.request import ToInspect
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, send
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.results import WIDTH
 from gpt_cli.sampling.scoring import in_batches
-from gpt_cli.tables import Rows, table
+from gpt_cli.tables import Rows
 from gpt_cli.text.token_store import windows as token_windows
 
 
 @dataclass(frozen=True)
 class PassageHistory(Report):
-    """The passages of each head at the last checkpoint of a run, and what the head wrote at their peaks before."""
+    """The passages of each head at all checkpoints of a run, and what it wrote at the peaks of the last ones."""
 
     run: str
     text: str | list[str]
     tokens: int
     heads: list[Row]  # layer, head, mean_size, passages
-    steps: list[dict[str, Any]]  # step; of each head the mean size, and the sizes at the peaks of its passages
+    # step; of each head the mean size, its passages, and as `values` the sizes at the peaks of the last passages
+    steps: list[dict[str, Any]]
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -49,17 +52,13 @@ class PassageHistory(Report):
         found = {"run": self.run, "text": self.text, "tokens": self.tokens}
         return found | {"heads": self.heads, "steps": self.steps}
 
-    def as_text(self, width: int = WIDTH) -> str:
-        """The sizes by step, then the passages."""
-        return "\n\n".join(map(table, self.parts(width)))
-
     def parts(self, width: int = WIDTH) -> list[Rows]:
-        """At most 20 steps of the 6 heads that end with the largest share of sizes at their passages to their mean."""
-        ratios = [_ratio(row) for row in self.steps[-1]["heads"]]
+        """At most 20 steps of the 6 heads whose sizes at their passages end largest beside their mean; the passages."""
+        ratios = [ratio(row) for row in self.steps[-1]["heads"]]
         order = sorted(range(len(ratios)), key=lambda place: -(ratios[place] or 0.0))[:MAX_HEADS]
         rows = [("step", *(name_of(self.heads[place]) for place in order))]
         for at in evenly(self.steps, MAX_ROWS):
-            found = [_ratio(at["heads"][place]) for place in order]
+            found = [ratio(at["heads"][place]) for place in order]
             rows.append((str(at["step"]), *("-" if number is None else f"{number:.2f}" for number in found)))
         return [rows, of_passages([self.heads[place] for place in order], width, BRACKETS)]
 
@@ -69,6 +68,12 @@ class PassageHistory(Report):
             f"{self.run}, {counted(self.tokens, 'token')}: how much more a head writes at its passages than on average",
             "the passages are those of the last checkpoint; --json and --out have all heads and steps",
         ]
+
+    def as_page(self) -> str:
+        """The passages of each head, with a slider over the steps."""
+        rows = [[row | {"ratio": ratio(row)} for row in at["heads"]] for at in self.steps]
+        steps = [{"step": at["step"], "heads": found} for at, found in zip(self.steps, rows, strict=True)]
+        return heads_page({"checkpoint": self.run, **self.as_dict(), "steps": steps}).decode()
 
     def csv_rows(self) -> list[Row]:
         """A row for each step and head."""
@@ -97,60 +102,30 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     text = read_text(request, asked, loaded, host) if asked.prompt is None else read_prompt(request, asked, loaded)
     if text.num_tokens < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
-    last, steps = Passages(loaded.model.to(device), layers, heads, request.passages, shown(paths[-1])), list[Row]()
-    with host.counting("reading checkpoints", (len(paths) + 1) * text.num_tokens, "tokens") as count:
-        for starts, batch in _batches(loaded.model, text):
-            for row, stages in enumerate(loaded.model.attention_stages(batch, layers, heads)):
-                last.add(row, stages, starts)
-            count(batch.numel())
-        peaks = [[[each.peak for each in of_head] for of_head in of_layer] for of_layer in last.found]
-        for path in paths:
-            at = loaded if path == paths[-1] else load(path, None, host.warn)
-            if at.config.model != loaded.config.model:
-                raise CheckpointError(shown(path), f"it is a model of another shape than {shown(paths[-1])}")
-            means, values = sizes_at(at.model.to(device), text, layers, heads, peaks, count, shown(path))
-            rows = [
-                {"layer": layer, "head": head, "mean_size": means[row][column], "values": values[row][column]}
-                for row, layer in enumerate(layers)
-                for column, head in enumerate(heads)
-            ]
-            steps.append({"step": at.step, "heads": rows})
-    places = [{"layer": layer, "head": head} for layer in layers for head in heads]
-    of_heads = zip(places, last.rows(text.ids, loaded.tokenizer), strict=True)
-    found = [place | row for place, row in of_heads]
+    require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)
+    last: Passages | None = None
+    found, steps = list[Row](), list[Row]()
+    with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
+        # the last one first, whose peaks are looked for in the others
+        for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
+            model = at.model
+            own = Passages(model, layers, heads, request.passages, shown(at.path), last)
+            for starts, batch in _batches(model, text):
+                for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
+                    own.add(row, stages, starts)
+                count(batch.numel())
+            places: list[Row] = [{"layer": layer, "head": head} for layer in layers for head in heads]
+            rows = [place | row for place, row in zip(places, own.rows(text.ids, loaded.tokenizer), strict=True)]
+            if last is None:
+                last, found = own, rows
+                values = [[passage["value"] for passage in row["passages"]] for row in rows]
+            else:
+                values = [of_head for of_layer in own.values for of_head in of_layer]
+            of_heads = [row | {"values": sizes} for row, sizes in zip(rows, values, strict=True)]
+            steps.append({"step": at.step, "heads": of_heads})
     out = request.out and str(request.out)
-    result = PassageHistory(str(run.path), text.about, text.num_tokens, found, steps, out)
+    result = PassageHistory(str(run.path), text.about, text.num_tokens, found, [*steps[1:], steps[0]], out)
     return written(result, host, (len(steps), "checkpoint"), (len(found), "head"))
-
-
-def sizes_at(
-    model: GPT,
-    text: Text,
-    layers: Sequence[int],
-    heads: Sequence[int],
-    peaks: Sequence[Sequence[Sequence[int]]],
-    count: Callable[[int], object] = lambda _: None,
-    where: str = "checkpoint",
-) -> tuple[list[list[float]], list[list[list[float]]]]:
-    """The mean norm of what each head writes, [layers][heads], and the norms at its peaks, as `peaks` has them.
-
-    The mean is over all tokens of the windows but the first of each. `count` receives the number of tokens done.
-    """
-    roots = [written_root(model, layer, heads) for layer in layers]
-    found = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in peaks]
-    sums, num_tokens = np.zeros((len(layers), len(heads))), 0
-    for starts, batch in _batches(model, text):
-        for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
-            sizes = written_sizes(roots[row], stages)
-            require_finite(sizes, "outputs of heads", where)
-            norms = sizes.double().cpu().numpy()
-            sums[row] += norms[..., 1:].sum((0, 2))
-            for column, number, peak in ((c, n, p) for c, own in enumerate(peaks[row]) for n, p in enumerate(own)):
-                for window in np.flatnonzero((starts <= peak) & (peak < starts + batch.shape[1])):
-                    found[row][column][number] = float(norms[window, column, peak - starts[window]])
-        num_tokens += batch[:, 1:].numel()
-        count(batch.numel())
-    return (sums / max(1, num_tokens)).tolist(), found
 
 
 def _batches(model: GPT, text: Text) -> Iterator[tuple[np.ndarray, Tensor]]:
@@ -162,7 +137,7 @@ def _batches(model: GPT, text: Text) -> Iterator[tuple[np.ndarray, Tensor]]:
         yield starts[chosen], send(torch.from_numpy(tokens.astype(np.int64)), model.token_embedding.weight.device)
 
 
-def _ratio(row: Row) -> float | None:
+def ratio(row: Row) -> float | None:
     """How much larger a head's sizes at its passages are than its mean; None where it writes nothing."""
     values, mean = row["values"], row["mean_size"]
     return sum(values) / len(values) / mean if values and mean else None

@@ -43,14 +43,30 @@ class Passages:
     """The `most` passages of each of the given heads, of all windows that were added; those of a head do not overlap.
 
     A window's first token, which sees itself alone, is no peak. Memory does not grow with the text. `add` raises
-    CheckpointError, at `where`, for outputs that are not finite.
+    CheckpointError, at `where`, for outputs that are not finite. `values` are the sizes at the peaks of other passages,
+    as `peaks` has them of each head.
     """
 
-    def __init__(self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int, where: str = "checkpoint"):
+    def __init__(
+        self,
+        model: GPT,
+        layers: Sequence[int],
+        heads: Sequence[int],
+        most: int,
+        where: str = "checkpoint",
+        others: Passages | None = None,
+    ):
         self.most, self._where = most, where
         self.found: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
+        self._others = others.peaks if others else [[[] for _ in heads] for _ in layers]
+        self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]
         self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
         self._roots = [written_root(model, layer, heads) for layer in layers]
+
+    @property
+    def peaks(self) -> list[list[list[int]]]:
+        """The places of all peaks in the text: [layers][heads][passages]."""
+        return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.found]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
         """Look at the heads of the layer in a row of `layers`, on windows that begin at `starts` [B] of the text."""
@@ -59,6 +75,10 @@ class Passages:
         norms = sizes.cpu().numpy()
         self._sums[row] += norms[..., 1:].sum((0, 2), dtype=np.float64)
         self._num_tokens[row] += norms[:, 0, 1:].size
+        for head, of_head in enumerate(self._others[row]):
+            for number, peak in enumerate(of_head):
+                for window in np.flatnonzero((starts <= peak) & (peak < starts + norms.shape[-1])):
+                    self.values[row][head][number] = float(norms[window, head, peak - starts[window]])
         free = norms.copy()
         free[..., 0] = -1
         chosen = list[tuple[int, int, int]]()  # window, head, place in the window

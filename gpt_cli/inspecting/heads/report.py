@@ -26,6 +26,7 @@ from gpt_cli.inspecting.heads.report_tables import (
 from gpt_cli.inspecting.reports import Report, as_csv
 from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
+from gpt_cli.text.sources import names_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,16 +67,12 @@ class HeadReport(Report):
         asked = {"loss": self.loss, "layers": self.layers, "query": self.query, "circuits": self.circuits}
         return found | {name: value for name, value in asked.items() if value is not None} | {"heads": self.heads}
 
-    def as_text(self, width: int = WIDTH) -> str:
-        """A row for each head; then what else was asked for, in tables."""
-        return "\n\n".join(map(table, self.parts(width)))
-
     def as_coloured_text(self, width: int = WIDTH) -> str:
         """The same with the peaks of passages in colour."""
         return "\n\n".join(map(table, self.parts(width, _COLOUR)))
 
     def parts(self, width: int = WIDTH, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
-        """The same as tables, with the peak of a passage between `marks`."""
+        """A row for each head; then what else was asked for, with the peak of a passage between `marks`."""
         parts: list[Rows] = [_of_heads(self.heads)]
         if self.layers is not None:
             rows = [(str(row["layer"]), _change(row)) for row in self.layers]
@@ -96,7 +93,7 @@ class HeadReport(Report):
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the headings mean, in lines."""
-        source = "the prompt" if self.of_prompt else self.text if isinstance(self.text, str) else ", ".join(self.text)
+        source = "the prompt" if self.of_prompt else ", ".join(names_of(self.text))
         yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {counted(self.tokens, 'token')} of {source}"
         yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
         yield "first: the first token, prev: the token before, self: the token itself,"

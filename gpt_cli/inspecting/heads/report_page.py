@@ -8,33 +8,43 @@ from typing import Any
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, ROLES, Row
 from gpt_cli.inspecting.heads.report_tables import shown_peak
+from gpt_cli.inspecting.reports import evenly
 from gpt_cli.pages.building import build_page
 from gpt_cli.pages.heads import PARTS
+from gpt_cli.text.sources import names_of
 
 _PARTNERS = 5  # of a head, in each direction
 _MAX_TEXT = 80  # characters of a prompt
+_COLUMNS = (*COLUMNS, LOSS_CHANGE, "mean_size", "ratio")
+_MOST_PASSAGES = 20_000  # of all steps of a film: a page of about 20 MB
 _PLACES = {label: column for column, label, _ in ROLES}
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """The report that `gpt heads --json` prints, as HTML in UTF-8; of circuits the strongest partners of each head."""
-    rows, circuits = report["heads"], report.get("circuits")
+    """The report that `gpt heads --json` prints, as HTML in UTF-8; of circuits the strongest partners of each head.
+
+    With `steps` it is a film of them, evenly chosen where their passages are too many.
+    """
+    circuits, steps = report.get("circuits"), report.get("steps") or [report]
+    rows = steps[-1]["heads"]
+    chosen = evenly(steps, max(2, _MOST_PASSAGES // max(1, sum(len(row.get("passages", ())) for row in rows))))
     partners = _partners(circuits["composition"]) if circuits else {}
-    text = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
     content = {
-        "text": label_of(text, _MAX_TEXT),
-        **{name: report[name] for name in ("tokens", "checkpoint", "step")},
-        "columns": [*COLUMNS, *(name for name in (LOSS_CHANGE, "mean_size") if name in rows[0])],
+        "text": label_of(", ".join(names_of(report["text"])), _MAX_TEXT),
+        **{name: report[name] for name in ("tokens", "checkpoint")},
+        "steps": [at["step"] for at in chosen],
+        "all_steps": len(steps),
+        "columns": [name for name in _COLUMNS if name in rows[0]],
         "baseline": circuits and circuits["baseline"],
-        "heads": [_content(row, partners if circuits else None) for row in rows],
+        "frames": [[_content(row, partners if circuits else None) for row in at["heads"]] for at in chosen],
     }
     return build_page(PARTS, content)
 
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
-    numbers = ("layer", "head", *COLUMNS, LOSS_CHANGE, f"{LOSS_CHANGE}_error", "mean_size")
+    numbers = ("layer", "head", *_COLUMNS, f"{LOSS_CHANGE}_error")
     found = {name: row[name] for name in numbers if name in row}
-    found["role"] = _PLACES.get(row["label"] or "")
+    found["role"] = _PLACES.get(row.get("label") or "")
     if "passages" in row:
         found["passages"] = [_passage(passage) for passage in row["passages"]]
     for name, first, second in (("ov", "reads", "writes"), ("qk", "queries", "keys")):

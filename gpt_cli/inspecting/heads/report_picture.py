@@ -7,17 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt_cli.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.drawing.labels import label_of
+from gpt_cli.drawing.canvas import Axes, Figure
 from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Row
-from gpt_cli.inspecting.picture import write_origin
-from gpt_cli.language import language, say
+from gpt_cli.inspecting.picture import FOOT, draw_panels
+from gpt_cli.language import say
+from gpt_cli.text.sources import names_of
 
 _MAX_COLUMNS = 4  # maps beside each other
 _MAX_NUMBERS = 64  # cells of a map that have their numbers
-_FOOT, _HEAD = 0.45, 0.1  # inches
+_HEAD = 0.1  # inches
 
 
 class Panel(NamedTuple):
@@ -45,22 +44,17 @@ def draw_report(report: dict[str, Any], notice: Callable[[str], object] = lambda
     num_rows = -(-len(panels) // num_columns)
     cell = 0.42 if len(rows) <= _MAX_NUMBERS else 0.2
     width = num_columns * (max(1.2, cell * len(heads)) + 1.0)
-    height = num_rows * (max(1.0, cell * len(layers)) + 0.65) + _FOOT + _HEAD
-    source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
-    origin = Origin(report["checkpoint"], report["step"], source)
-    fonts, missing = find_fonts(set(label_of(origin.checkpoint + origin.prompt, None)))
-    remark_on_missing(missing, notice)
-    words, spoken = fonts_for(language(), notice)
-    with rc_context({"font.size": 7, "font.family": words}):
-        figure = new_figure(width, height, 110)
-        figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + _HEAD) / height))
+    height = num_rows * (max(1.0, cell * len(layers)) + 0.65) + FOOT + _HEAD
+    origin = Origin(report["checkpoint"], report["step"], ", ".join(names_of(report["text"])))
+
+    def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
         maps = figure.subplots(num_rows, num_columns, squeeze=False).flat
         for axes, panel in zip(maps, panels, strict=False):
             _draw(figure, axes, panel, layers, heads, spoken)
         for axes in maps[len(panels) :]:
             axes.set_axis_off()
-        write_origin(figure, origin, [*fonts, *words], missing, spoken)
-        return as_file(figure, "png")
+
+    return draw_panels(origin, (width, height), draw_all, notice, head=_HEAD)
 
 
 def _panels(report: dict[str, Any], layers: Sequence[int], heads: Sequence[int]) -> list[Panel]:

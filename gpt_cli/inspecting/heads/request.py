@@ -47,7 +47,7 @@ class HeadsRequest(ReadingRequest):
     over_training: Switch = Field(
         default=False,
         description="The scores by step: of a run trained with --watch, or with --prompt of its checkpoints; with "
-        "--passages, the sizes at the last passages by checkpoint.",
+        "--passages, the passages of each checkpoint.",
     )
     sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(
         default=None,
@@ -91,14 +91,12 @@ class HeadsRequest(ReadingRequest):
             self.require_prompt("--truncate", host)
         if self.out is not None:
             if self.over_training:
-                require_report(self.out, "gpt attn-dump --over-training --out film.html")
+                require_report(self.out, None if self.passages else "gpt attn-dump --over-training --out film.html")
             else:
                 require_report(self.out)
             tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}
             if self.out.suffix.lower() == ".png" and (flags := [flag for flag, asked in tokens.items() if asked]):
                 wrong, hint = "a .png file shows no tokens; use .json, .csv or .html", "--out heads.html"
-                if self.over_training:
-                    wrong, hint = "a .png file shows no tokens; use .json or .csv", "--out heads.csv"
                 raise UsageError(flags[0], wrong, hint=hint)
         if self.over_training and self.passages:
             run = RunFiles(find_header(self.run, None, host).path.parent.parent)

@@ -8,16 +8,17 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load_for
+from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.by_step import each_checkpoint, require_like
+from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
 from gpt_cli.inspecting.lens.lens import mean_rows, read_layers
 from gpt_cli.inspecting.lens.report import cell_of
 from gpt_cli.inspecting.lens.request import GAINS, LensRequest
 from gpt_cli.inspecting.reading import read_prompt, read_text
-from gpt_cli.inspecting.reports import Report, written
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, spaced, steps_shown, written
 from gpt_cli.inspecting.request import ToInspect
+from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows, table
@@ -51,9 +52,7 @@ class LensHistory(Report):
 
     def parts(self, width: int = WIDTH) -> list[Rows]:
         """The same as tables, of at most 20 steps; layers that do not fit are left out evenly, but for the last."""
-        num_layers = len(self.steps[-1]["layers"])
-        fitting = min(num_layers, max(1, (width - 8) // _CELL))
-        chosen = sorted(num_layers - 1 - n * num_layers // fitting for n in range(fitting))
+        chosen = spaced(len(self.steps[-1]["layers"]), (width - 8) // _CELL)
         layers = [self.steps[-1]["layers"][n]["layer"] for n in chosen]
         steps = evenly(self.steps, MAX_ROWS)
         return [
@@ -71,8 +70,7 @@ class LensHistory(Report):
         yield "loss of the true next token after each layer, and divergence from the last layer of the same step (nats)"
         if not self.of_prompt:
             yield "±: standard error"
-        if len(self.steps) > MAX_ROWS:
-            yield f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all"
+        yield from steps_shown(self.steps, "checkpoint")
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """A panel for each measure, with a curve for each layer by step, as PNG."""
@@ -94,13 +92,14 @@ def lens_history(request: LensRequest, asked: ToInspect, host: Host) -> LensHist
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
     last = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
-    of_prompt, run = asked.prompt is not None, asked.header.path.parent.parent
+    of_prompt, run = asked.prompt is not None, RunFiles(asked.header.path.parent.parent)
     text = read_prompt(request, asked, last) if of_prompt else read_text(request, asked, last, host)
-    steps = list[Row]()
-    for loaded in each_checkpoint(asked.header.path, host):
-        require_like(loaded, last)
-        loaded.model.to(device)
-        seen = read_layers(loaded, text, asked.layers, device, lambda _: None)
-        steps.append({"step": loaded.step, "layers": mean_rows(asked.layers, seen)})
-    history = LensHistory(str(run), text.about, text.num_tokens, steps, of_prompt, request.out and str(request.out))
+    steps, paths = list[Row](), step_files(run)
+    with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
+        for loaded in each_checkpoint(paths, last, device, host):
+            seen = read_layers(loaded, text, asked.layers, device, count)
+            steps.append({"step": loaded.step, "layers": mean_rows(asked.layers, seen)})
+    history = LensHistory(
+        str(run.path), text.about, text.num_tokens, steps, of_prompt, request.out and str(request.out)
+    )
     return written(history, host, (len(steps), "checkpoint"), (len(asked.layers), "layer"))

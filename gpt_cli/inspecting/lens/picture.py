@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.callbacks import Notify, ignored
-from gpt_cli.drawing.canvas import Axes, Figure, LogFormatter, as_file, colormaps, new_figure, rc_context
-from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing.canvas import Axes, Figure, LogFormatter, colormaps
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.lens.request import MEASURES
-from gpt_cli.inspecting.picture import write_origin
-from gpt_cli.language import language, say
+from gpt_cli.inspecting.picture import draw_panels, known
+from gpt_cli.language import say
+from gpt_cli.text.sources import names_of
 
 MOST_TOKENS = 24  # of a map; the last ones of a longer prompt
-_FOOT, _LETTERS = 0.45, 7
+_LETTERS = 7
 _UNITS = {"loss": " (nats)", "divergence": " (nats)"}
 
 
@@ -27,30 +27,20 @@ def draw_lens(report: dict[str, Any], notice: Notify = ignored) -> bytes:
     installed font has a character.
     """
     positions = report.get("positions", [])[-MOST_TOKENS:]
-    source = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
-    origin, num_layers = Origin(report["checkpoint"], report["step"], source), len(report["layers"])
+    origin = Origin(report["checkpoint"], report["step"], ", ".join(names_of(report["text"])))
     tuned = "tuned_" if "tuned" in report else ""
     labels = [each["token"] for each in positions]
     labels += [row[f"{tuned}token"] for each in positions for row in each["layers"]]
-    fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None), *_characters(labels)})
-    remark_on_missing(missing, notice)
-    words, spoken = fonts_for(language(), notice)
-    width, height = (0.62 * len(positions) + 1.6, 0.24 * num_layers + 1.3) if positions else (7.0, 2.6)
-    width = max(width, 4.0)
-    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
-        figure = new_figure(width, height, 110)
-        figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.1) / height))
+    width, height = (0.62 * len(positions) + 1.6, 0.24 * len(report["layers"]) + 1.3) if positions else (7.0, 2.6)
+
+    def draw_all(figure: Figure, missing: set[str], spoken: str) -> None:
         if positions:
             _draw_map(figure, report, positions, missing, spoken, tuned)
         else:
             _draw_curves(figure, report, spoken, ["", tuned][: 1 + bool(tuned)])
-        write_origin(figure, origin, [*fonts, *words], missing, spoken)
-        return as_file(figure, "png")
 
-
-def _characters(labels: list[str]) -> str:
-    """Those of the labels of a map."""
-    return "".join(label_of(label, _LETTERS) for label in labels)
+    written = "".join(label_of(label, _LETTERS) for label in labels)
+    return draw_panels(origin, (max(width, 4.0), height), draw_all, notice, written)
 
 
 def _draw_map(
@@ -62,7 +52,7 @@ def _draw_map(
     image = axes.imshow(chances, vmin=0, vmax=1, cmap="viridis", aspect="auto", origin="lower")
 
     def label(token: str) -> str:
-        return "".join("□" if character in missing else character for character in label_of(token, _LETTERS))
+        return known(label_of(token, _LETTERS), missing)
 
     for (layer, place), chance in np.ndenumerate(chances):
         ink = "black" if chance > 0.5 else "white"
@@ -108,14 +98,9 @@ def draw_lens_history(history: dict[str, Any], notice: Notify = ignored) -> byte
     Bands are two standard errors to both sides. `notice` receives a line when no installed font has a character.
     """
     steps, rows = [at["step"] for at in history["steps"]], history["steps"][-1]["layers"]
-    source = history["text"] if isinstance(history["text"], str) else ", ".join(history["text"])
-    origin = Origin(history["run"], steps[-1], source)
-    fonts, missing = find_fonts({*label_of(origin.checkpoint + origin.prompt, None)})
-    remark_on_missing(missing, notice)
-    words, spoken = fonts_for(language(), notice)
-    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
-        figure = new_figure(7.0, 3.0, 110)
-        figure.set_layout_engine("constrained", rect=(0, _FOOT / 3, 1, 1 - (_FOOT + 0.1) / 3))
+    origin = Origin(history["run"], steps[-1], ", ".join(names_of(history["text"])))
+
+    def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
         panels = figure.subplots(1, len(MEASURES))
         for axes, name in zip(panels, MEASURES, strict=True):
             for place, layer in enumerate(row["layer"] for row in rows):
@@ -130,5 +115,5 @@ def draw_lens_history(history: dict[str, Any], notice: Notify = ignored) -> byte
             if name == "rank":
                 _scale_ranks(axes)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=6)
-        write_origin(figure, origin, [*fonts, *words], missing, spoken)
-        return as_file(figure, "png")
+
+    return draw_panels(origin, (7.0, 3.0), draw_all, notice)

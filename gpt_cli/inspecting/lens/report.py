@@ -14,9 +14,9 @@ from gpt_cli.errors import counted, visible
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.lens.page import lens_page
 from gpt_cli.inspecting.lens.request import GAINS, MEASURES
-from gpt_cli.inspecting.reports import Report
+from gpt_cli.inspecting.reports import Report, spaced
 from gpt_cli.results import WIDTH
-from gpt_cli.tables import Rows, table
+from gpt_cli.tables import Rows
 from gpt_cli.text.sources import names_of
 
 _LABEL = 8  # characters of a predicted token in the terminal
@@ -50,12 +50,11 @@ class LensReport(Report):
         """The text, and the loss of each layer."""
         return {"text": self.text, "tokens": self.tokens, "losses": [row["loss"] for row in self.layers]}
 
-    def as_text(self, width: int = WIDTH) -> str:
-        """Of a prompt the likeliest next token of each layer at each position, then the means of each layer."""
-        return "\n\n".join(map(table, self.parts(width)))
-
     def parts(self, width: int = WIDTH) -> list[Rows]:
-        """The same as tables; where the layers do not fit, those that do are evenly spaced, the last one among them."""
+        """Of a prompt the likeliest next token of each layer at each position, then the means of each layer.
+
+        Where the layers do not fit, those that do are evenly spaced, the last one among them.
+        """
         means = [("layer", *MEASURES), *(_means(row) for row in self.layers)]
         if self.tuned is not None:
             headings = [(name, f"{name}, tuned", "gain") for name in GAINS]
@@ -63,9 +62,7 @@ class LensReport(Report):
         prefix = "tuned_" if self.tuned is not None else ""
         if not self.positions:
             return [means]
-        all_layers = len(self.layers)
-        fitting = min(all_layers, max(1, (width - _LABEL - 4) // (_LABEL + 4)))
-        shown = sorted(all_layers - 1 - n * all_layers // fitting for n in range(fitting))
+        shown = spaced(len(self.layers), (width - _LABEL - 4) // (_LABEL + 4))
         rows = [("token", *(f"L{self.layers[n]['layer']}" for n in shown))]
         for each in self.positions:
             cells = (f'"{label_of(each["layers"][n][f"{prefix}token"], _LABEL)}"' for n in shown)
@@ -74,8 +71,7 @@ class LensReport(Report):
 
     def legend(self) -> Iterator[str]:
         """What was read, and what the columns mean, in lines."""
-        source = ", ".join(names_of(self.text))
-        source = "the prompt" if self.positions is not None else source
+        source = "the prompt" if self.positions is not None else ", ".join(names_of(self.text))
         yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}: {counted(self.tokens, 'token')} of {source}"
         if self.positions is not None:
             yield "in each row: a token of the prompt, and the likeliest next one after each layer"

@@ -10,6 +10,7 @@ from pydantic import Field
 from gpt_cli.callbacks import Host
 from gpt_cli.config.fields import Misfit, Switch
 from gpt_cli.config.request import NONE, Flag, MaybePath
+from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect, require_report
 
 MEASURES = ("loss", "rank", "probability", "divergence")  # of a layer, for each token
@@ -42,9 +43,15 @@ class LensRequest(ReadingRequest):
         yield from self.apart("over_training", "checkpoint", "tuned")
 
     def find(self, host: Host) -> ToInspect:
-        """What the model reads, and the layers; raises UsageError for those it lacks and a file of another kind."""
+        """What the model reads, and the layers; raises UsageError for those it lacks, for maps of a model without
+        any, and for a file of another kind.
+        """
         if self.truncate:
             self.require_prompt("--truncate", host)
         if self.out is not None:
             require_report(self.out, "gpt attn-dump --over-training --out film.html" if self.over_training else None)
-        return (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
+        asked = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
+        if self.tuned and asked.header.config.model.num_blocks == 1:
+            wrong = "this model has one block, whose stream the output layer reads, so there is no map to train"
+            raise UsageError("--tuned", wrong, hint="gpt lens without --tuned")
+        return asked

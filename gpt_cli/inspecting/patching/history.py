@@ -1,4 +1,4 @@
-"""`gpt patch --over-training`: what patches recover at the checkpoints of a run, all positions together."""
+"""`gpt patch --over-training`: what patches recover at the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.load import load
-from gpt_cli.errors import counted
-from gpt_cli.inspecting.by_step import require_like
+from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.history import MAX_ROWS, evenly
-from gpt_cli.inspecting.patching.effects import units
+from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.pairs import read_tasks
-from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric
-from gpt_cli.inspecting.patching.request import PARTS, PatchRequest, ToPatch
-from gpt_cli.inspecting.patching.words import metric_words, place_of, share_of, texts_of
-from gpt_cli.inspecting.reports import Report, written
+from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric, to_patch
+from gpt_cli.inspecting.patching.request import PatchRequest, ToPatch
+from gpt_cli.inspecting.patching.words import metric_words, parts_by_step, place_of, rows_by_step, share_of, texts_of
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
 
@@ -42,9 +41,9 @@ class PatchHistory(Report):
         """What `gpt patch --over-training --json` prints."""
         return {"run": self.run, **texts_of(self), "tokens": self.tokens, "steps": self.steps}
 
-    def parts(self) -> list[Rows]:
-        """At most 20 steps: the metric on both prompts, and of each part the place that recovers most."""
-        kinds = [part for part in PARTS if any(row["part"] == part for row in self.steps[-1]["rows"])]
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """At most 20 steps: the metric on both prompts, and of each part the place with the largest share."""
+        kinds = parts_by_step(self.steps[-1]["rows"])
         found = [("step", "clean", "corrupt", *kinds)]
         for at in evenly(self.steps, MAX_ROWS):
             best = (strongest(at["rows"], part) for part in kinds)
@@ -59,17 +58,21 @@ class PatchHistory(Report):
         """What was compared, and how much of it is shown, in lines."""
         about = [
             f"{self.run}; metric: {metric_words(self)}",
-            "of each part, the place that recovers most at all positions",
+            "of each part, the place with the largest share, above or below 0, at all positions together",
         ]
-        if len(self.steps) > MAX_ROWS:
-            about.append(f"{MAX_ROWS} of {counted(len(self.steps), 'checkpoint')} are shown; --json and --out have all")
-        return about
+        if "residual" in parts_by_step(self.steps[-1]["rows"]):
+            about.append("residual: the first layer after which the last position alone recovers half")
+        return about + steps_shown(self.steps, "checkpoint")
 
     def as_picture(self, notice: Notify = ignored) -> bytes:
         """The metric of both prompts, and below it what each place recovers, by step, as PNG."""
         from gpt_cli.inspecting.patching.history_picture import draw_history
 
         return draw_history(self, notice)
+
+    def as_page(self) -> str:
+        """The maps of the report, with a slider over the steps."""
+        return patch_page({"checkpoint": self.run, **self.as_dict()}).decode()
 
     def csv_rows(self) -> list[Row]:
         """A row for each step and place."""
@@ -78,8 +81,13 @@ class PatchHistory(Report):
 
 
 def strongest(rows: Sequence[Row], part: str) -> Row | None:
-    """The row of a part that recovers most; None where there is no share."""
-    shares = [row for row in rows if row["part"] == part and row["recovered"] is not None]
+    """The row of a part with the largest share, above or below 0; None where there is no share.
+
+    Of the residual stream the first layer that recovers half, as the last one always recovers all.
+    """
+    shares = [row for row in rows_by_step(rows, part) if row["recovered"] is not None]
+    if part == "residual":
+        return next((row for row in shares if row["recovered"] >= 0.5), None)
     return max(shares, key=lambda row: abs(row["recovered"]), default=None)
 
 
@@ -96,21 +104,16 @@ def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHis
     newest.model.to(device)
     tasks = read_tasks(asked.pairs, newest, device, host)
     tell_metric(newest, asked, tasks, host)
-    # of the residual stream, all positions together recover everything
-    chosen = units([part for part in request.chosen if part != "residual"] or ["head"], asked.heads)
+    chosen, places = to_patch(newest, request, asked, tasks, host)
     steps = []
-    with host.counting("patching", len(paths), "checkpoints") as count:
-        for path in paths:
-            loaded = newest if path == paths[-1] else load(path, None, host.warn)
-            require_like(loaded, newest)
-            loaded.model.to(device)
-            found = measure(loaded, tasks, asked, chosen, [None], request)
+    with host.counting("patching", len(paths) * len(tasks) * len(places), "positions") as count:
+        for loaded in each_checkpoint(paths, newest, device, host):
+            found = measure(loaded, tasks, asked, chosen, places, request, count)
             if abs(found.gaps.mean()) < LEAST:
                 found = found._replace(changes=None)  # there is nothing to share
-            rows = part_rows(asked.layers, chosen, [None], found)
+            rows = part_rows(asked.layers, chosen, places, found)
             metrics = {"clean_metric": float(found.clean.mean()), "corrupt_metric": float(found.corrupt.mean())}
             steps.append({"step": loaded.step, **metrics, "rows": rows})
-            count(1)
     out = request.out and str(request.out)
     history = PatchHistory(str(asked.run.path), **describe(newest, request, asked, tasks), steps=steps, out=out)
     return written(history, host, (len(steps), "checkpoint"))

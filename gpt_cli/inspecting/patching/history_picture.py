@@ -9,8 +9,7 @@ import numpy as np
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import as_file, new_figure, rc_context
 from gpt_cli.drawing.fonts import fonts_for
-from gpt_cli.inspecting.patching.request import PARTS
-from gpt_cli.inspecting.patching.words import place_of
+from gpt_cli.inspecting.patching.words import parts_by_step, place_of, rows_by_step
 from gpt_cli.language import language, say
 
 _NAMED = 3  # places of a panel that have a colour and a name
@@ -19,9 +18,9 @@ _LIMITS = -0.5, 1.5  # of shares: where the metric hardly differs yet, they say 
 
 
 def draw_history(history: Any, notice: Notify = ignored) -> bytes:
-    """A png: the metric by step on top, then of each part a line for each place, the highest with names."""
+    """A png: the metric by step, then of each part a line for each place; those that end farthest from 0 have names."""
     steps, rows = [at["step"] for at in history.steps], [at["rows"] for at in history.steps]
-    kinds = [part for part in PARTS if any(row["part"] == part for row in rows[-1])]
+    kinds = parts_by_step(rows[-1])
     words, spoken = fonts_for(language(), notice)
     with rc_context({"font.size": 8, "font.family": words, "axes.spines.top": False, "axes.spines.right": False}):
         figure = new_figure(7.5, 1.6 * (1 + len(kinds)) + 0.4, 130, constrained=True)
@@ -40,10 +39,9 @@ def draw_history(history: Any, notice: Notify = ignored) -> bytes:
         for axes, part in zip(others, kinds, strict=True):
             lines: dict[str, list[float]] = {}
             for at in rows:
-                for row in at:
-                    if row["part"] == part:
-                        share = np.nan if row["recovered"] is None else row["recovered"]
-                        lines.setdefault(place_of(row), []).append(share)
+                for row in rows_by_step(at, part):
+                    share = np.nan if row["recovered"] is None else row["recovered"]
+                    lines.setdefault(place_of(row), []).append(share)
             best = sorted(lines, key=lambda name: -np.nan_to_num(np.abs(lines[name][-1])))[:_NAMED]
             for name, line in lines.items():
                 if name not in best:

@@ -17,28 +17,36 @@ _NUMBERS = ("recovered", "recovered_error", "estimate")  # NaN where a row has n
 
 
 def patch_page(report: dict[str, Any]) -> bytes:
-    """The report that `gpt patch --json` prints, of one pair or the means of several, as HTML in UTF-8."""
-    metrics = {kind: report.get(f"{kind}_metric") for kind in ("clean", "corrupt")}
+    """The report that `gpt patch --json` prints, of one pair or the means of several, as HTML in UTF-8.
+
+    With `steps` it is a film of them.
+    """
+    steps = report.get("steps") or [report]
     content = {
-        "origin": {"checkpoint": report["checkpoint"], "step": report["step"]},
+        "checkpoint": report["checkpoint"],
+        "steps": [at["step"] for at in steps],
         "texts": {kind: _label(report.get(kind)) for kind in ("clean", "corrupt")},
         "pairs": report.get("pairs"),
         "metric": report["metric"],
         "answer": _label(report.get("answer")),
         "against": _label(report.get("against")),
-        "metrics": metrics,
+        "metrics": [{kind: at[f"{kind}_metric"] for kind in ("clean", "corrupt")} for at in steps],
         "tokens": [{kind: _label(row[kind]) for kind in ("clean", "corrupt")} for row in report.get("tokens") or []],
-        "patch": patch_content(report["rows"]),
+        "patch": patch_content([at["rows"] for at in steps]),
     }
     return build_page(PARTS, content)
 
 
-def patch_content(rows: Sequence[Row]) -> dict[str, object]:
-    """The rows of the report: places [n, 4] (part, layer, head, position; -1 is none, or all), numbers [n, 3]."""
+def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
+    """The rows of frames, whose places [n, 4] (part, layer, head, position; -1 is none, or all) are the same.
+
+    Their numbers are [frames, n, 3].
+    """
     places = [
-        [_PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in rows
+        [_PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))]
+        for row in frames[0]
     ]
-    numbers = [[_or(row.get(name), np.nan) for name in _NUMBERS] for row in rows]
+    numbers = [[[_or(row.get(name), np.nan) for name in _NUMBERS] for row in rows] for rows in frames]
     return {
         "parts": _PARTS,
         "places": packed(np.array(places, "<i4").tobytes()),

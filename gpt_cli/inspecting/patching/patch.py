@@ -10,7 +10,7 @@ import torch
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded, load_for
-from gpt_cli.errors import DataError, counted, shown
+from gpt_cli.errors import DataError, UsageError, counted, shown
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.interventions import record
 from gpt_cli.inspecting.patching.effects import INPUTS, Task, Unit, along, estimated, exact, metric, units
@@ -51,8 +51,7 @@ def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport:
     loaded.model.to(device)
     tasks = read_tasks(asked.pairs, loaded, device, host)
     tell_metric(loaded, asked, tasks, host)
-    chosen, places = units(request.chosen, asked.heads), _places(tasks, host)
-    _require_room(loaded, tasks, len(chosen) * len(asked.layers))
+    chosen, places = to_patch(loaded, request, asked, tasks, host)
     steps = len(tasks) * len(places)
     with host.counting("patching", steps if request.exact and not asked.edge else None, "positions") as count:
         found = measure(loaded, tasks, asked, chosen, places, request, count)
@@ -145,24 +144,32 @@ def _edge_rows(edge: Edge, places: Sequence[int | None], found: Found) -> list[R
     return rows
 
 
-def _places(tasks: Sequence[Task], host: Host) -> list[int | None]:
-    """All positions together, then each, where the prompts of all pairs have as many tokens."""
-    lengths = {len(task.clean) for task in tasks}
+def to_patch(
+    loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task], host: Host
+) -> tuple[list[Unit], list[int | None]]:
+    """What is patched in each layer; and all positions together, then each, where all prompts have as many tokens.
+
+    Raises UsageError for the residual stream alone at all positions together, and EnvironmentFailure for what memory
+    cannot hold: the residual streams of all patches of one position.
+    """
+    chosen, lengths = units(request.chosen, asked.heads), {len(task.clean) for task in tasks}
+    num_patches, longest = len(chosen) * len(asked.layers), max(lengths)
+    about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
+    num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
+    require_room("patch", about, num_bytes, available_memory(), hint="fewer --layers, --parts or --heads take less")
     if len(lengths) > 1:
+        if request.chosen == ("residual",) and not asked.edge:
+            wrong = (
+                "the pairs have different numbers of tokens, so all positions are patched together, where the residual "
+                "stream recovers everything"
+            )
+            raise UsageError("--parts", wrong, hint="--parts attention,feed_forward,head")
         host.notice(
             f"the pairs have from {min(lengths)} to {max(lengths)} tokens, so their positions do not correspond; "
             "the shares are of all positions together"
         )
-        return [None]
-    return [None, *range(lengths.pop())]
-
-
-def _require_room(loaded: Loaded, tasks: Sequence[Task], num_patches: int) -> None:
-    """Before the model runs, refuse what memory cannot hold: the residual streams of all patches of one position."""
-    longest, sizes = max(len(task.clean) for task in tasks), loaded.config.model
-    about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
-    num_bytes = 3 * 4 * num_patches * longest * sizes.d_model
-    require_room("patch", about, num_bytes, available_memory(), hint="fewer --layers, --parts or --heads take less")
+        return chosen, [None]
+    return chosen, [None, *range(longest)]
 
 
 def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:

@@ -8,19 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpt_cli.callbacks import Notify, ignored
-from gpt_cli.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
+from gpt_cli.drawing.canvas import Axes, Figure
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.words import MOST_TOKENS, place_of, share_of
-from gpt_cli.inspecting.picture import write_origin
-from gpt_cli.language import language, say
+from gpt_cli.inspecting.picture import FOOT, draw_panels, known
+from gpt_cli.language import say
 
-_HEADS = 12  # of the map of heads by positions: those that recover most
+_HEADS = 12  # of the map of heads by positions: those with the largest shares, above or below 0
 _LETTERS = 8
 _MOST_ERRORS = 40  # cells of a map with their numbers and errors
-_FOOT = 0.45  # inches
 _TITLES = {
     "residual": "residual stream after a block",
     "attention": "output of attention",
@@ -51,22 +49,16 @@ def draw_patches(report: dict[str, Any], notice: Notify = ignored) -> bytes:
     about = report["pairs"]["file"] if "pairs" in report else f"{report['clean']} / {report['corrupt']}"
     origin = Origin(report["checkpoint"], report["step"], about)
     labels = "".join(label for panel in panels for label in (*panel.rows, *panel.columns)).replace("\n", "")
-    fonts, missing = find_fonts({*labels, *label_of(origin.checkpoint + origin.prompt, None)})
-    remark_on_missing(missing, notice)
-    words, spoken = fonts_for(language(), notice)
     heights = [0.19 * len(panel.rows) + 0.9 for panel in panels]
     width = max(4.5, max(0.3 * len(panel.columns) for panel in panels) + 1.8)
-    height = sum(heights) + _FOOT
     most = max(1.0, *(float(np.abs(panel.numbers).max(initial=0)) for panel in panels))
-    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
-        figure = new_figure(width, height, 110)
-        figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.05) / height))
-        for axes, panel in zip(
-            figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat, panels, strict=True
-        ):
+
+    def draw_all(figure: Figure, missing: set[str], spoken: str) -> None:
+        all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat
+        for axes, panel in zip(all_axes, panels, strict=True):
             _draw(figure, axes, panel, most, missing, spoken)
-        write_origin(figure, origin, [*fonts, *words], missing, spoken)
-        return as_file(figure, "png")
+
+    return draw_panels(origin, (width, sum(heights) + FOOT), draw_all, notice, labels, 0.05)
 
 
 def _panels(report: dict[str, Any]) -> Any:
@@ -116,14 +108,11 @@ def _label(report: dict[str, Any], place: int) -> str:
 
 
 def _draw(figure: Figure, axes: Axes, panel: Panel, most: float, missing: set[str], spoken: str) -> None:
-    def known(label: str) -> str:
-        return "".join("□" if character in missing else character for character in label)
-
     image = axes.imshow(panel.numbers, vmin=-most, vmax=most, cmap="RdBu_r", aspect="auto")
     axes.set_title(say(_TITLES[panel.title], spoken), fontsize=8)
     axes.set_yticks(range(len(panel.rows)), panel.rows)
     turned = max((len(line) for label in panel.columns for line in label.split("\n")), default=0) > 5
-    axes.set_xticks(range(len(panel.columns)), [known(label) for label in panel.columns], parse_math=False)
+    axes.set_xticks(range(len(panel.columns)), [known(label, missing) for label in panel.columns], parse_math=False)
     axes.tick_params(axis="x", rotation=90 if turned else 0)
     axes.tick_params(length=0, pad=2)
     for side in axes.spines.values():

@@ -14,9 +14,9 @@ from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.request import PARTS
 from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, metric_words, place_of, quoted, share_of, texts_of
-from gpt_cli.inspecting.reports import Report
+from gpt_cli.inspecting.reports import Report, spaced
 from gpt_cli.results import WIDTH
-from gpt_cli.tables import Rows, table
+from gpt_cli.tables import Rows
 
 STRONGEST = 3  # places of a part in the terminal
 _CELL = 7
@@ -56,12 +56,11 @@ class PatchReport(Report):
         known = {"clean": self.clean, "corrupt": self.corrupt, "pairs": self.pairs and self.pairs["number"]}
         return {**known, "clean_metric": self.clean_metric, "corrupt_metric": self.corrupt_metric}
 
-    def as_text(self, width: int = WIDTH) -> str:
-        """A map of the residual stream, positions by layers, then the strongest places of each other part."""
-        return "\n\n".join(map(table, self.parts(width)))
-
     def parts(self, width: int = WIDTH) -> list[Rows]:
-        """The same as tables; where the layers do not fit, those that do are evenly spaced."""
+        """A map of the residual stream, positions by layers, then the strongest places of each other part.
+
+        Where the layers do not fit, those that do are evenly spaced.
+        """
         if self.path is not None:
             return [self._of_edge()]
         figure = "recovered" if self.rows[0]["recovered"] is not None else "estimate"
@@ -71,7 +70,10 @@ class PatchReport(Report):
         return found + ([self._places(strongest)] if strongest else [])
 
     def strongest(self, part: str, figure: str) -> list[Row]:
-        """The rows of a part that recover most, of all positions together and of each; none of the residual stream."""
+        """The rows of a part with the largest shares, above or below 0: of all positions together, then of each.
+
+        None of the residual stream, which the map shows.
+        """
         rows = [row for row in self.rows if row["part"] == part != "residual"]
         placed = [row for row in rows if row["position"] is not None and abs(row[figure]) >= LEAST]
         kinds = ([row for row in rows if row["position"] is None], placed)
@@ -88,8 +90,7 @@ class PatchReport(Report):
 
     def _map(self, rows: Sequence[Row], figure: str, width: int) -> Rows:
         layers = sorted({row["layer"] for row in rows})
-        fitting = min(len(layers), max(1, (width - 2 * LABEL - 12) // _CELL))
-        shown = sorted(len(layers) - 1 - n * len(layers) // fitting for n in range(fitting))
+        shown = spaced(len(layers), (width - 2 * LABEL - 12) // _CELL)
         cells = {(row["position"], row["layer"]): row[figure] for row in rows}
         reached = [place for place in sorted({row["position"] for row in rows}) if any(cells[place, n] for n in layers)]
         found = [("residual", *(f"L{layers[n]}" for n in shown))]
@@ -107,7 +108,7 @@ class PatchReport(Report):
         return found
 
     def _of_edge(self) -> Rows:
-        """What the edge recovers with the sender patched at all positions, and at those that recover most."""
+        """What the edge recovers with the sender patched at all positions, and at those with the largest shares."""
         rows = [row for row in self.rows if row["position"] is None]
         by_position = [row for row in self.rows if row["position"] is not None and abs(row["recovered"]) >= LEAST]
         rows += sorted(by_position, key=lambda row: -abs(row["recovered"]))[: 2 * STRONGEST]

@@ -130,9 +130,7 @@ class PatchRequest(Request):
         default=False, description="Also estimate each share by one backward pass (attribution patching)."
     )
     exact: Switch = Field(default=True, description="With --estimate: --no-exact leaves out the exact shares.")
-    over_training: Switch = Field(
-        default=False, description="The shares by step, at all positions together, from the checkpoints of the run."
-    )
+    over_training: Switch = Field(default=False, description="The shares by step, from the checkpoints of the run.")
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
     out: Annotated[MaybePath, Flag("FILE")] = Field(
@@ -165,7 +163,7 @@ class PatchRequest(Request):
             hint = "--clean 'The value of' --corrupt 'The name of' --answer ' the'"
             raise UsageError("gpt patch", "there is nothing to patch; use --clean and --corrupt, or --pairs", hint=hint)
         if self.out is not None:
-            require_report(self.out, "--out patch.png" if self.over_training or self.path else None)
+            require_report(self.out, "--out patch.png" if self.path else None)
         if self.pairs is not None:
             pairs = _read_pairs(self.pairs)
         else:

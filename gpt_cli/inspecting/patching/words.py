@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.patching.request import PARTS
 
 MOST_TOKENS = 24  # of a map; the last ones of longer prompts
 LABEL = 10  # characters of a token
@@ -47,3 +49,18 @@ def share_of(number: float | None, error: float | None = None) -> str:
         if number is None
         else f"{number:.2f}".replace("-0.00", "0.00") + ("" if error is None else f" ±{error:.2f}")
     )
+
+
+def rows_by_step(rows: Sequence[Row], part: str) -> list[Row]:
+    """The rows of a part in tables and pictures: all positions together, of the residual stream the last one.
+
+    All positions of the residual stream recover everything.
+    """
+    last = max((row["position"] for row in rows if row["position"] is not None), default=-1)
+    place = last if part == "residual" else None
+    return [row for row in rows if row["part"] == part and row["position"] == place]
+
+
+def parts_by_step(rows: Sequence[Row]) -> list[str]:
+    """The parts that have such rows."""
+    return [part for part in PARTS if rows_by_step(rows, part)]

@@ -13,7 +13,7 @@ class AttentionPage extends Views {
     byId("lens").hidden = lens === null;
     this.scatter = scores ? new Scatter(this.scored()) : null;
     byId("scattering").hidden = !scores || weights.numHeads < 2;
-    this.film = weights.frames ? new Film(this, weights.frames) : null;
+    this.film = weights.frames ? new Film(this, weights.frames.steps) : null;
     byId("details").classList.toggle("written", weights.numGenerated > 0); // a line more
     this.speakAndShow();
     this.tokens.bringToView();
@@ -31,6 +31,35 @@ class AttentionPage extends Views {
       get place() { return page.place; },
       get words() { return page.words; },
     };
+  }
+
+  // --- of a film
+
+  goTo(frame, playing) {
+    this.weights.show(frame);
+    if (!playing) this.heads.arrange(); // while it plays, heads keep their places
+    this.show();
+  }
+
+  moment() {
+    const { steps, losses } = this.weights.frames;
+    return this.words.moment(steps[this.frame], losses[this.frame].toFixed(4));
+  }
+
+  // The loss, and the score of the chosen head: by induction where the heads have no other order.
+  panels() {
+    const { scores, frame, words, place, weights, heads, layer, head } = this;
+    const { steps, losses, curves } = weights.frames;
+    const panels = [{
+      name: curves.validation_loss.length ? words.lossAndValidation : words.loss,
+      now: losses[frame].toFixed(4),
+      lines: [["loss", curves.loss.length ? curves.loss : steps.map((step, at) => [step, losses[at]])], ["validation", curves.validation_loss]],
+    }];
+    if (place === null) return panels;
+    const column = heads.column ?? "induction";
+    const points = steps.map((step, at) => [step, scores.of(at, place, column)]).filter(([, score]) => !Number.isNaN(score));
+    const name = `L${weights.layers[layer]} H${weights.heads[head]} ${words.columns[column]}`;
+    return [...panels, { name, now: scoreText(scores.of(frame, place, column)), lines: [["score", points]], ends: [0, 1] }];
   }
 
   // Of a token that the model wrote.

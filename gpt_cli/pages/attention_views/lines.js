@@ -16,10 +16,7 @@ function drawLines(svg, { from, to, widest }, token, shown) {
     else if (query > token) add(query, token, "looked");
   svg.style.width = `${widest}px`;
   svg.replaceChildren(...[...paths].map(([name, lines]) => {
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-    const [kind, strength] = name.split(" ");
-    path.setAttribute("class", kind);
-    path.setAttribute("d", lines);
+    const [kind, strength] = name.split(" "), path = drawn("path", kind, { d: lines });
     path.style.opacity = strength / 32;
     return path;
   }));

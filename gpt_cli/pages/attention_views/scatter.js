@@ -49,8 +49,8 @@ class Scatter {
     const across = (value) => SCATTER.left + room[0] * share(value, 0), down = (value) => SCATTER.top + room[1] * (1 - share(value, 1));
     this.points = known.map((head) => ({ ...head, x: across(head.values[0]), y: down(head.values[1]) }));
     svg.replaceChildren(...this.grid(across, down), ...this.points.map(({ place, x, y }) =>
-      svgPart("circle", place === source.place ? "head chosen" : "head", { cx: x.toFixed(1), cy: y.toFixed(1), r: place === source.place ? 7 : 5 })),
-    svgPart("text", "named", {}));
+      drawn("circle", place === source.place ? "head chosen" : "head", { cx: x.toFixed(1), cy: y.toFixed(1), r: place === source.place ? 7 : 5 })),
+    drawn("text", "named", {}));
     this.point(null);
   }
 
@@ -58,10 +58,10 @@ class Scatter {
     const [[left, right], [low, high]] = this.ends, bottom = SCATTER.height - SCATTER.bottom;
     const levels = (from, to) => [from, (from + to) / 2, to];
     return [
-      ...levels(low, high).flatMap((value) => [svgPart("path", "ground", { d: `M${SCATTER.left} ${down(value).toFixed(1)}H${this.width - SCATTER.right}` }),
-        svgPart("text", "end", { x: SCATTER.left - 6, y: down(value) + 4 }, scatterText(value))]),
-      ...levels(left, right).flatMap((value) => [svgPart("path", "ground", { d: `M${across(value).toFixed(1)} ${SCATTER.top}V${bottom}` }),
-        svgPart("text", "middle", { x: across(value), y: bottom + 16 }, scatterText(value))]),
+      ...levels(low, high).flatMap((value) => [drawn("path", "ground", { d: `M${SCATTER.left} ${down(value).toFixed(1)}H${this.width - SCATTER.right}` }),
+        drawn("text", "end", { x: SCATTER.left - 6, y: down(value) + 4 }, scatterText(value))]),
+      ...levels(left, right).flatMap((value) => [drawn("path", "ground", { d: `M${across(value).toFixed(1)} ${SCATTER.top}V${bottom}` }),
+        drawn("text", "middle", { x: across(value), y: bottom + 16 }, scatterText(value))]),
     ];
   }
 
@@ -86,11 +86,3 @@ class Scatter {
 }
 
 function scatterText(value) { return value === 0 ? "0" : value.toPrecision(2); }
-
-function svgPart(name, kind, attributes, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  made.setAttribute("class", kind);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
-  return made;
-}

@@ -4,8 +4,9 @@
 const CELL = { height: 24, least: 54, most: 96, gap: 1 }; // pixels: of a cell, its width, and between cells
 
 class Grid {
-  // `frame` is an empty element.
-  constructor(frame) {
+  // `frame` is an empty element; `chose` is called when another cell is chosen.
+  constructor(frame, chose = () => {}) {
+    this.chose = chose;
     this.view = element("div", "grid-view");
     this.room = element("div", "grid-room");
     this.canvas = element("canvas");
@@ -62,6 +63,7 @@ class Grid {
     this.pointed = null;
     this.draw();
     this.tell();
+    this.chose();
   }
 
   walk(event) {

@@ -11,15 +11,19 @@ class PatchResult {
     this.seen = { part: new Set(), layer: new Set(), head: new Set(), position: new Set() };
   }
 
+  // A result for each frame.
   static async read({ parts, places, numbers }, tokens) {
     const [where, values] = [new Int32Array(await unpack(places)), new Float32Array(await unpack(numbers))];
-    const result = new PatchResult(tokens);
-    for (let at = 0; at < where.length / 4; at++) {
-      const [part, layer, head, position] = where.subarray(4 * at, 4 * at + 4);
-      const [recovered, error, estimate] = values.subarray(3 * at, 3 * at + 3);
-      result.put({ part: parts[part], layer, head, position }, { recovered, error, estimate });
-    }
-    return result;
+    const size = where.length / 4;
+    return Array.from({ length: values.length / 3 / size }, (_, frame) => {
+      const result = new PatchResult(tokens);
+      for (let at = 0; at < size; at++) {
+        const [part, layer, head, position] = where.subarray(4 * at, 4 * at + 4);
+        const [recovered, error, estimate] = values.subarray(3 * (frame * size + at));
+        result.put({ part: parts[part], layer, head, position }, { recovered, error, estimate });
+      }
+      return result;
+    });
   }
 
   // -1 stands for no head, and for all positions.
@@ -53,12 +57,14 @@ class PatchResult {
 }
 
 class PatchView {
-  constructor() {
-    this.grid = new Grid(byId("patch-grid"));
+  // `chose` is called when another cell is chosen.
+  constructor(chose = () => {}) {
+    this.grid = new Grid(byId("patch-grid"), chose);
     this.map = null; // the name of the grid that is shown
     byId("patch-map").addEventListener("change", () => {
       this.map = byId("patch-map").value;
       this.show(...this.shown);
+      chose();
     });
   }
 
@@ -72,10 +78,22 @@ class PatchView {
     this.grid.show({ ...this.content(result, words), label: words.patchLabel(named(this.map)), say: (row, column) => this.say(row, column) });
   }
 
+  // Of the heads of one layer, which; else null.
+  get layer() { return this.map.startsWith("heads of ") ? Number(this.map.split(" ").at(-1)) : null; }
+
+  // The place of the chosen cell.
+  get chosen() { return this.place(...this.grid.chosen); }
+
+  // The name of a place.
+  named(place, words) {
+    const token = this.shown[0].tokens[place.position], quoted = (text) => `“\u2068${marked(text)}\u2069”`;
+    const at = place.position < 0 ? words.patchEverywhere : words.patchAt(place.position, token?.clean ? [quoted(token.clean), quoted(token.corrupt)] : null);
+    return words.patchWhere(words.patchParts[place.part], place.layer, place.head, at);
+  }
+
   // Rows, headers, and the place of each cell.
   content(result, words) {
-    const { map } = this;
-    const layer = map.startsWith("heads of ") ? Number(map.split(" ").at(-1)) : null;
+    const { map, layer } = this;
     const layers = result.all("layer"), heads = result.all("head").filter((head) => head >= 0);
     const positions = result.all("position").filter((position) => position >= 0 || result.layersOf(map, false).length);
     if (map === "heads") this.place = (row, column) => ({ part: "head", layer: layers[row], head: heads[column], position: -1 });
@@ -85,6 +103,7 @@ class PatchView {
       const share = result.of(this.place(row, column));
       if (!share) return null;
       const shown = Number.isNaN(share.recovered) ? share.estimate : share.recovered;
+      if (Number.isNaN(shown)) return { text: "–", fill: shadeOf("looks", 0) };
       const strength = 0.55 * Math.sqrt(Math.min(1, Math.abs(shown)));
       return { text: numberOf(shown, 2), fill: shadeOf(shown < 0 ? "looked" : "looks", strength) };
     };
@@ -103,12 +122,11 @@ class PatchView {
   say(row, column) {
     const [result, { clean, corrupt }, words] = this.shown;
     const place = this.place(row, column), share = result.of(place);
-    const token = result.tokens[place.position], quoted = (text) => `“\u2068${marked(text)}\u2069”`;
-    const at = place.position < 0 ? words.patchEverywhere : words.patchAt(place.position, token?.clean ? [quoted(token.clean), quoted(token.corrupt)] : null);
-    const where = words.patchWhere(words.patchParts[place.part], place.layer, place.head, at);
+    const where = this.named(place, words);
     if (!share) return [where];
     const { recovered, error, estimate } = share;
     const exact = !Number.isNaN(recovered);
+    if (!exact && Number.isNaN(estimate)) return [words.patchNone(where, numberOf(corrupt, 4), numberOf(clean, 4))];
     return [
       exact ? words.patchRecovers(where, numberOf(recovered, 4), Number.isNaN(error) ? null : numberOf(error, 4)) : words.patchNotExact(where),
       ...(!exact || clean === null || corrupt === null ? [] : [words.patchMetric(numberOf(corrupt, 4), numberOf(corrupt + recovered * (clean - corrupt), 4), numberOf(clean, 4))]),

@@ -20,6 +20,7 @@ Object.assign(WORDS.en, {
   patchWhere: (part, layer, head, at) => `Layer ${layer} ${part}${head < 0 ? "" : ` ${head}`} ${at}`,
   patchRecovers: (where, share, error) => `${where}: recovers ${share}${error === null ? "" : ` ± ${error}`} of the difference.`,
   patchNotExact: (where) => `${where}: no exact share was computed.`,
+  patchNone: (where, corrupt, clean) => `${where}: no share, since the metric is the same on both texts (${corrupt} and ${clean}).`,
   patchMetric: (corrupt, patched, clean) => `The metric: ${corrupt} without the patch, ${patched} with it, ${clean} on the text that it comes from.`,
   patchEstimate: (share) => `One backward pass estimates ${share}.`,
 });
@@ -44,6 +45,7 @@ Object.assign(WORDS.zh, {
   patchWhere: (part, layer, head, at) => `第 ${layer} 层${head < 0 ? part : `第 ${head} ${part}`}，${at}`,
   patchRecovers: (where, share, error) => `${where}：恢复了差值的 ${share}${error === null ? "" : ` ± ${error}`}。`,
   patchNotExact: (where) => `${where}：没有计算精确值。`,
+  patchNone: (where, corrupt, clean) => `${where}：没有份额，因为两段文本的指标相同（${corrupt} 与 ${clean}）。`,
   patchMetric: (corrupt, patched, clean) => `指标：替换前 ${corrupt}，替换后 ${patched}，提供替换值的文本上 ${clean}。`,
   patchEstimate: (share) => `一次反向传播的估计值：${share}。`,
 });

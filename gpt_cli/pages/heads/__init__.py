@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from gpt_cli.pages import film
 from gpt_cli.pages.building import Parts
 
 _SHARED = ("attention_views/words.js", "attention_views/scatter.js")
-PARTS = Parts("heads", (*_SHARED, "heads/words.js", "heads/page.js"))
+PARTS = Parts("heads", (*_SHARED, *film.SCRIPTS, "heads/words.js", "heads/page.js"))

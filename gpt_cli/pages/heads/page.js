@@ -4,10 +4,12 @@ class HeadsPage {
   constructor(content) {
     this.content = content;
     this.shell = new Shell(() => this.speak());
+    this.frame = content.frames.length - 1;
     this.place = 0; // of the chosen head among the heads of the report
     this.sorted = null; // a column; null is the order of the report
     this.scatter = new Scatter(this);
     byId("scattering").open = true;
+    this.film = this.frame > 0 ? new Film(this, content.steps) : null;
     this.speak();
     byId("rows").addEventListener("click", (event) => this.click(event));
     byId("rows").addEventListener("keydown", (event) => this.walk(event));
@@ -15,10 +17,11 @@ class HeadsPage {
 
   get words() { return this.shell.words; }
   get columns() { return this.content.columns; }
-  get numHeads() { return this.content.heads.length; }
-  get head() { return this.content.heads[this.place]; }
+  get heads() { return this.content.frames[this.frame]; }
+  get numHeads() { return this.heads.length; }
+  get head() { return this.heads[this.place]; }
 
-  of(place, column) { return this.content.heads[place][column] ?? NaN; }
+  of(place, column) { return this.heads[place][column] ?? NaN; }
   // A change of the loss as in the terminal, with its sign and its standard error.
   shown(place, column) {
     const number = this.of(place, column), error = this.of(place, `${column}_error`);
@@ -27,11 +30,27 @@ class HeadsPage {
     return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(4)}${Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`}`;
   }
 
-  name(place) { return shortName(this.content.heads[place]); }
+  name(place) { return shortName(this.heads[place]); }
 
   take(place) {
     this.place = place;
     this.show();
+  }
+
+  // --- of a film
+
+  goTo(frame) {
+    this.frame = frame;
+    this.speak();
+  }
+
+  moment() { return this.words.moment(this.content.steps[this.frame]); }
+
+  // How the chosen head wrote at its last passages.
+  panels() {
+    const { words, content, place } = this, ratios = content.frames.map((heads) => heads[place].ratio ?? NaN);
+    const points = content.steps.map((step, at) => [step, ratios[at]]).filter(([, ratio]) => !Number.isNaN(ratio));
+    return [{ name: words.atLast(this.name(place)), now: this.shown(place, "ratio"), lines: [["score", points]], ends: [0, 1] }];
   }
 
   click(event) {
@@ -56,29 +75,31 @@ class HeadsPage {
   }
 
   speak() {
-    const { text, tokens, checkpoint, step } = this.content;
-    byId("origin").textContent = this.words.origin(`\u2068${text}\u2069`, tokens, checkpoint, step);
+    const { text, tokens, checkpoint, steps, all_steps: all } = this.content;
+    const origin = this.words.origin(`\u2068${text}\u2069`, tokens, checkpoint, steps[this.frame]);
+    byId("origin").textContent = origin + (all > steps.length ? this.words.someSteps(steps.length, all) : "");
     this.fill();
     this.scatter.speak();
+    this.film?.speak();
   }
 
   // The table, in its order.
   fill() {
-    const { words, columns, content } = this;
+    const { words, columns, heads } = this;
     const title = element("tr");
-    title.append(element("th"), element("th", "", words.label), ...columns.map((column) => {
+    title.append(element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
       const cell = element("th"), button = element("button", "", words.columns[column]);
       cell.scope = "col";
       cell.setAttribute("aria-sort", column === this.sorted ? "descending" : "none");
       cell.append(Object.assign(button, { column, title: words.meanings[column] ?? "" }));
       return cell;
     }));
-    const places = [...content.heads.keys()], height = (place) => content.heads[place][this.sorted] ?? -Infinity;
+    const places = [...heads.keys()], height = (place) => heads[place][this.sorted] ?? -Infinity;
     if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
     byId("rows").replaceChildren(title, ...places.map((place) => {
       const row = Object.assign(element("tr"), { place }), first = element("td");
       first.append(element("button", "", this.name(place)));
-      const { role } = content.heads[place];
+      const { role } = heads[place];
       row.append(first, element("td", "", role ? words.short[role] : ""),
         ...columns.map((column) => element("td", "", this.shown(place, column))));
       return row;
@@ -107,6 +128,7 @@ class HeadsPage {
         tableOf(["", words[way], ""], composed[way].map(([kind, layer, number, score]) => [kind, shortName({ layer, head: number }), score.toFixed(3)]))));
     byId("circuits").replaceChildren(...tables);
     if (this.scatter.source) this.scatter.show();
+    this.film?.show();
   }
 
   passage({ place, value, peak, tokens, shades, looks_at: looks }) {

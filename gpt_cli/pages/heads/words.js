@@ -2,6 +2,10 @@
 Object.assign(WORDS.en, {
   title: "Heads",
   origin: (text, tokens, checkpoint, step) => `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"} of ${text} · ${checkpoint}, step ${step}`,
+  moment: (step) => `step ${step}`,
+  curve: "how much more the chosen head writes at its last passages than on average, by step",
+  atLast: (head) => `${head}: its size at the passages of the last step, as a multiple of its mean`,
+  someSteps: (shown, all) => ` · ${shown} of ${all} steps`,
   tableHelp: "A row for each head. The title of a column sorts by it; a row chooses its head, and so do the arrow keys.",
   label: "label",
   passages: "Where it writes most",
@@ -18,6 +22,10 @@ Object.assign(WORDS.en, {
 Object.assign(WORDS.zh, {
   title: "注意力头",
   origin: (text, tokens, checkpoint, step) => `${text} 的 ${tokens.toLocaleString("en")} 个 token · ${checkpoint}，第 ${step} 步`,
+  moment: (step) => `第 ${step} 步`,
+  curve: "所选的头在最后一步的片段处的大小与其平均之比，随训练步的变化",
+  atLast: (head) => `${head}：在最后一步的片段处，大小是平均值的几倍`,
+  someSteps: (shown, all) => ` · ${all} 步中的 ${shown} 步`,
   tableHelp: "每行是一个头。点列标题按该列排序；点一行选择这个头，也可以用方向键。",
   label: "标签",
   passages: "写入最多的地方",
@@ -31,7 +39,7 @@ Object.assign(WORDS.zh, {
   receives: "读取它们的输出",
   gives: "读取它的输出",
 });
-Object.assign(WORDS.en.columns, { loss_change: "loss change", mean_size: "mean size" });
-Object.assign(WORDS.zh.columns, { loss_change: "损失变化", mean_size: "平均大小" });
-Object.assign(WORDS.en.meanings, { loss_change: "how much the loss rises without this head, in nats", mean_size: "the mean norm of what it writes" });
-Object.assign(WORDS.zh.meanings, { loss_change: "去掉这个头之后损失升高多少（nat）", mean_size: "写入内容的平均范数" });
+Object.assign(WORDS.en.columns, { loss_change: "loss change", mean_size: "mean size", ratio: "at its last passages" });
+Object.assign(WORDS.zh.columns, { loss_change: "损失变化", mean_size: "平均大小", ratio: "最后的片段处" });
+Object.assign(WORDS.en.meanings, { loss_change: "how much the loss rises without this head, in nats", mean_size: "the mean norm of what it writes", ratio: "its size at the passages of the last step, as a multiple of its mean" });
+Object.assign(WORDS.zh.meanings, { loss_change: "去掉这个头之后损失升高多少（nat）", mean_size: "写入内容的平均范数", ratio: "在最后一步的片段处，大小是平均值的几倍" });

@@ -14,21 +14,21 @@ function panelOf(name, layers, lenses, words) {
   const { width, height, left, right, top, bottom } = PANEL;
   const across = (at) => (left + (width - left - right) * (layers.length > 1 ? at / (layers.length - 1) : 0.5)).toFixed(1);
   const down = (value) => (top + (height - top - bottom) * (high > low ? (high - value) / (high - low) : 0.5)).toFixed(1);
-  const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words.measures[name] });
-  svg.append(drawn("path", { class: "ground", d: `M${left} ${height - bottom}H${width - right}` }));
+  const svg = drawn("svg", "", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words.measures[name] });
+  svg.append(drawn("path", "ground", { d: `M${left} ${height - bottom}H${width - right}` }));
   for (const [place, numbers] of curves.entries()) {
-    const curve = drawn("g", { class: lenses[place] });
-    curve.append(drawn("path", { d: numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("") }));
+    const curve = drawn("g", lenses[place], {});
+    curve.append(drawn("path", "", { d: numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("") }));
     for (const [at, { mean, error }] of numbers.entries()) {
-      curve.append(drawn("circle", { cx: across(at), cy: down(mean), r: 2.5 }));
-      if (error) curve.append(drawn("path", { class: "error", d: `M${across(at)} ${down(mean - 2 * error)}V${down(mean + 2 * error)}` }));
+      curve.append(drawn("circle", "", { cx: across(at), cy: down(mean), r: 2.5 }));
+      if (error) curve.append(drawn("path", "error", { d: `M${across(at)} ${down(mean - 2 * error)}V${down(mean + 2 * error)}` }));
     }
     svg.append(curve);
   }
   for (const [at, { layer }] of layers.entries()) {
-    if (at % Math.ceil(layers.length / 8) === 0) svg.append(drawn("text", { x: across(at), y: height - 5 }, `L${layer}`));
+    if (at % Math.ceil(layers.length / 8) === 0) svg.append(drawn("text", "", { x: across(at), y: height - 5 }, `L${layer}`));
   }
-  for (const value of new Set([low, high])) svg.append(drawn("text", { class: "end", x: left - 6, y: Number(down(value)) + 4 }, value.toPrecision(3)));
+  for (const value of new Set([low, high])) svg.append(drawn("text", "end", { x: left - 6, y: Number(down(value)) + 4 }, value.toPrecision(3)));
   const table = element("table");
   const gains = lenses.length > 1 && `${name}_gain` in layers[0];
   if (lenses.length > 1) {
@@ -46,12 +46,5 @@ function panelOf(name, layers, lenses, words) {
     table.insertRow().append(element("th", "", `L${layer}`), ...cells.map((cell) => element("td", "", cell)));
   }
   made.append(element("h2", "", words.measures[name]), svg, table);
-  return made;
-}
-
-function drawn(name, attributes, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
   return made;
 }

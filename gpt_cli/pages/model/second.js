@@ -70,12 +70,12 @@ class LivePatches {
 
   async compute() {
     const { page, of, compared } = this, { ids, other } = this.texts;
-    const part = this.view.map === "heads" ? "head" : this.view.map;
+    const { layer } = this.view, part = this.view.map.startsWith("heads") ? "head" : this.view.map;
     this.computing = true;
     this.show();
     byId("patch-progress").hidden = false;
     try {
-      const found = await page.engine.call("patch", { ids, other, part, ...compared }, ({ done, total }) => Object.assign(byId("patch-progress"), { value: done, max: total }));
+      const found = await page.engine.call("patch", { ids, other, part, layer, ...compared }, ({ done, total }) => Object.assign(byId("patch-progress"), { value: done, max: total }));
       if (found && this.of === of) {
         Object.assign(this, { told: found, metrics: found });
         for (const { layer, head, position, recovered } of found.shares) this.result.put({ part, layer, head, position }, { recovered, error: NaN, estimate: NaN });
@@ -98,7 +98,7 @@ class LivePatchResult extends PatchResult {
     for (const [name, count] of Object.entries(numbers)) this.seen[name] = new Set(Array(count).keys());
   }
 
-  get maps() { return [...PARTS, "heads"]; }
+  get maps() { return [...PARTS, "heads", ...[...this.seen.layer].map((layer) => `heads of ${layer}`)]; }
 }
 
 // The lens of the text, asked of the engine in small parts while it is in view.

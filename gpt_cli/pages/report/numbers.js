@@ -80,12 +80,3 @@ function nearest(points, x) {
   for (const point of points) if (found === null || Math.abs(point[0] - x) < Math.abs(found[0] - x)) found = point;
   return found;
 }
-
-// An element of an SVG.
-function drawn(name, kind, attributes, text = "") {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  made.setAttribute("class", kind);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
-  return made;
-}

@@ -236,6 +236,16 @@ def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], 
     assert "error:" in outcome.err
 
 
+def test_what_memory_cannot_hold_is_refused_before(
+    run: RunCommand, smoke_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.inspecting.comparing.compare.available_memory", lambda: 1000)
+    outcome = run("compare", str(smoke_run), str(smoke_run))
+    assert outcome.code == 5
+    assert "error: compare: 4 heads on 32 tokens take about" in outcome.err
+    assert "hint: use fewer --max-tokens" in outcome.err
+
+
 def test_a_damaged_checkpoint_is_named(run: RunCommand, copied: Path, here: Path) -> None:
     shutil.copy(copied / "checkpoints" / "best.safetensors", "damaged.safetensors")
     content = bytearray(Path("damaged.safetensors").read_bytes())

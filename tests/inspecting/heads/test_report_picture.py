@@ -11,7 +11,8 @@ import pytest
 
 from gpt_cli.drawing.canvas import as_file
 from gpt_cli.drawing.fonts import fonts_for
-from gpt_cli.inspecting.heads import report_picture as picture
+from gpt_cli.inspecting import picture
+from gpt_cli.inspecting.heads import report_picture
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report_picture import Panel, draw_report
 from gpt_cli.language import chinese
@@ -34,7 +35,7 @@ def pixels(png: bytes) -> np.ndarray:
 
 
 def panels(found: dict[str, Any], layers: list[int], heads: list[int]) -> dict[str, Panel]:
-    return {panel.title: panel for panel in picture._panels(found, layers, heads)}
+    return {panel.title: panel for panel in report_picture._panels(found, layers, heads)}
 
 
 def test_more_heads_make_a_larger_picture() -> None:
@@ -93,10 +94,10 @@ def test_a_cell_without_a_number_is_grey() -> None:
 
 
 def test_few_heads_have_their_numbers() -> None:
-    assert [picture._short(number, 2) for number in (0.123, 1.234, 12.34, 0.0, 0.999)] == [
+    assert [report_picture._short(number, 2) for number in (0.123, 1.234, 12.34, 0.0, 0.999)] == [
         ".12", "1.2", "12", ".00", "1.00",
     ]  # fmt: skip
-    assert picture._short(-0.0123, 3) == "-.012"
+    assert report_picture._short(-0.0123, 3) == "-.012"
 
 
 def test_the_foot_names_a_text_of_any_characters(monkeypatch: pytest.MonkeyPatch) -> None:

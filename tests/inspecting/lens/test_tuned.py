@@ -146,6 +146,15 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(
     assert json.loads(outcome.out)["tuned"]["kept"] is None
 
 
+def test_one_block_has_no_maps_to_train(run: RunCommand, here: Path) -> None:
+    words = ("--config", "smoke", "--max-steps", "2", "--set", "model.num_blocks=1", "--out", "one")
+    assert run("train", *words).code == 0
+    outcome = run("lens", "--run", "one", "--tuned")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "error: --tuned: this model has one block" in outcome.err
+    assert not (here / "one" / "lens").exists()
+
+
 def test_files_and_tables_have_both_lenses(run: RunCommand, copied: Path, few_steps: None) -> None:
     words = "lens", "--run", str(copied), "--tuned", "--prompt", "The value 值 =1"
     lines = run(*words).out.splitlines()

@@ -18,6 +18,7 @@ from support.helpers import RunCommand, overflow
 import gpt_cli
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import DataError
+from gpt_cli.inspecting.patching.history import strongest
 from gpt_cli.inspecting.patching.patch import shares
 from gpt_cli.inspecting.patching.report import PatchReport
 from gpt_cli.inspecting.patching.request import Edge, parse_edge
@@ -144,14 +145,54 @@ def test_over_training_every_checkpoint_has_its_shares(run: RunCommand, smoke_ru
     found = json.loads(run(*words, "--json").out)
     assert [at["step"] for at in found["steps"]] == [10, 20]
     last = json.loads(run("patch", "--run", str(smoke_run), *WORDS, "--checkpoint", "20", "--json").out)
-    alone = [row for row in last["rows"] if row["position"] is None and row["part"] != "residual"]
-    assert [row["recovered"] for row in found["steps"][-1]["rows"]] == pytest.approx(
-        [row["recovered"] for row in alone], abs=1e-3
-    )
-    assert [line.split()[0] for line in run(*words).out.splitlines()] == ["step", "10", "20"]
-    for name in ("a.csv", "a.json", "a.png"):
+    assert found["steps"][-1]["rows"] == last["rows"]
+    assert found["tokens"] == last["tokens"]
+    table = [line.split() for line in run(*words).out.splitlines()]
+    assert [line[0] for line in table] == ["step", "10", "20"]
+    assert table[0][3:] == ["residual", "attention", "feed_forward", "head"]
+    for name in ("a.csv", "a.json", "a.png", "a.html"):
         assert "2 checkpoints" in run(*words, "--out", str(tmp_path / name)).err
     assert (tmp_path / "a.csv").read_text().startswith("step,clean_metric,corrupt_metric,part,layer,head,position,")
+
+
+def test_patches_that_memory_cannot_hold_are_refused_before(
+    run: RunCommand, smoke_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.inspecting.patching.patch.available_memory", lambda: 1000)
+    for more in ((), ("--over-training",)):
+        outcome = run("patch", "--run", str(smoke_run), *WORDS, *more)
+        assert (outcome.code, outcome.err.split("take")[0]) == (5, "error: patch: 10 changed runs of 3 tokens ")
+
+
+def of_layers(part: str, *numbers: float | None, position: int | None = None) -> list[dict[str, Any]]:
+    place = {"part": part, "head": None, "position": position}
+    return [{**place, "layer": layer, "recovered": share} for layer, share in enumerate(numbers)]
+
+
+def test_a_step_names_the_largest_share_of_a_part_above_or_below_0() -> None:
+    rows = [*of_layers("attention", 0.3, -0.8, None), *of_layers("attention", 5, 5, 5, position=1)]
+    assert (strongest(rows, "attention") or {})["layer"] == 1
+    assert strongest(of_layers("attention", None), "attention") is None
+
+
+def test_of_the_residual_stream_a_step_names_the_first_layer_whose_last_position_recovers_half() -> None:
+    rows = [*of_layers("residual", 1, 1, 1), *of_layers("residual", 0.9, 0.4, 0, position=0)]
+    rows += of_layers("residual", 0.1, 0.6, 1, position=1)
+    assert (strongest(rows, "residual") or {})["layer"] == 1
+    assert strongest(of_layers("residual", 1, 1), "residual") is None, "all positions recover everything"
+
+
+def test_the_residual_stream_of_pairs_of_other_lengths_is_refused(
+    run: RunCommand, smoke_run: Path, tmp_path: Path
+) -> None:
+    lines = ('{"clean": "The value", "corrupt": "The name"}', '{"clean": "The value of", "corrupt": "The name of"}')
+    (tmp_path / "pairs.jsonl").write_text("\n".join(line.replace("}", ', "answer": " the"}') for line in lines))
+    words = ("patch", "--run", str(smoke_run), "--pairs", str(tmp_path / "pairs.jsonl"), "--parts", "residual")
+    for more in ((), ("--over-training",)):
+        outcome = run(*words, *more)
+        assert outcome.code == 2, outcome.err
+        assert "error: --parts: the pairs have different numbers of tokens" in outcome.err
+        assert "hint: --parts attention,feed_forward,head" in outcome.err
 
 
 def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, smoke_run: Path) -> None:

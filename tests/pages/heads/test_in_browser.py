@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,49 @@ def file(tmp_path: Path) -> Path:
 
 def names(opened: Opened) -> list[str]:
     return opened.page.locator("#rows td:first-child").all_inner_texts()
+
+
+@pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
+def test_a_film_has_the_passages_of_each_step(browser: Browser, tmp_path: Path, locale: str, scheme: str) -> None:
+    about = report(["The", " value"])
+    steps = []
+    for number in (1, 2, 3):
+        rows = [{"layer": 0, "head": head, "mean_size": number / 2 + head, "ratio": head / number} for head in (0, 1)]
+        steps.append(
+            {"step": 10 * number, "heads": [row | {"passages": [passage(["a", f" {number}"])]} for row in rows]}
+        )
+    path = tmp_path / "film.html"
+    path.write_bytes(heads_page({key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}))
+    opened = Opened(browser, path, locale, scheme)
+    page, english = opened.page, locale == "en-US"
+    assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
+    page.click("#rows tr:nth-child(3)")
+    for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
+        page.focus("#frame")
+        page.keyboard.press(key)
+        assert page.inner_text(".passage p:first-child") == f"a {number}"
+        cells = page.locator("#rows tr.chosen td").all_inner_texts()
+        assert cells == ["L0 H1", "", f"{number / 2 + 1:.3f}", f"{1 / number:.3f}"]
+        assert page.text_content("#curve .now") == f"{1 / number:.3f}"
+    page.click("#play")
+    page.wait_for_selector(f"#play:text-is('{'play' if english else '播放'}')")
+    assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
+    assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_a_film_of_very_many_passages_has_some_of_the_steps(browser: Browser, tmp_path: Path) -> None:
+    about = report(["The"])
+    head = {"layer": 0, "head": 0, "mean_size": 1.0, "ratio": 1.0, "passages": [passage(["a"])] * 500}
+    steps = [{"step": step, "heads": [head] * 10} for step in range(1, 10)]
+    found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
+    (tmp_path / "film.html").write_bytes(heads_page(found))
+    opened = Opened(browser, tmp_path / "film.html")
+    assert opened.page.inner_text("#origin").endswith("step 9 · 4 of 9 steps")
+    opened.context.close()
 
 
 def test_the_table_has_every_head_and_sorts_by_a_column(opened: Opened) -> None:

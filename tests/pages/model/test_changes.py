@@ -179,7 +179,8 @@ def test_a_map_compares_the_tokens_that_the_reader_names(run_script: RunScript) 
 def test_a_patch_map_has_the_shares_of_hooks(form: str, run_script: RunScript) -> None:
     checkpoint = sharp_checkpoint(*form.split())
     model, ids, other = rounded(checkpoint, "float16"), IDS[:6], [*IDS[:2], *OTHER[2:6]]
-    calls = [("patch", {"ids": ids, "other": other, "part": part}) for part in PARTS]
+    asked = [*((part, None) for part in PARTS), ("head", 1)]
+    calls = [("patch", {"ids": ids, "other": other, "part": part, "layer": layer}) for part, layer in asked]
     with torch.no_grad():
         corrupt, clean = model(torch.tensor([ids, other]))[:, -1]
     answer = int(clean.argmax())
@@ -188,9 +189,9 @@ def test_a_patch_map_has_the_shares_of_hooks(form: str, run_script: RunScript) -
     def metric(logits: Tensor) -> float:
         return float(logits[answer] - logits[against])
 
-    for part, found in zip(PARTS, answers(run_script, checkpoint, *calls), strict=True):
+    for (part, layer), found in zip(asked, answers(run_script, checkpoint, *calls), strict=True):
         assert [found["clean"], found["corrupt"]] == pytest.approx([metric(clean), metric(corrupt)], abs=1e-3)
-        assert len(found["shares"]) == 3 * (4 if part == "head" else 6)
+        assert len(found["shares"]) == (3 * (4 if part == "head" else 6) if layer is None else 4 * 6)
         for share in found["shares"][::3]:
             place = {key: None if share[key] < 0 else share[key] for key in ("layer", "head", "position")}
             logits = hooked(model, ids, other, {**place, "part": part, "how": "patch"})[-1]

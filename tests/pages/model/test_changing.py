@@ -142,6 +142,10 @@ def test_a_map_has_what_each_patch_recovers(page: Page) -> None:
     assert page.inner_text("#patch-grid .grid-told").startswith("Layer "), "its cells are empty"
     press(page, "#patch-go")
     assert "recovers " in page.inner_text("#patch-grid .grid-told")
+    page.select_option("#patch-map", "heads of 2")
+    press(page, "#patch-go")
+    told = plain(page.inner_text("#patch-grid .grid-told"))
+    assert re.match(r"Layer 2 head \d at position \d+ .*: recovers ", told), "a head at one position"
     write(page, TEXT + " is")
     assert not page.is_visible("#patches"), "a map of other texts is gone"
 

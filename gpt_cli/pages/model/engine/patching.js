@@ -1,7 +1,13 @@
 // What a patch recovers: the share of the difference between two texts of one length, in the logits after their last token.
 
 // Where a part is patched, in an order in which a cache serves for all positions of a layer: those behind are read anew each time.
-function* placesOf(model, part, numTokens) {
+// Heads are patched at all positions together, those of one `layer` at each.
+function* placesOf(model, part, numTokens, only) {
+  if (only !== null) {
+    for (let position = numTokens - 1; position >= 0; position--)
+      for (let head = 0; head < model.blocks[only].attention.numHeads; head++) yield { layer: only, head, position };
+    return;
+  }
   for (let layer = 0; layer < model.blocks.length; layer++)
     if (part === "head") for (let head = 0; head < model.blocks[layer].attention.numHeads; head++) yield { layer, head, position: -1 };
     else for (let position = numTokens - 1; position >= 0; position--) yield { layer, head: -1, position };

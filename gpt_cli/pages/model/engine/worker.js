@@ -102,8 +102,8 @@ class Engine {
 
   // What patches of a part of ids from the `other` ids, of as many tokens, recover of the difference between the logits of the first
   // tokens of two texts; of an empty one, of the likeliest token after `other`, and after ids but for that: {answer, against, clean, corrupt, shares}, a share being {layer, head, position, recovered}, as
-  // gpt patch has them where `other` is the clean text. -1 is no head, and all positions.
-  async patch({ ids, other, part, answer = "", against = "" }, goesOn = () => true) {
+  // gpt patch has them where `other` is the clean text. -1 is no head, and all positions; heads of one `layer` are at each position.
+  async patch({ ids, other, part, layer = null, answer = "", against = "" }, goesOn = () => true) {
     if (ids.length !== other.length) throw new Refusal("lengths", ids.length, other.length);
     const recorded = await this.recorded("other", this.checked(other), [part], goesOn);
     const memory = recorded && await this.reading(this.checked(ids), [], null, goesOn);
@@ -113,7 +113,7 @@ class Engine {
     const metric = (logits) => logits[first] - logits[second];
     const [clean, corrupt] = [recorded, memory].map(({ logits }) => metric(logits));
     const patcher = new Patcher(this.model, memory, recorded, part);
-    const places = [...placesOf(this.model, part, ids.length)], shares = [];
+    const places = [...placesOf(this.model, part, ids.length, layer)], shares = [];
     for (const place of places) {
       shares.push({ ...place, recovered: (metric(patcher.logits(place)) - corrupt) / (clean - corrupt) });
       if (!(await goesOn(shares.length, places.length))) return null;
