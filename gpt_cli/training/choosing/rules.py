@@ -32,15 +32,14 @@ _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
 _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 # a larger model pays where it still trains on so many tokens for each parameter, or reads the text so often
-_TOKENS_PER_PARAMETER, _OFTEN = 2.0, 10.0
+_TOKENS_PER_PARAMETER, _OFTEN = 2.0, 4.0
 _LONG = 256  # context length of sizes from this width on
-_PARAMETERS_PER_TOKEN = 10.0  # of the text; the weights of blocks and of the output layer count
-_PASSES = 100.0  # epochs times parameters a token, after which a model begins to know its text by heart
+_PARAMETERS_PER_TOKEN = 14.5  # of the text; the weights of blocks and of the output layer count
+_MOST_EPOCHS, _OF_CHARACTERS = 20.0, 10.0  # before a text is known by heart; of characters of a wide script, sooner
 _DROPOUTS = ((8.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
-_NGRAMS_BELOW, _SMALL = 2.0, 1e6  # epochs of a text of so many tokens, and more of a larger one
-_FREE_EPOCHS = 3.0  # in which nothing is learned by heart, however large the model
+_NGRAMS_BELOW, _SMALL = 1.5, 1e6  # epochs of a text of so many tokens, and more of a larger one
 _FEWEST_STEPS = 20
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
@@ -99,7 +98,9 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
     parameters, tokens_per_step = _parameters(width, blocks, vocabulary), batch * length
     cost = _cost(width, blocks, vocabulary) * tokens_per_step
-    possible, useful = _steps(budget, cost, tokens, parameters, tokens_per_step)
+    possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
+    most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
+    useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     ends_early = budget.steps is None and useful < 0.9 * possible
     num_steps = useful if ends_early else possible
     epochs = num_steps * tokens_per_step / tokens
@@ -145,13 +146,6 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     return Choice(validate(sections | {"tokenizer": tokenizer}, "auto"), reasons, num_steps)
 
 
-def _steps(budget: Budget, cost: float, tokens: float, parameters: float, tokens_per_step: int) -> tuple[int, int]:
-    """The steps that the budget allows, each of that cost, and those after which a model would know the text."""
-    possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
-    epochs = max(_FREE_EPOCHS, _PASSES * tokens / parameters)
-    return possible, max(_FEWEST_STEPS, _rounded(epochs * tokens / tokens_per_step))
-
-
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
         return f"budget    {budget.steps:,} steps, as asked; the speed of this machine does not matter"
@@ -163,8 +157,8 @@ def _why_budget(budget: Budget) -> str:
 
 def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
     """The tokenizer's settings, why, and the bytes that a token will have, about."""
-    wide = text.bytes_per_character >= _WIDE_SCRIPT
     small = text.num_bytes < _CHARACTERS_UP_TO
+    wide = _has_wide_characters(text, "char")
     kind = given.get("kind") or ("char" if wide and small and "vocab_size" not in given else "bpe")
     if kind in ("char", "byte"):
         what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
@@ -176,6 +170,11 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
     vocabulary = given.get("vocab_size", vocabulary)
     chosen = {**given, "kind": kind, "vocab_size": vocabulary}
     return chosen, f"byte pairs, vocabulary of {vocabulary:,}", length
+
+
+def _has_wide_characters(text: TextFigures, kind: str) -> bool:
+    """Whether tokens are characters of a script such as Chinese, each of which says as much as a part of a word."""
+    return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT
 
 
 def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
@@ -225,8 +224,8 @@ def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float, toke
     """The longest n-gram with a vector of its own; of a text that is read often, such tables know it by heart."""
     if epochs >= _NGRAMS_BELOW * max(1.0, tokens / _SMALL):
         return None
-    characters = tokenizer["kind"] in ("char", "byte") and text.bytes_per_character < _WIDE_SCRIPT
-    return 4 if characters else 2
+    letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
+    return 4 if letters else 2
 
 
 def _against_memory(model: Mapping[str, Any]) -> str:
