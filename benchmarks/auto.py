@@ -35,7 +35,7 @@ from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.text.reading import SourceCorpus, read_corpus
 from gpt_cli.training.choosing.rules import Budget, choose
-from gpt_cli.training.choosing.text_figures import describe
+from gpt_cli.training.choosing.text_figures import TextFigures, describe
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 
@@ -95,8 +95,13 @@ def candidates(corpus: SourceCorpus, seconds: float, step_seconds: float, number
 
 
 def times_reference(config: Config, vocab_size: int, rounds: int = 6) -> float:
-    """The processor time of a step, by that of a step of `tiny`: the median of rounds in turns, on one thread."""
-    states = [_state(read_config("tiny"), 1024), _state(config, vocab_size)]
+    """The processor time of a step, by that of a step of `tiny`."""
+    return cost_ratio(config, vocab_size, read_config("tiny"), 1024, rounds)
+
+
+def cost_ratio(config: Config, vocab_size: int, beside: Config, beside_vocab_size: int, rounds: int = 6) -> float:
+    """The processor time of a step by that of a step of `beside`: the median of rounds in turns, on one thread."""
+    states = [_state(beside, beside_vocab_size), _state(config, vocab_size)]
     ratios: list[float] = []
     for _ in range(rounds):
         began = time.process_time()
@@ -105,6 +110,11 @@ def times_reference(config: Config, vocab_size: int, rounds: int = 6) -> float:
         take_step(states[1])
         ratios.append((time.process_time() - between) / (between - began))
     return median(ratios[1:])
+
+
+def vocabulary(config: Config, text: TextFigures) -> int:
+    """The tokens of a config's tokenizer on a text, about."""
+    return config.tokenizer.vocab_size if config.tokenizer.kind == "bpe" else text.num_distinct + 1
 
 
 def _state(config: Config, vocab_size: int) -> TrainingState:
@@ -189,8 +199,7 @@ def main() -> None:
                 key = hashlib.sha256(what.encode()).hexdigest()[:16]
                 if key in results:
                     continue
-                kind, size = config.tokenizer.kind, config.tokenizer.vocab_size
-                ratio = times_reference(config, size if kind == "bpe" else text.num_distinct + 1)
+                ratio = times_reference(config, vocabulary(config, text))
                 steps = max(20, round(seconds / step_seconds / ratio))
                 if name == "choice" and config.train.max_time is None:
                     steps = min(steps, config.train.max_steps)

@@ -1,0 +1,125 @@
+"""Whether settings gain on a text at equal time: `python -m benchmarks.learning --data FILE --try KEY=VALUE`.
+
+    python -m benchmarks.learning --data plays.txt --data code.txt --try model.qk_norm=true \\
+        --try 'model.activation=swiglu train.learning_rate=5e-3'
+
+The base is what `gpt train` chooses for the text and --seconds, or --config, with --set on either. Each --try is one
+setting or several on top of it. If a step of a try takes 1.1 times the processor time of a step of the base, in turns
+on one thread, the try gets 1 / 1.1 of the steps. No clock decides, so a busy machine gives the same losses later.
+Bits per byte are of the closing evaluation. A change is that of a try from the base with the same seed: the mean over
+--seeds and its standard error. Results go to --out, learning.json; the same command goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+
+from benchmarks.auto import cost_ratio, times_reference, trained, vocabulary
+from gpt_cli.config import Config
+from gpt_cli.config.reading import build_config, read_config
+from gpt_cli.config.yaml_subset import Document
+from gpt_cli.errors import GptError
+from gpt_cli.machine.devices import threads_kept
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.tables import table
+from gpt_cli.text.reading import read_corpus
+from gpt_cli.training.choosing.rules import Budget, choose
+from gpt_cli.training.choosing.text_figures import TextFigures, describe
+
+BASE = "base"
+
+
+def base_of(text: TextFigures, arguments: argparse.Namespace) -> tuple[Config, int]:
+    """The config that a text is tried with, and how many steps it takes."""
+    step_seconds = arguments.step_milliseconds / 1000
+    if arguments.config is None:
+        fixed = build_config(Document({}), "--set", arguments.set).model_dump(exclude_unset=True)
+        choice = choose(text, Budget(arguments.seconds, step_seconds=step_seconds), fixed)
+        return choice.config, choice.num_steps
+    config = read_config(arguments.config, arguments.set)
+    return config, round(arguments.seconds / step_seconds / times_reference(config, vocabulary(config, text)))
+
+
+def tries(base: Config, asked: Iterable[str]) -> dict[str, Config]:
+    """The base and each try, by what it sets; raises UsageError for settings that do not exist."""
+
+    def over(one: str) -> Config:
+        return build_config(Document(base.model_dump(exclude_unset=True)), one, one.split())
+
+    return {BASE: base} | {one: over(one) for one in asked}
+
+
+def changes(results: Iterable[Mapping[str, Any]], name: str, text: str) -> list[float]:
+    """By how much a try differs from the base on a text, as a share, for each seed that both have."""
+    bits = {(one["name"], one["seed"]): one["bits_per_byte"] for one in results if one["text"] == text}
+    pairs = [(found, bits.get((BASE, seed))) for (other, seed), found in bits.items() if other == name]
+    return [found / of_base - 1 for found, of_base in pairs if of_base]
+
+
+def summary(results: Iterable[Mapping[str, Any]]) -> str:
+    """A row for each try and text: the cost of a step, the mean bits per byte, the mean change with its error."""
+    results = [one for one in results if "bits_per_byte" in one]
+    rows = [("try", "text", "seeds", "cost of a step", "bits per byte", "change")]
+    for name, text in dict.fromkeys((one["name"], one["text"]) for one in results):
+        found = [one for one in results if (one["name"], one["text"]) == (name, text)]
+        cost, bits = (mean(one[key] for one in found) for key in ("cost", "bits_per_byte"))
+        by_seed = [] if name == BASE else changes(results, name, text)
+        error = f" ± {stdev(by_seed) / math.sqrt(len(by_seed)):.2%}" if len(by_seed) > 1 else ""
+        change = f"{mean(by_seed):+.2%}{error}" if by_seed else ""
+        rows.append((name, text, str(len(found)), f"{cost:.2f}", f"{bits:.4f}", change))
+    return table(rows)
+
+
+@threads_kept()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", action="append", required=True, help="a text; repeatable")
+    parser.add_argument("--try", action="append", default=[], dest="asked", metavar="KEY=VALUE", help="repeatable")
+    parser.add_argument("--config", metavar="FILE", help="default: what gpt train chooses")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the base; repeatable")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of training on a quiet machine; default: 30")
+    parser.add_argument("--step-milliseconds", type=float, default=60.0, help="of a step of tiny on a quiet machine")
+    parser.add_argument("--seeds", type=int, default=3, help="default: 3")
+    parser.add_argument("--out", type=Path, default=Path("learning.json"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    reuse_memory()
+    results: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    mine: list[str] = []
+    try:
+        for source in arguments.data:
+            corpus = read_corpus(source)
+            text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+            base, steps = base_of(text, arguments)
+            for name, config in tries(base, arguments.asked).items():
+                what = f"{corpus.digest} {steps} {base.model_dump_json()} {config.model_dump_json()}"
+                keys = [hashlib.sha256(f"{what} {seed}".encode()).hexdigest()[:16] for seed in range(arguments.seeds)]
+                mine += keys
+                if all(key in results for key in keys):
+                    continue
+                cost = 1.0
+                if name != BASE:
+                    cost = cost_ratio(config, vocabulary(config, text), base, vocabulary(base, text), rounds=15)
+                for seed, key in enumerate(keys):
+                    if key not in results:
+                        found = trained(config.changed(train={"seed": seed}), source, max(1, round(steps / cost)))
+                        results[key] = {"text": Path(source).stem, "name": name, "seed": seed, "cost": cost} | found
+                        arguments.out.write_text(json.dumps(results, indent=1))
+                        print(json.dumps(results[key]), flush=True)
+    except GptError as error:
+        sys.exit("\n".join(error.lines()))
+    print(summary(results[key] for key in mine))
+
+
+if __name__ == "__main__":
+    main()
