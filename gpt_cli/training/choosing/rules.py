@@ -39,6 +39,10 @@ _MOST_EPOCHS, _OF_CHARACTERS = 20.0, 10.0  # before a text is known by heart; of
 _DROPOUTS = ((8.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
+# forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
+_BESIDE_NGRAMS: Mapping[str, Any] = {"activation": "relu2"}
+_ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "swiglu"}
+_SLOWER = 1.15  # the time of a step of the second
 _NGRAMS_BELOW, _SMALL = 1.5, 1e6  # epochs of a text of so many tokens, and more of a larger one
 _FEWEST_STEPS = 20
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -101,18 +105,21 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
-    ends_early = budget.steps is None and useful < 0.9 * possible
-    num_steps = useful if ends_early else possible
-    epochs = num_steps * tokens_per_step / tokens
+    ngrams = _ngrams(text, tokenizer, _lasting(budget, possible, useful) * tokens_per_step / tokens, tokens)
+    form = _form(given["model"].get("ngram_embedding", ngrams), given["model"].get("attention"))
+    if form is not _BESIDE_NGRAMS and budget.steps is None:
+        possible = max(1, round(possible / _SLOWER))
+    num_steps = _lasting(budget, possible, useful)
+    ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
     model = {
         "context_length": length,
         "d_model": width,
         "num_heads": _heads(width),
         "num_blocks": blocks,
         "positions": "rope",
-        "activation": "relu2",
+        **form,
         "bias": False,
-        "ngram_embedding": _ngrams(text, tokenizer, epochs, tokens),
+        "ngram_embedding": ngrams,
         "dropout": next(dropout for least, dropout in _DROPOUTS if epochs >= least),
     } | given["model"]
     often = _cadence(num_steps / 10)
@@ -144,6 +151,11 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         + (f" instead of {possible:,}, which would learn the text by heart" if ends_early else ""),
     )
     return Choice(validate(sections | {"tokenizer": tokenizer}, "auto"), reasons, num_steps)
+
+
+def _lasting(budget: Budget, possible: int, useful: int) -> int:
+    """The steps of a training: all that are possible, where somebody gave their number, else those that are useful."""
+    return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
 def _why_budget(budget: Budget) -> str:
@@ -228,9 +240,18 @@ def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float, toke
     return 4 if letters else 2
 
 
+def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
+    """The settings of the blocks beside n-grams or alone; latent attention has no norm of queries and keys."""
+    if ngrams:
+        return _BESIDE_NGRAMS
+    return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
+
+
 def _against_memory(model: Mapping[str, Any]) -> str:
-    ngrams = f" and n-grams of up to {model['ngram_embedding']} tokens" if model["ngram_embedding"] else ""
-    return f"dropout {model['dropout']:g}{ngrams}"
+    dropout = f"dropout {model['dropout']:g}"
+    if model["ngram_embedding"]:
+        return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
+    return f"{dropout} and blocks as in Qwen3" if model | _ALONE == model else dropout
 
 
 def _cadence(steps: float) -> int:

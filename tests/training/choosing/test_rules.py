@@ -112,6 +112,21 @@ def test_ngrams_are_for_texts_that_are_hardly_read_twice() -> None:
     assert "dropout 0 and n-grams of up to 2 tokens" in chosen(english(10_000_000)).reasons[3]
 
 
+def test_without_ngrams_blocks_are_as_in_qwen3_and_their_steps_take_longer() -> None:
+    often, once = chosen(english(1_000_000)), chosen(english(10_000_000))
+    model = often.config.model
+    assert (model.norm, model.qk_norm, model.activation) == ("rmsnorm", True, "swiglu")
+    assert "blocks as in Qwen3" in often.reasons[3]
+    model = once.config.model
+    assert (model.norm, model.qk_norm, model.activation) == ("layernorm", False, "relu2")
+    both = chosen(english(1_000_000), model={"ngram_embedding": 2})
+    assert (both.config.model.activation, both.num_steps) == ("relu2", round(1.15 * often.num_steps))
+    # what somebody set is another form, or has no such norm
+    assert "Qwen3" not in chosen(english(1_000_000), model={"activation": "gelu"}).reasons[3]
+    latent = chosen(english(1_000_000), model={"attention": "latent"}).config.model
+    assert (latent.norm, latent.qk_norm) == ("rmsnorm", False)
+
+
 def test_steps_that_are_given_stay_and_need_no_clock() -> None:
     choice = choose(english(1_000_000), Budget(steps=700, step_seconds=float("nan")), {"train": {"max_steps": 700}})
     assert (choice.config.train.max_steps, choice.config.train.max_time, choice.num_steps) == (700, None, 700)
