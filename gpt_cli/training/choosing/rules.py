@@ -35,7 +35,7 @@ _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 _TOKENS_PER_PARAMETER, _OFTEN = 2.0, 4.0
 _LONG = 256  # context length of sizes from this width on
 _PARAMETERS_PER_TOKEN = 14.5  # of the text; the weights of blocks and of the output layer count
-_MOST_EPOCHS, _OF_CHARACTERS = 14.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
+_MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
