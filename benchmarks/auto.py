@@ -7,8 +7,8 @@ For each text and time it trains the choice, `tiny`, nanoGPT's published setting
 No clock decides: a time is a number of steps, from the time of a step of `tiny` on a quiet machine
 (--step-milliseconds) and how much more or less processor time a step of other settings takes, in turns on one thread.
 So a busy machine gives the same result later. Results go to --out, auto.json; the same command goes on where it was
-stopped, and --table prints what is there. All bits per byte are of the closing evaluation, on the whole validation
-text, or evenly spaced windows of 4 million tokens of it.
+stopped, and --table prints what is there. The results of docs/benchmarks.md are in benchmarks/auto.json. All bits per
+byte are of the closing evaluation, on the whole validation text, or evenly spaced windows of 4 million tokens of it.
 """
 
 from __future__ import annotations
@@ -92,6 +92,12 @@ def candidates(corpus: SourceCorpus, seconds: float, step_seconds: float, number
         "nanogpt": validate(NANOGPT, "nanogpt"),
     }
     return found | {f"random {n}": validate(random_settings(draw), "random") for n in range(1, number + 1)}
+
+
+def key_of(corpus: SourceCorpus, seconds: float, step_seconds: float, config: Config) -> str:
+    """What names a result: all that it depends on, but not settings that came later and change nothing."""
+    what = f"{corpus.digest} {seconds} {step_seconds} {config.model_dump_json(exclude_defaults=True)}"
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
 def times_reference(config: Config, vocab_size: int, rounds: int = 6) -> float:
@@ -195,8 +201,7 @@ def main() -> None:
             for name, config in candidates(corpus, seconds, step_seconds, arguments.random).items():
                 if arguments.only and name not in arguments.only:
                     continue
-                what = f"{corpus.digest} {seconds} {step_seconds} {config.model_dump_json()}"
-                key = hashlib.sha256(what.encode()).hexdigest()[:16]
+                key = key_of(corpus, seconds, step_seconds, config)
                 if key in results:
                     continue
                 ratio = times_reference(config, vocabulary(config, text))
@@ -205,7 +210,8 @@ def main() -> None:
                     steps = min(steps, config.train.max_steps)
                 found = {"text": Path(source).stem, "seconds": seconds, "name": name, "ratio": ratio}
                 results[key] = found | trained(config, source, steps)
-                arguments.out.write_text(json.dumps(results, indent=1))
+                lines = (f"{json.dumps(name)}: {json.dumps(result)}" for name, result in results.items())
+                arguments.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
                 print(json.dumps(results[key]), flush=True)
     print(table(results))
 
