@@ -251,7 +251,7 @@ def _against_memory(model: Mapping[str, Any]) -> str:
     dropout = f"dropout {model['dropout']:g}"
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
-    return f"{dropout} and blocks as in Qwen3" if model | _ALONE == model else dropout
+    return f"{dropout} and blocks as in Qwen3" if {**model, **_ALONE} == model else dropout
 
 
 def _cadence(steps: float) -> int:
