@@ -231,7 +231,9 @@ class TrainConfig(Section):
     def misfits(self) -> Iterator[Misfit]:
         """Settings that are valid by themselves but do not fit together."""
         if self.rank is not None and self.optimizer != "adamw":
-            yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "--set train.optimizer=adamw")
+            yield Misfit(
+                ("rank", "optimizer"), "low-rank changes need the optimizer adamw", "--set train.optimizer=adamw"
+            )
         if not self.trains_all and self.parallel == "shard":
             keys = ("parallel", "freeze" if self.rank is None else "rank")
             wrong = f"with train.{keys[1]}, each process holds all weights"
