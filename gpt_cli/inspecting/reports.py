@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,22 +21,22 @@ from gpt_cli.tables import Rows, table
 MAX_ROWS = 20  # of a table by step
 
 
-class Report(Result):
+class Report(Result, ABC):
     """A result that may be in a file, whose ending says what it contains."""
 
     out: str | None
 
+    @abstractmethod
     def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
         """Tables, and the lines between them."""
-        raise NotImplementedError
 
     def as_text(self, width: int = WIDTH) -> str:
         """The same with empty lines between them."""
         return "\n\n".join(part if isinstance(part, str) else table(part) for part in self.parts(width))
 
+    @abstractmethod
     def csv_rows(self) -> Sequence[Row]:
         """The rows of a CSV."""
-        raise NotImplementedError
 
     def as_csv(self) -> bytes:
         """The rows as CSV."""

@@ -19,9 +19,9 @@ _EMBEDDINGS = ("token_embedding.", "position_embedding.", "ngram_embedding.")
 class LowRank:
     """Matrices W [N, M] that change by SCALE B A alone, B [N, rank], A [rank, M]. Hu et al. 2021, section 4.1.
 
-    The weights of the model always include the product, so that all who use the model see ordinary weights, and a
-    checkpoint is one as any. Autograd computes the gradient of W, and the moment it is there it becomes that of A and
-    B, dA = SCALE B' dW and dB = SCALE dW A', and is gone.
+    The weights of the model always include the product, so that all who use the model see ordinary weights, in
+    checkpoints too. Autograd computes the gradient of W. As soon as it is there, a hook turns it into the gradients of
+    the factors, dA = SCALE B' dW and dB = SCALE dW A', and drops it.
     """
 
     def __init__(self, matrices: Mapping[str, nn.Parameter], settings: TrainConfig):
@@ -73,11 +73,9 @@ def what_trains(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Paramet
 
     All others of the model no longer ask for a gradient.
     """
-    found = {name: parameter for name, parameter in model.named_parameters() if _trains(name, parameter, settings)}
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
-    for parameter in found.values():
-        parameter.requires_grad_(True)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(_trains(name, parameter, settings))
+    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if settings.rank is None:
         return found, None
     low_rank = LowRank(found, settings)

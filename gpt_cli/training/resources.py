@@ -55,6 +55,8 @@ def _is_long(settings: TrainConfig) -> bool:
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:
     """Whether ranks share the weights too: where `train.parallel` says so, or where a rank cannot hold all of them.
 
+    They never do where only a part of the weights trains.
+
     `free` is the main memory of this host in bytes, None where it is unknown; a GPU is asked for its own.
     Raises UsageError where ranks cannot share the weights, because the micro-batches of a step are no power of two.
     """
