@@ -220,7 +220,7 @@ class TrainConfig(Section):
 
     @property
     def kept_of_each(self) -> int:
-        """Numbers that a checkpoint keeps for each that trains: two moments, and of low-rank changes the factor itself."""
+        """Numbers that a checkpoint keeps for each that trains: two moments, and with `rank` a factor."""
         return 2 if self.rank is None else 3
 
     @property
