@@ -106,7 +106,7 @@ def newest_run() -> Path:
     candidates = [RunFiles(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
     runs = [run for run in candidates if run.best.exists() or run.steps()]
     if not runs:
-        hint = "gpt train --config tiny trains one; --run names one that is elsewhere"
+        hint = "gpt train --data my.txt trains one; --run names one that is elsewhere"
         raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
     return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
 
@@ -127,7 +127,7 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
 def _trained_runs() -> str:
     """The hint that lists the runs with a checkpoint."""
     runs = _runs(trained=True)
-    return f"runs here: {_listed(runs)}" if runs else "gpt train --config tiny trains one"
+    return f"runs here: {_listed(runs)}" if runs else "gpt train --data my.txt trains one"
 
 
 def _untrained(run: RunFiles) -> CheckpointError:

@@ -50,7 +50,7 @@ app = typer.Typer(
         "help_option_names": ["--help", "-h"],
     },
     help="Train a small GPT on your own text, sample from it, and see its attention.",
-    epilog="Start with: gpt train --config tiny, gpt sample --prompt 'The value of', "
+    epilog="Start with: gpt train --data my.txt, gpt sample --prompt 'The value of', "
     "gpt attn-dump --prompt 'The value of' --out attention.html",
 )
 

@@ -20,8 +20,8 @@ def welcome() -> str:
     of_run = "" if run is None else f" --run {shlex.quote(str(run))}"
     words = f"--prompt {shlex.quote(visible(prompt))}"
     train = [
-        ("train a small model on the documentation of Python, in minutes", "gpt train --config tiny"),
-        ("train one on a text of your own", "gpt train --data my.txt --out runs/my"),
+        ("train a model on a text of your own, in five minutes", "gpt train --data my.txt"),
+        ("train a small one on the documentation of Python, in a minute", "gpt train --config tiny"),
     ]
     use = [
         ("let the model continue a text", f"gpt sample{of_run} {words}"),

@@ -79,6 +79,9 @@ def misfits(
 
     `to_choose`: and about sizes of the model of which one is still to be chosen, so that it fits.
     """
+    # a mistyped key is one that is missing, too
+    meant = (_nearest_key(place) for place in islice(wrong, CONFIG_PROBLEMS))
+    wrong = wrong | {tuple(key.split(".")) for key in meant if key}
     for name, field in Config.model_fields.items():
         values = content.get(name, {}) if isinstance(content, dict) else {}
         kind = field.annotation

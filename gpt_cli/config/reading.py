@@ -27,8 +27,8 @@ def shipped_configs() -> dict[str, Path]:
     return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
 
 
-def find_config(name: str) -> Path:
-    """The file that `--config NAME` means: a path, or the name of a shipped config.
+def find_config(name: str, also: Sequence[str] = ()) -> Path:
+    """The file that `--config NAME` means: a path, or the name of a shipped config; `also` are names with a meaning.
 
     Raises UsageError where there is none, EnvironmentFailure in a directory that the user may not enter.
     """
@@ -40,20 +40,24 @@ def find_config(name: str) -> Path:
     if name in shipped:
         return shipped[name]
     require_reachable(path)
-    close = near_config(name)
+    if (own := path / "config.yaml").is_file():
+        sentence = "this is a run, and its config is a file in it"
+        raise UsageError(shown(name), sentence, hint=shlex.quote(visible(own)))
+    close = near_config(name, also)
     hint = f"did you mean {close}? " if close else ""
-    raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {', '.join(shipped)}")
+    names = ", ".join([*also, *shipped])
+    raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {names}")
 
 
-def shipped_config(name: str) -> Config | None:
+def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
     """The shipped config that `--config NAME` means, as it comes; None where it means another one."""
-    path = find_config(name)
+    path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
 
-def near_config(name: str) -> str | None:
-    """The shipped config whose name is most like this one; None where none is."""
-    return next(iter(difflib.get_close_matches(Path(name).stem, shipped_configs(), n=1)), None)
+def near_config(name: str, also: Sequence[str] = ()) -> str | None:
+    """The shipped config, or one of `also`, whose name is most like this one; None where none is."""
+    return next(iter(difflib.get_close_matches(Path(name).stem, [*shipped_configs(), *also], n=1)), None)
 
 
 def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
@@ -62,7 +66,14 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tup
     Raises UsageError that names every unknown key, wrong type and value out of range.
     """
     path = find_config(name)
-    return build_config(parse(read_text(path), str(path)), str(path), settings, flags)
+    try:
+        return build_config(parse(read_text(path), str(path)), str(path), settings, flags)
+    except GptError as error:
+        if path.suffix.lower() not in (".yaml", ".yml"):
+            error.hint = (
+                f"a config is a .yaml file; a text to train on goes to gpt train --data {shlex.quote(visible(path))}"
+            )
+        raise
 
 
 def build_config(

@@ -34,7 +34,7 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
     WhichRun,
 )
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.errors import UsageError, shown, visible
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.stages import STAGES, Stage, parse_selection
 from gpt_cli.inspecting.watched import Watched, find_watched
@@ -224,6 +224,13 @@ class ReadingRequest(Request):
     def prompted(self) -> bool:
         """Whether the model reads a prompt, not a text."""
         return self.prompt is not None or self.prompt_file is not None
+
+    @property
+    def film(self) -> str:
+        """The command that writes a film of the same run and prompt."""
+        given = {"--run": self.run, "--prompt": self.prompt}
+        flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in given.items() if value is not None)
+        return f"gpt attn-dump{flags} --over-training --out film.html"
 
     def without_text(self) -> Iterator[Misfit]:
         """What a prompt has no use for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,10 +16,11 @@ import safetensors.numpy
 from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 
+from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.logs import metrics_of
-from gpt_cli.checkpoints.own_text import is_imported
+from gpt_cli.checkpoints.own_text import readable_prompt
 from gpt_cli.checkpoints.run_files import RunFiles
-from gpt_cli.errors import CheckpointError, DataError, counted, shown
+from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores, Row
 from gpt_cli.limits import SNAPSHOT_BYTES
 from gpt_cli.opening import read_bytes
@@ -133,9 +135,10 @@ def newest_snapshot(run: RunFiles) -> Snapshot:
     paths = list(run.snapshots().values())
     if not paths:
         sentence = "this run has kept no snapshots of its attention while it trained"
-        hint = "gpt train --config tiny --watch 'one two one two' --out runs/watched"
-        if run.steps() and is_imported(run):
-            hint = f"--prompt 'one two one two' computes it from {counted(len(run.steps()), 'checkpoint')}"
+        hint = "gpt train --data my.txt --watch 'one two one two' --out runs/watched"
+        if run.steps():
+            words = shlex.quote(visible(readable_prompt(find_header(run.path))))
+            hint = f"--prompt {words} computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
     return read_snapshot(paths[-1])
 

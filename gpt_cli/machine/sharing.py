@@ -102,7 +102,7 @@ class Sharing:
         if self.busy and not self._remarked:
             self._remarked = True
             used = f"other programs use {self._by_others:.1f} of its {cores()} cores"
-            notice(f"the machine is busy, so this takes longer: {used}")
+            notice(f"the machine is busy, so this goes more slowly: {used}")
 
     def _decide(self) -> None:
         """Let threads sleep or spin, by the last look; before torch is imported, there are none."""

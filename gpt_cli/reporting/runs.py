@@ -192,7 +192,7 @@ def list_runs(request: RunsRequest, found: tuple[Path, list[Path]], host: Host) 
     elif runs:
         remarks = [f"none of {counted(len(runs), 'run')} in {shown(where)} is {request.state}"]
     else:
-        remarks = [f"there are no runs in {shown(where)}; gpt train --config tiny trains one"]
+        remarks = [f"there are no runs in {shown(where)}; gpt train --data my.txt trains one"]
     return Runs(chosen, tuple(remarks))
 
 

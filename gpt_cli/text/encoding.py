@@ -150,7 +150,8 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int) -> None:
     if len(ids) < context_length + 1:
         found, least = counted(len(ids), "token"), context_length + 1
         sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
-        raise DataError("corpus", sentence, hint="add text with --data, or lower --set model.context_length")
+        hint = "add text with --data" + (", or lower --set model.context_length" if len(ids) > 2 else "")
+        raise DataError("corpus", sentence, hint=hint)
     if len(validation_ids) < 2:
         found = counted(len(validation_ids), "token")
         sentence = f"its validation part has {found}, but an evaluation needs at least 2"

@@ -116,7 +116,7 @@ class Walk:
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[Found, str]]:
         """Every file below a directory that is neither hidden nor a run's; links to directories are not followed.
 
-        Raises DataError for a directory that is too deep.
+        Raises DataError for a directory that is too deep, and for one of a run that is named.
         """
         _require_levels(folder)
         try:
@@ -126,6 +126,9 @@ class Walk:
             self._refuse(error, folder, named=named)
             return
         if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
+            if named:
+                sentence = "this is the directory of a run, whose files are no text to read"
+                raise DataError(shown(folder), sentence, hint="keep texts in another directory, or name their files")
             return  # one of our runs, whose files are not a corpus
         start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
         for name in names:

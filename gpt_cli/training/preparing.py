@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shlex
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.checkpoint import Checkpoint
@@ -12,7 +15,7 @@ from gpt_cli.checkpoints.header import read_header
 from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown, visible
 from gpt_cli.machine.devices import choose_device, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
@@ -21,6 +24,7 @@ from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.examples import Examples
 from gpt_cli.text.reading import SourceCorpus, read_data
+from gpt_cli.text.sources import names_of
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
 from gpt_cli.training.choosing.chosen import chosen
@@ -132,10 +136,20 @@ def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:
         require_run(directory)
     if directory.exists() and not (plan.resume or plan.overwrite):
         sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
-        raise UsageError(shown(directory.path), sentence, hint=directory.resume_command)
+        own, asked = valid_config(directory), plan.config.data.source
+        other = own is not None and "source" in plan.config.data.model_fields_set and own.data.source != asked
+        hint = f"--out {_free_directory(directory.path, names_of(asked)[0])} trains another run beside it"
+        raise UsageError(shown(directory.path), sentence, hint=hint if other else directory.resume_command)
     if not directory.exists() and (found := directory.files()):
         sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
         raise UsageError(shown(directory.path), sentence)
+
+
+def _free_directory(beside: Path, source: str) -> str:
+    """A directory beside a run that does not exist yet, named after a text, quoted for a shell."""
+    name = Path(source).stem.strip("*?-") or "run"
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return shlex.quote(visible(next(path for each in names if not (path := beside.parent / each).exists())))
 
 
 def _config_to_train(plan: Plan, continued: Checkpoint | None, host: Host) -> Config:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, InstanceOf, WithJsonSchema
 
 from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.find import newest_run
 from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
@@ -35,7 +38,7 @@ from gpt_cli.config.request import (
     flag_of,
 )
 from gpt_cli.config.yaml_subset import Document, parse, read_text
-from gpt_cli.errors import UsageError, counted, shown
+from gpt_cli.errors import GptError, UsageError, counted, shown, visible
 from gpt_cli.files import require_no_file
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.ranks.place import place_of
@@ -158,9 +161,6 @@ class TrainRequest(Request):
         values: dict[str, Any] = {key: getattr(self, name) for name, key in _KEYS.items()}
         values["data.source"] = (self.data[0] if len(self.data) == 1 else list(self.data)) if self.data else None
         flags = {key: (flag_of(name, Flag()), values[key]) for name, key in _KEYS.items()}
-        if config is None and self.resume and not out:
-            sentence = "--resume needs the run directory, --out, or the --config that names it"
-            raise UsageError("gpt train", sentence, hint="gpt train --out runs/tiny --resume")
         if config is None and self.init_from and not out:
             sentence = "--init-from without --config needs the run directory, --out"
             hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
@@ -171,7 +171,7 @@ class TrainRequest(Request):
         if isinstance(config, Config) and out is None:
             raise UsageError("--out", "a Config has no file name, so name the run directory with out")
         chooses = config in (None, AUTO) and not self.init_from and not (config is None and self.resume)
-        shipped = shipped_config(config) if isinstance(config, str) and config != AUTO else None
+        shipped = shipped_config(config, (AUTO,)) if isinstance(config, str) and config != AUTO else None
         directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
         require_no_file(directory)
         if self.max_steps is not None:
@@ -181,6 +181,9 @@ class TrainRequest(Request):
         elif chooses and not (self.resume and RunFiles(directory).config.exists()):
             self._require_one_process()
             asked = build_config(Document({}), AUTO, settings, flags, to_choose=True)
+            if {"max_steps", "max_time"} <= asked.train.model_fields_set and asked.train.max_time is not None:
+                sentence = "train.max_steps and train.max_time cannot be combined; leave one of them out"
+                raise UsageError("--config auto", sentence)
             plan = Plan(asked, directory, to_choose=True)
         elif isinstance(config, Config):
             document = Document(config.model_dump(mode="json"))
@@ -231,8 +234,10 @@ class TrainRequest(Request):
 def require_run(run: RunFiles) -> None:
     """Raises UsageError where there is no run whose config a training could take."""
     if not run.config.exists():
-        sentence = f"there is no run in {shown(run.path)} to continue, so --config is needed"
-        raise UsageError("gpt train", sentence, hint="gpt train --config tiny")
+        hint = "gpt train --data my.txt"
+        with contextlib.suppress(GptError):
+            hint = f"gpt train --out {shlex.quote(visible(newest_run()))} --resume"
+        raise UsageError("--resume", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 
 def _require_what_stays(plan: Plan) -> None:

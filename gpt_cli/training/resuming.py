@@ -195,8 +195,9 @@ def ended_before(run: RunFiles, progress: Progress, asked: Config, own: Config |
     _require_no_less(run, progress, asked, own)
     if not is_finished(progress, asked.train):
         return None
-    if own is None or own.data.validation_tokens != asked.data.validation_tokens:  # to be measured anew
-        return None
+    measured = ("source", "validation_source", "validation_tokens")
+    if own is None or any(getattr(own.data, key) != getattr(asked.data, key) for key in measured):
+        return None  # to be measured anew, if the text is the same
     try:
         outcome = read_outcome(run)
     except CheckpointError:

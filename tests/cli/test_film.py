@@ -59,7 +59,7 @@ def test_a_run_without_snapshots_is_told_how_to_keep_them(smoke_run: Path, run: 
     assert (outcome.code, outcome.err) == (
         4,
         'error: "runs/smoke": this run has kept no snapshots of its attention while it trained\n'
-        "hint: gpt train --config tiny --watch 'one two one two' --out runs/watched\n",
+        "hint: --prompt 'The value of' computes it from 2 checkpoints\n",
     )
 
 

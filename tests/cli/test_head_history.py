@@ -143,7 +143,7 @@ def test_a_run_without_snapshots_is_told_how_to_keep_them(run: RunCommand, smoke
     assert outcome.code == 4
     assert outcome.err.splitlines() == [
         'error: "runs/smoke": this run has kept no snapshots of its attention while it trained',
-        "hint: gpt train --config tiny --watch 'one two one two' --out runs/watched",
+        "hint: --prompt 'The value of' computes it from 2 checkpoints",
     ]
 
 

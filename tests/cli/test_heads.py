@@ -388,6 +388,11 @@ PROMPT_FLAGS = ["--prompt", "The value"]
             '--out: "heads.html" ends in none of .json, .csv, .png',
             "gpt attn-dump --over-training --out film.html",
         ),
+        (
+            ["--run", "smoke", "--prompt", "the  end", "--over-training", "--out", "heads.html"],
+            '--out: "heads.html" ends in none of .json, .csv, .png',
+            "gpt attn-dump --run smoke --prompt 'the  end' --over-training --out film.html",
+        ),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused_before_torch_is_loaded(

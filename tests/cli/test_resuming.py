@@ -42,6 +42,17 @@ def test_a_run_that_has_all_its_steps_is_left_as_it_is(mine: Path, again: list[s
     assert contents(mine) == before
 
 
+def test_a_run_that_has_all_its_steps_refuses_another_text_and_another_size(mine: Path, run: RunCommand) -> None:
+    before = contents(mine)
+    Path("other.txt").write_text(Path("my.txt").read_text()[::-1])
+    other = run(*RESUME, "--data", "other.txt")
+    assert (other.code, "is not the text that this run began with" in other.err) == (4, True)
+    for words in ((), ("--dry-run",)):
+        wider = run(*RESUME, "--set", "model.d_model=64", *words)
+        assert (wider.code, "model.d_model was 32 in this run" in wider.err) == (4, True)
+    assert contents(mine) == before
+
+
 def test_a_run_without_a_checkpoint_says_nothing_of_settings_that_its_user_left_alone(
     mine: Path, run: RunCommand
 ) -> None:
@@ -263,5 +274,5 @@ def test_a_run_that_is_removed_while_it_starts_is_not_trained_from_its_first_ste
     monkeypatch.setattr(train_process, "sole_trainer", removed_first)
     outcome = run(*RESUME, "--max-steps", "24")
     assert outcome.code == 2
-    assert 'error: gpt train: there is no run in "runs/mine" to continue, so --config is needed' in outcome.err
+    assert 'error: --resume: there is no run in "runs/mine" to continue' in outcome.err
     assert not mine.exists()

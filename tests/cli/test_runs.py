@@ -110,7 +110,7 @@ def test_rows_are_sorted_and_filtered(runs: Path, run: RunCommand) -> None:
 def test_without_runs_it_says_how_to_get_one(here: Path, run: RunCommand) -> None:
     outcome = run("runs")
     assert (outcome.code, outcome.out) == (0, "")
-    assert outcome.err == 'there are no runs in "runs"; gpt train --config tiny trains one\n'
+    assert outcome.err == 'there are no runs in "runs"; gpt train --data my.txt trains one\n'
     assert json.loads(run("runs", "--json").out) == {"runs": []}
     assert run("runs", "elsewhere").code == 4
 

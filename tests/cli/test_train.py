@@ -203,6 +203,8 @@ def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCo
         'error: "runs/smoke": there is a run already; continue it with --resume or replace it with --overwrite',
         "hint: gpt train --out runs/smoke --resume",
     ]
+    other = run("train", *FAST[:-1], "other text.txt")
+    assert other.err.splitlines()[-1] == "hint: --out 'runs/other text' trains another run beside it"
     longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25")
     assert longer.code == 0
     assert "resuming runs/smoke at step 20" in longer.err

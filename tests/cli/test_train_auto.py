@@ -128,13 +128,22 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         (["--device", "nowhere"], 5, "nowhere is not available"),
         (["--processes", "2"], 2, "one process chooses the settings"),
         (["--config", "auto", "--init-from", "runs/x"], 2, "leave --config out"),
-        (["--resume"], 2, "--resume needs the run directory"),
+        (["--resume"], 2, '--resume: there is no run in "runs/auto" to continue'),
+        (["--data", "short.txt"], 3, "the text has 12 characters, and a training needs at least 200"),
+        (["--config", "autoo"], 2, "did you mean auto? shipped configs: auto, "),
+        (["--config", "corpus.txt"], 2, "a text to train on goes to gpt train --data corpus.txt"),
+        (
+            ["--set", "train.max_steps=9", "--max-time", "1s"],
+            2,
+            "train.max_steps and train.max_time cannot be combined",
+        ),
     ],
 )
 def test_errors_come_before_anything_is_measured(
     words: list[str], code: int, error: str, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("empty.txt").write_text("")
+    Path("short.txt").write_text("twelve bytes")
     monkeypatch.setattr(choosing, "reference_seconds", refused)
     outcome = run("train", *words)
     assert outcome.code == code, outcome.err

@@ -50,8 +50,8 @@ def assert_of_python(text: str) -> None:
         ("another --data FILE beside the first", "another data=FILE beside the first"),
         ('"--greedy" is not a whole number', '"--greedy" is not a whole number'),
         (
-            "gpt train --config tiny trains one; --run names another",
-            "gpt train --config tiny trains one; run= names another",
+            "gpt train --data my.txt trains one; --run names another",
+            "gpt train --data my.txt trains one; run= names another",
         ),
         ("hf download a/b --local-dir b; then gpt import b --out runs/b", None),
         ("gpt runs lists the runs", "gpt_cli.runs() lists the runs"),
@@ -279,7 +279,7 @@ def test_a_traceback_shows_all_problems_and_hints(everywhere: Path) -> None:
 def test_a_run_that_cannot_be_loaded_names_the_keywords_of_load(here: Path) -> None:
     with pytest.raises(CheckpointError) as raised:
         gpt_cli.load()
-    assert raised.value.hint == "gpt train --config tiny trains one; path= names one that is elsewhere"
+    assert raised.value.hint == "gpt train --data my.txt trains one; path= names one that is elsewhere"
     with pytest.raises(UsageError, match=r"^checkpoint: "):
         gpt_cli.load("runs/tiny", checkpoint="newest")
 

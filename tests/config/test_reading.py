@@ -79,6 +79,9 @@ MISTAKES = {
     "d_model: 5": """
         error: c.yaml:1: there is no section "d_model"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model.d_model?""",
+    "model:\n  d_modle: 30\n  num_heads: 3": """
+        error: c.yaml:2: there is no setting "model.d_modle"
+        hint: did you mean model.d_model?""",
     "modle: {}": """
         error: c.yaml:1: there is no section "modle"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model?""",

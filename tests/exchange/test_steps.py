@@ -155,7 +155,7 @@ def test_a_film_of_the_checkpoints_and_a_table_say_what_they_are(imported: Path,
     assert "computed from checkpoints; the loss is that of this prompt" in outcome.err
     for command in (["heads"], ["attn-dump", "--out", "film.html"]):
         outcome = run(*command, "--over-training")
-        hint = "hint: --prompt 'one two one two' computes it from 3 checkpoints"
+        hint = "hint: --prompt 'The value of' computes it from 3 checkpoints"
         assert (outcome.code, outcome.err.splitlines()[-1]) == (4, hint)
         outcome = run(*command, "--over-training", "--prompt", "a")
         assert (outcome.code, "it has 1 token" in outcome.err) == (3, True)

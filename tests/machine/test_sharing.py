@@ -121,7 +121,7 @@ def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pyte
             time.sleep(0.01)
         shared.remark(remarks.append)
         shared.remark(remarks.append)
-    assert remarks == [f"the machine is busy, so this takes longer: other programs use 2.0 of its {cores()} cores"]
+    assert remarks == [f"the machine is busy, so this goes more slowly: other programs use 2.0 of its {cores()} cores"]
     (team,) = own
     team.join(timeout=10)
     assert not team.is_alive()

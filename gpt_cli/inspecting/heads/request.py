@@ -91,7 +91,7 @@ class HeadsRequest(ReadingRequest):
             self.require_prompt("--truncate", host)
         if self.out is not None:
             if self.over_training:
-                require_report(self.out, None if self.passages else "gpt attn-dump --over-training --out film.html")
+                require_report(self.out, None if self.passages else self.film)
             else:
                 require_report(self.out)
             tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}

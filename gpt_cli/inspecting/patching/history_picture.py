@@ -14,7 +14,7 @@ from gpt_cli.language import language, say
 
 _NAMED = 3  # places of a panel that have a colour and a name
 _COLOURS = ("#0072b2", "#d55e00", "#009e73")  # of Okabe and Ito, which colour-blind readers tell apart
-_LIMITS = -0.5, 1.5  # of shares: where the metric hardly differs yet, they say little
+_LIMITS = -0.5, 1.5  # of shares before the last step: where the metric hardly differs yet, they say little
 
 
 def draw_history(history: Any, notice: Notify = ignored) -> bytes:
@@ -48,7 +48,8 @@ def draw_history(history: Any, notice: Notify = ignored) -> bytes:
                     axes.plot(steps, line, color="#b8b8b8", linewidth=0.6)
             for name, colour in zip(best, _COLOURS, strict=False):
                 axes.plot(steps, lines[name], color=colour, linewidth=1.4, label=name)
-            axes.set_ylim(*_LIMITS)
+            ends = [line[-1] for line in lines.values() if np.isfinite(line[-1])]
+            axes.set_ylim(min(_LIMITS[0], *ends), max(_LIMITS[1], *ends))
             axes.set_ylabel(say(part.replace("_", "-"), spoken))
             axes.legend(frameon=False, loc="upper left", fontsize=7)
         others[-1].set_xlabel(say("step", spoken))

@@ -113,6 +113,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
     """The one token that a text adds to a prompt; else all from where the prompt is cut in another way."""
+    encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:
         return after[-1]

@@ -23,6 +23,7 @@ from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.scoring import standard_error
 
+_SMALL = 0.1  # of the metric, in nats: a tenth of what one patch often changes
 LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of float32 is a thousandth of it
 
 
@@ -180,6 +181,14 @@ def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
             f"the metric is {found.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"
         )
         raise DataError(place, wrong, hint="name another answer, or prompts on which the model answers differently")
+    if len(gaps) == 1 and abs(gaps[0]) < _SMALL:
+        host.notice(
+            f"the metric differs by {gaps[0]:.4f} nats between the two prompts, too little for shares that mean much"
+        )
+    if gaps.mean() < 0:
+        host.notice(
+            "the metric is lower on clean than on corrupt prompts, so shares are of a loss; swap them if that is wrong"
+        )
     if len(gaps) > 1 and abs(gaps.mean()) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
         host.notice(
             f"clean and corrupt metric differ by {gaps.mean():.4f} ± {error:.4f} on average, too little for "

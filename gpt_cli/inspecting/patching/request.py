@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -230,6 +231,8 @@ def _read_pairs(path: Path) -> list[Pair]:
 def _read_pair(line: str, where: str) -> Pair:
     try:
         found = strict_json(line)
+    except json.JSONDecodeError:
+        raise DataError(where, f"this is not JSON; each line is an object such as {_PAIR}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(where, plainly(error)) from None
     if not isinstance(found, dict) or not {"clean", "corrupt"} <= {*found}:

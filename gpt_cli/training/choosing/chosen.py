@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpt_cli.callbacks import Host
+from gpt_cli.checkpoints.own_text import valid_config
+from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
+from gpt_cli.errors import DataError, counted
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, reuse_memory
 from gpt_cli.model.costs import estimate
@@ -17,9 +20,11 @@ from gpt_cli.training.choosing.rules import DEFAULT_SECONDS, Budget, Choice, cho
 from gpt_cli.training.choosing.speed import reference_seconds
 from gpt_cli.training.choosing.text_figures import TextFigures, describe
 from gpt_cli.training.request import Plan
+from gpt_cli.training.resuming import config_to_resume
 
 _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
 _LARGEST_VOCABULARY = 100_000
+FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,16 @@ class Chosen(Result):
 
 
 def dry_run(plan: Plan, host: Host) -> Chosen:
-    """The config of a training that does not begin; `host.notice` receives the reasons. Raises errors as `chosen`."""
+    """The config of a training that does not begin; `host.notice` receives the reasons.
+
+    Raises errors as `chosen`, and CheckpointError for settings that a run may not change.
+    """
     if not plan.to_choose:
-        return Chosen(plan.config)
+        run = RunDirectory(plan.directory)
+        continued = run.newest(host.warn) if plan.resume else None
+        return Chosen(
+            config_to_resume(continued.config, plan.config, valid_config(run), run) if continued else plan.config
+        )
     reuse_memory()
     with threads_kept():
         choice = chosen(plan.config, read_data(plan.config.data, host), host)
@@ -51,11 +63,16 @@ def dry_run(plan: Plan, host: Host) -> Chosen:
 def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     """The settings for a text and this machine; those that somebody set in `config` stay as they are.
 
-    Raises EnvironmentFailure for a device that does not exist, UsageError where settings do not fit together.
+    Raises EnvironmentFailure for a device that does not exist, UsageError where settings do not fit together, DataError
+    for a text of less than FEWEST_CHARACTERS.
     """
     choose_device(config.train.device)
     use_threads(config.train.threads)
     text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
+    if text.num_characters < FEWEST_CHARACTERS:
+        found = counted(text.num_characters, "character")
+        sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
+        raise DataError("corpus", sentence, hint="add text with --data; `gpt data list` prints some that can be had")
     settings, asked = config.train, config.train.model_fields_set
     if "max_steps" in asked and settings.max_time is None:
         budget = Budget(steps=settings.max_steps)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpt_cli.amounts import duration, quantity, size
-from gpt_cli.config import Config
+from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.training.advising.advice import one_digit
@@ -96,7 +96,8 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     given = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
     steps = budget.reference_steps
     tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, given["tokenizer"])
-    vocabulary, tokens = _num_tokens(text, tokenizer), max(1.0, 0.9 * text.num_bytes / bytes_per_token)
+    vocabulary = _num_tokens(text, tokenizer)
+    tokens = max(1.0, _share_to_train_on(fixed.get("data", {})) * text.num_bytes / bytes_per_token)
     width, blocks = _shape(tokens, steps, vocabulary, given["model"], most_parameters)
     length = given["model"].get("context_length", _context(tokens, width))
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
@@ -143,12 +144,12 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
         f"{text.num_distinct:,} different ones of {text.entropy:.1f} bits: {why_tokenizer}",
         _why_budget(budget),
-        f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters for "
-        f"{quantity(round(tokens))} tokens of text",
+        f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters in "
+        f"blocks and output layer, for about {quantity(round(tokens))} tokens of text",
         f"training  {train['optimizer']} at the rates of that width, {tokens_per_step:,} tokens a step; "
-        f"{_against_memory(model)}, as the text is read {_few(epochs)} times",
+        f"the text is read about {_few(epochs)} times, hence {_against_memory(model)}",
         f"length    about {num_steps:,} steps"
-        + (f" instead of {possible:,}, which would learn the text by heart" if ends_early else ""),
+        + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else ""),
     )
     return Choice(validate(sections | {"tokenizer": tokenizer}, "auto"), reasons, num_steps)
 
@@ -158,12 +159,24 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
+def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
+    if known_by_heart:
+        return ", which learn so short a text by heart; more text makes a better model"
+    return f" instead of {possible:,}, which would learn the text by heart"
+
+
+def _share_to_train_on(data: Mapping[str, Any]) -> float:
+    """The share of the text that is not kept for validation."""
+    fraction = DataConfig.model_fields["validation_fraction"].default
+    return 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)
+
+
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
         return f"budget    {budget.steps:,} steps, as asked; the speed of this machine does not matter"
     return (
-        f"budget    {duration(budget.seconds)}; a step of configs/tiny.yaml takes {budget.step_seconds * 1e3:.3g} ms "
-        f"here, so about {_rounded(budget.reference_steps):,} of them"
+        f"budget    {duration(budget.seconds)}; as a measure, this machine takes {budget.step_seconds * 1e3:.3g} ms "
+        f"for a step of configs/tiny.yaml, about {_rounded(budget.reference_steps):,} of which fit"
     )
 
 

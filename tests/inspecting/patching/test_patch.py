@@ -108,6 +108,18 @@ def test_a_word_without_its_space_is_remarked(run: RunCommand, smoke_run: Path) 
     assert "no space" not in run(*words, " the").err
 
 
+def test_metrics_that_hardly_differ_or_differ_the_other_way_are_remarked(run: RunCommand, smoke_run: Path) -> None:
+    words = ("patch", "--run", str(smoke_run), "--answer", " the", "--parts", "head", "--json")
+    sides = {}
+    for clean, corrupt in (("The value of", "The name of"), ("The name of", "The value of")):
+        outcome = run(*words, "--clean", clean, "--corrupt", corrupt)
+        found = json.loads(outcome.out)
+        gap = found["clean_metric"] - found["corrupt_metric"]
+        assert ("too little for shares that mean much" in outcome.err) == (abs(gap) < 0.1)
+        sides["the metric is lower on clean than on corrupt prompts" in outcome.err] = gap
+    assert sides[True] < 0 < sides[False]
+
+
 def test_one_edge_is_read_in_four_ways(run: RunCommand, smoke_run: Path) -> None:
     outcome = run("patch", "--run", str(smoke_run), *WORDS[:6], "--path", "0.1:1.0", "--json")
     found = json.loads(outcome.out)
@@ -237,7 +249,7 @@ def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], 
     ("content", "named"),
     [
         ("", "contains no pair"),
-        ("nonsense\n", "pairs.jsonl:1"),
+        ("nonsense\n", 'pairs.jsonl:1: this is not JSON; each line is an object such as {"clean": '),
         ('{"clean": "a"}\n', "the keys clean and corrupt"),
         ('{"clean": "a", "corrupt": "b", "answr": "c"}\n', '"answr" is not a key'),
         ('{"clean": "a", "corrupt": 5}\n', "corrupt is not a text"),
