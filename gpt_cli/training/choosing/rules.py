@@ -29,12 +29,14 @@ _VOCABULARIES = {0: (512, 2.2), 150_000: (1024, 2.7), 1_500_000: (2048, 3.3), 6_
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
 # bytes a character from which single characters are tokens, up to a text of so many bytes
 _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
+# of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
+_LETTERS_BELOW, _TIMES = 150_000, 10
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
 _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 # a larger model pays where it still trains on so many tokens for each parameter, or reads the text so often
 _TOKENS_PER_PARAMETER, _OFTEN = 2.0, 4.0
 _LONG = 256  # context length of sizes from this width on
-_PARAMETERS_PER_TOKEN = 14.5  # of the text; the weights of blocks and of the output layer count
+_PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
@@ -184,7 +186,9 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
     """The tokenizer's settings, why, and the bytes that a token will have, about."""
     small = text.num_bytes < _CHARACTERS_UP_TO
     wide = _has_wide_characters(text, "char")
-    kind = given.get("kind") or ("char" if wide and small and "vocab_size" not in given else "bpe")
+    if not wide:
+        small = text.num_bytes < _LETTERS_BELOW and steps * _TOKENS >= _TIMES * text.num_characters
+    kind = given.get("kind") or ("char" if small and "vocab_size" not in given else "bpe")
     if kind in ("char", "byte"):
         what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
         return {**given, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
