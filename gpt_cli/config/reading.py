@@ -40,7 +40,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
     if name in shipped:
         return shipped[name]
     require_reachable(path)
-    if (own := path / "config.yaml").is_file():
+    if os.path.isfile(own := path / "config.yaml"):  # false, not an error, for a name that is too long
         sentence = "this is a run, and its config is a file in it"
         raise UsageError(shown(name), sentence, hint=shlex.quote(visible(own)))
     close = near_config(name, also)

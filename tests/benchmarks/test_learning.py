@@ -79,4 +79,4 @@ def test_the_base_is_the_choice_for_the_text(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "argv", ["learning", "--data", "a.txt", "--set", "model.d_model=32", "--seeds", "1"])
     learning.main()
     (config,) = found
-    assert (config.model.d_model, config.train.optimizer, config.tokenizer.kind) == (32, "muon", "bpe")
+    assert (config.model.d_model, config.train.optimizer, config.tokenizer.kind) == (32, "muon", "char")

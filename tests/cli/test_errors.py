@@ -35,7 +35,7 @@ exit code 2
 
 $ gpt train --config smal
 error: "smal": there is no such config file
-hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny
+hint: did you mean small? shipped configs: auto, grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny
 exit code 2
 
 $ gpt train --config smoke --max-steps 0
@@ -59,8 +59,8 @@ error: --overwrite and --resume cannot be combined; leave one of them out
 exit code 2
 
 $ gpt train --resume
-error: gpt train: --resume needs the run directory, --out, or the --config that names it
-hint: gpt train --out runs/tiny --resume
+error: --resume: there is no run in "runs/auto" to continue
+hint: gpt train --out runs/smoke --resume
 exit code 2
 
 $ gpt train --config ''
@@ -73,8 +73,8 @@ hint: gpt --help
 exit code 2
 
 $ gpt train --resume --out runs/new
-error: gpt train: there is no run in "runs/new" to continue, so --config is needed
-hint: gpt train --config tiny
+error: --resume: there is no run in "runs/new" to continue
+hint: gpt train --out runs/smoke --resume
 exit code 2
 
 $ gpt train --config smoke --data nothere.txt --out o
@@ -85,7 +85,7 @@ exit code 3
 $ gpt train --config smoke --data short.txt --out o
 short.txt counts as one document; if it holds several (poems, letters), say what separates them: --set data.separator='\n\n'
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
-hint: add text with --data, or lower --set model.context_length
+hint: add text with --data
 exit code 3
 
 $ gpt train --config smoke --out short.txt

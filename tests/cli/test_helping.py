@@ -53,7 +53,7 @@ def test_each_way_to_call_and_each_example_has_a_line(monkeypatch: pytest.Monkey
     assert said[:3] == ["Usage: gpt runs [OPTIONS] [DIR]", "       gpt runs rm NAME...", ""]
     assert said[-2:] == ["  Example: gpt runs --sort loss", "  Example: gpt runs rm tiny"]
     assert run_command("config", "check", "--help").out.startswith("Usage: gpt config check [OPTIONS] FILE\n")
-    first = ["  Start with:", "    gpt train --config tiny", "    gpt sample --prompt 'The value of'"]
+    first = ["  Start with:", "    gpt train --data my.txt", "    gpt sample --prompt 'The value of'"]
     assert run_command("--help").out.splitlines()[-4:-1] == first
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     said = run_command("runs", "--help").out.splitlines()
@@ -61,7 +61,7 @@ def test_each_way_to_call_and_each_example_has_a_line(monkeypatch: pytest.Monkey
     assert said[-2:] == ["  例：gpt runs --sort loss", "  例：gpt runs rm tiny"]
     assert run_command("--help").out.splitlines()[-4:] == [
         "  从这里开始：",
-        "    gpt train --config tiny --data my.txt --set tokenizer.kind=char",
+        "    gpt train --data my.txt",
         "    gpt sample --prompt '今天天气'",
         "    gpt attn-dump --prompt '今天天气' --out attention.html",
     ]

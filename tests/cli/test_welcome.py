@@ -13,7 +13,7 @@ def test_gpt_alone_says_what_to_type_first(run: RunCommand, here: Path) -> None:
     outcome = run()
     assert outcome.code == 0
     assert "What to type first:" in outcome.out
-    assert next(line for line in outcome.out.splitlines() if line.startswith("  gpt")) == "  gpt train --config tiny"
+    assert next(line for line in outcome.out.splitlines() if line.startswith("  gpt")) == "  gpt train --data my.txt"
 
 
 def test_in_chinese_the_commands_take_chinese_texts(
@@ -22,8 +22,8 @@ def test_in_chinese_the_commands_take_chinese_texts(
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     commands = [line.strip() for line in run().out.splitlines() if line.startswith("  gpt")]
     assert commands == [
+        "gpt train --data my.txt",
         "gpt train --config tiny",
-        "gpt train --data my.txt --out runs/my",
         "gpt sample --prompt '今天天气'",
         "gpt attn-dump --prompt '今天天气' --out attention.html",
     ]
