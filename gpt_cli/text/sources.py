@@ -127,7 +127,7 @@ class Walk:
             return
         if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
             if named:
-                sentence = "this is the directory of a run, whose files are no text to read"
+                sentence = "this is a run directory, and gpt reads none of its files as text"
                 raise DataError(shown(folder), sentence, hint="keep texts in another directory, or name their files")
             return  # one of our runs, whose files are not a corpus
         start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shlex
 import warnings
 from dataclasses import replace
@@ -149,7 +150,8 @@ def _free_directory(beside: Path, source: str) -> str:
     """A directory beside a run that does not exist yet, named after a text, quoted for a shell."""
     name = Path(source).stem.strip("*?-") or "run"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return shlex.quote(visible(next(path for each in names if not (path := beside.parent / each).exists())))
+    free = next(path for each in names if not os.path.exists(path := beside.parent / each))  # of a long name false
+    return shlex.quote(visible(free))
 
 
 def _config_to_train(plan: Plan, continued: Checkpoint | None, host: Host) -> Config:

@@ -52,7 +52,7 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     assert (walk.num_special, walk.num_repeated) == (3, 2)
     assert walk.num_bytes == len("d/a.txt") + len("other/x.txt")
     assert walk.only_files
-    with pytest.raises(DataError, match="this is the directory of a run"):
+    with pytest.raises(DataError, match="this is a run directory"):
         list(Walk(["other", "d/run"]))
     os.chdir("d")
     assert names(".") == ["a.txt", "outside"]

@@ -187,7 +187,7 @@ def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
         )
     if gaps.mean() < 0:
         host.notice(
-            "the metric is lower on clean than on corrupt prompts, so shares are of a loss; swap them if that is wrong"
+            "the metric is lower on clean than on corrupt prompts, which is unusual; swap them if you mixed them up"
         )
     if len(gaps) > 1 and abs(gaps.mean()) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
         host.notice(

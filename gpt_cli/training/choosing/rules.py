@@ -184,10 +184,9 @@ def _why_budget(budget: Budget) -> str:
 
 def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
     """The tokenizer's settings, why, and the bytes that a token will have, about."""
-    small = text.num_bytes < _CHARACTERS_UP_TO
     wide = _has_wide_characters(text, "char")
-    if not wide:
-        small = text.num_bytes < _LETTERS_BELOW and steps * _TOKENS >= _TIMES * text.num_characters
+    often = steps * _TOKENS >= _TIMES * text.num_characters
+    small = text.num_bytes < _CHARACTERS_UP_TO if wide else text.num_bytes < _LETTERS_BELOW and often
     kind = given.get("kind") or ("char" if small and "vocab_size" not in given else "bpe")
     if kind in ("char", "byte"):
         what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
