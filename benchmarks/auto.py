@@ -6,9 +6,11 @@ For each text and time it trains the choice, `tiny`, nanoGPT's published setting
 128 wide, context 64, batches of 12, a rate of 1e-3, characters) and random settings of the kind that people try.
 No clock decides: a time is a number of steps, from the time of a step of `tiny` on a quiet machine
 (--step-milliseconds) and how much more or less processor time a step of other settings takes, in turns on one thread.
-So a busy machine gives the same result later. Results go to --out, auto.json; the same command goes on where it was
-stopped, and --table prints what is there. The results of docs/benchmarks.md are in benchmarks/auto.json. All bits per
-byte are of the closing evaluation, on the whole validation text, or evenly spaced windows of 4 million tokens of it.
+So a busy machine gives the same result later. With --promising 4, all random settings train for a sixth of the time,
+and only the best 4 of them for the whole; the same command without it trains the others too. Results go to --out,
+auto.json; the same command goes on where it was stopped, and --table prints what is there. The results of
+docs/benchmarks.md are in benchmarks/auto.json. All bits per byte are of the closing evaluation, on the whole validation
+text, or evenly spaced windows of 4 million tokens of it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import random
 import subprocess
 import sys
@@ -39,6 +42,7 @@ from gpt_cli.training.choosing.text_figures import TextFigures, describe
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 
+_SHARE = 1 / 6  # of the time, after which promising settings are known
 NANOGPT: Mapping[str, Any] = {
     "model": {
         "context_length": 64,
@@ -152,6 +156,38 @@ def trained(config: Config, source: str, steps: int) -> dict[str, Any]:
     }
 
 
+class Runs:
+    """Trainings on one text for one time; each result is written to a file as soon as it is known."""
+
+    def __init__(self, source: str, seconds: float, step_seconds: float, out: Path, results: dict[str, Any]) -> None:
+        self.source, self.seconds, self.step_seconds, self.out, self.results = (
+            source,
+            seconds,
+            step_seconds,
+            out,
+            results,
+        )
+        self.corpus = read_corpus(source)
+        self.text = describe(self.corpus.blocks(), self.corpus.num_bytes, self.corpus.num_characters)
+
+    def result(self, name: str, config: Config, share: float = 1) -> dict[str, Any]:
+        """The figures of a training for a share of the time."""
+        seconds = self.seconds * share
+        key = key_of(self.corpus, seconds, self.step_seconds, config)
+        if key not in self.results:
+            ratio = times_reference(config, vocabulary(config, self.text))
+            steps = max(20, round(seconds / self.step_seconds / ratio))
+            if name == "choice" and config.train.max_time is None:
+                steps = min(steps, config.train.max_steps)
+            found = {"text": Path(self.source).stem, "seconds": self.seconds, "name": name, "ratio": ratio}
+            part = {} if share == 1 else {"share": share}
+            self.results[key] = found | part | trained(config, self.source, steps)
+            lines = (f"{json.dumps(name)}: {json.dumps(result)}" for name, result in self.results.items())
+            self.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+            print(json.dumps(self.results[key]), flush=True)
+        return self.results[key]
+
+
 def table(results: Mapping[str, Any]) -> str:
     """A row for each text and time: the choice, the best of the random settings, `tiny`, nanoGPT's."""
     rows = [
@@ -159,15 +195,22 @@ def table(results: Mapping[str, Any]) -> str:
         "| --- " * 7 + "|",
     ]
     groups: dict[tuple[str, float], dict[str, Any]] = {}
+    shares: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for result in results.values():
-        groups.setdefault((result["text"], result["seconds"]), {})[result["name"]] = result
+        row = result["text"], result["seconds"]
+        if "share" in result:
+            shares.setdefault(row, []).append(result)
+        else:
+            groups.setdefault(row, {})[result["name"]] = result
     for (text, seconds), found in sorted(groups.items()):
 
         def bits(name: str, found: Mapping[str, Any] = found) -> str:
             return f"{found[name]['bits_per_byte']:.3f}" if "bits_per_byte" in found.get(name, {}) else "not run"
 
         drawn = [one["bits_per_byte"] for name, one in found.items() if "random" in name and "bits_per_byte" in one]
-        best = f"{min(drawn):.3f} of {len(drawn)}" if drawn else "not run"
+        number = max(len(drawn), len(shares.get((text, seconds), [])))
+        whole = "" if number == len(drawn) else f" ({len(drawn)})"
+        best = f"{min(drawn):.3f} of {number}{whole}" if drawn else "not run"
         above = found.get("choice", {}).get("last_above_best")
         last = "" if above is None else f"{above:.1%}"
         rows.append(
@@ -183,6 +226,7 @@ def main() -> None:
     parser.add_argument("--seconds", action="append", type=float, default=[], help="a time; repeatable; default: 60")
     parser.add_argument("--step-milliseconds", type=float, default=60.0, help="of a step of tiny on a quiet machine")
     parser.add_argument("--random", type=int, default=12, help="how many random settings")
+    parser.add_argument("--promising", type=int, help="train only so many of these, the best after a sixth of the time")
     parser.add_argument("--only", action="append", help="the name of one config to train; repeatable")
     parser.add_argument("--out", type=Path, default=Path("auto.json"))
     parser.add_argument("--table", action="store_true", help="print the table of what is known, and train nothing")
@@ -193,26 +237,19 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     reuse_memory()
-    step_seconds = arguments.step_milliseconds / 1000
     for seconds in arguments.seconds or [60.0]:
         for source in arguments.data:
-            corpus = read_corpus(source)
-            text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
-            for name, config in candidates(corpus, seconds, step_seconds, arguments.random).items():
-                if arguments.only and name not in arguments.only:
-                    continue
-                key = key_of(corpus, seconds, step_seconds, config)
-                if key in results:
-                    continue
-                ratio = times_reference(config, vocabulary(config, text))
-                steps = max(20, round(seconds / step_seconds / ratio))
-                if name == "choice" and config.train.max_time is None:
-                    steps = min(steps, config.train.max_steps)
-                found = {"text": Path(source).stem, "seconds": seconds, "name": name, "ratio": ratio}
-                results[key] = found | trained(config, source, steps)
-                lines = (f"{json.dumps(name)}: {json.dumps(result)}" for name, result in results.items())
-                arguments.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-                print(json.dumps(results[key]), flush=True)
+            runs = Runs(source, seconds, arguments.step_milliseconds / 1000, arguments.out, results)
+            settings = candidates(runs.corpus, seconds, runs.step_seconds, arguments.random)
+            names = [name for name in settings if not arguments.only or name in arguments.only]
+            if arguments.promising is not None:
+                drawn = sorted(
+                    (name for name in names if "random" in name),
+                    key=lambda name: runs.result(name, settings[name], _SHARE).get("bits_per_byte", math.inf),
+                )
+                names = [name for name in names if name not in drawn[arguments.promising :]]
+            for name in names:
+                runs.result(name, settings[name])
     print(table(results))
 
 

@@ -60,6 +60,33 @@ def test_it_goes_on_where_it_was_stopped(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().out.splitlines()[-1] == "| a | 3 | 3.000 | 1.500 of 1 | 4.000 | 1.500 | 0.0% |"
 
 
+def test_only_promising_random_settings_train_for_the_whole_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def trained(config: Any, source: str, steps: int) -> dict[str, Any]:
+        seen.append((config.model.d_model, steps))
+        return {"bits_per_byte": 8.0 - config.model.d_model / 1000, "steps": steps}  # a wider model is better
+
+    monkeypatch.setattr(auto, "trained", trained)
+    monkeypatch.setattr(auto, "times_reference", lambda *_: 0.1)
+    command = ["auto", "--data", "a.txt", "--seconds", "60", "--only", "random 1", "--only", "random 2"]
+    monkeypatch.setattr(sys, "argv", [*command, "--random", "2", "--promising", "1"])
+    auto.main()
+    settings = auto.candidates(read_corpus("a.txt"), 60.0, 0.06, 2)
+    narrow, wide = sorted(settings[f"random {n}"].model.d_model for n in (1, 2))
+    assert narrow < wide
+    assert sorted(seen[:2]) == [(narrow, 1667), (wide, 1667)]  # 10 s of 6 ms each
+    assert seen[2:] == [(wide, 10000)]
+    row = f"| a | 60 | not run | {8 - wide / 1000:.3f} of 2 (1) | not run | not run |  |"
+    assert capsys.readouterr().out.splitlines()[-1] == row
+    monkeypatch.setattr(sys, "argv", [*command, "--random", "2"])
+    auto.main()
+    assert seen[3:] == [(narrow, 10000)]
+    assert "of 2 |" in capsys.readouterr().out
+
+
 def test_a_real_part_trains_so_many_steps() -> None:
     config = validate({"model": {"d_model": 16, "num_heads": 2, "num_blocks": 1}, "tokenizer": {"kind": "char"}}, "x")
     found = auto.trained(config.changed(model={"context_length": 16}), "a.txt", 4)
