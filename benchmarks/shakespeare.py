@@ -117,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="shakespeare-cpu")
     parser.add_argument("--data", default="tinyshakespeare")
+    parser.add_argument("--max-steps", type=int, help="of gpt train; default: those of the config")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=100, help="timed steps of the plain trainer, for each seed")
     arguments = parser.parse_args()
@@ -137,6 +138,7 @@ def main() -> None:
             command = [
                 *(sys.executable, "-m", "gpt_cli", "train", "--config", arguments.config, "--data", arguments.data),
                 *("--out", str(Path(folder) / "run"), "--seed", str(seed), "--quiet", "--json"),
+                *([] if arguments.max_steps is None else ["--max-steps", str(arguments.max_steps)]),
             ]
             started = time.perf_counter()
             done = subprocess.run(command, check=True, capture_output=True, text=True)

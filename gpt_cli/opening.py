@@ -10,14 +10,13 @@ import stat
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO
 
 from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown
 
 UTF8_MARK = codecs.BOM_UTF8
 _CHINESE = re.compile(r"[\n\r -~\u2010-\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
-_SIMPLIFIED = "if it is simplified Chinese, in GBK: iconv -f GB18030 -t utf-8 OLD > NEW"
-_TRADITIONAL = "if it is traditional Chinese, in Big5: iconv -f BIG5 -t utf-8 OLD > NEW"
 
 
 @contextlib.contextmanager
@@ -105,26 +104,43 @@ def is_damaged_utf8(sample: bytes) -> bool:
     return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
 
 
-def encoding_hint(sample: bytes) -> str:
-    """How to make UTF-8 of text that is not: the likely encodings, which only a reader can tell apart for certain."""
+def encoding_hint(sample: bytes, name: str) -> str:
+    """How to make UTF-8 of text that is not: the likely encodings, which only a reader can tell apart for certain.
+
+    `name` is of the file that the command converts; what is no file, such as a pipe, stands there as OLD.
+    """
+    old, new = _names(Path(name))
     if is_damaged_utf8(sample):
-        return "iconv -c -f utf-8 -t utf-8 OLD > NEW leaves out what is damaged"
+        return f"iconv -c -f utf-8 -t utf-8 {old} > {new} leaves out what is damaged"
     if sample[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "if it is UTF-16: iconv -f UTF-16 -t utf-8 OLD > NEW"
+        return f"if it is UTF-16: iconv -f UTF-16 -t utf-8 {old} > {new}"
     if b"\0" in sample:
         encoding = utf16_of(sample)
-        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW" if encoding else "name a text file"
+        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}" if encoding else "name a text file"
     if encoding := utf16_of(sample):  # Chinese without ASCII, so without NULs
-        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW"
+        return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}"
     runs = re.findall(rb"[\x80-\xff]+", sample)
     num_high = sum(map(len, runs))
     # of Latin-1, few bytes are high, and these stand alone
     if num_high <= 0.3 * len(sample) and num_high < 2 * len(runs):
-        return "if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW"
+        return f"if it is LATIN1: iconv -f LATIN1 -t utf-8 {old} > {new}"
     seconds = b"".join(re.findall(rb"[\x81-\xfe]([\x40-\xfe])", sample))
-    is_big5 = sum(byte < 0x7F for byte in seconds) > 0.15 * len(seconds)
-    first, other = (_TRADITIONAL, _SIMPLIFIED) if is_big5 else (_SIMPLIFIED, _TRADITIONAL)
-    return f"{first}; {other}; look at NEW before you use it"
+    if sum(byte < 0x7F for byte in seconds) > 0.15 * len(seconds):
+        return (
+            f"if it is traditional Chinese, in Big5: iconv -f BIG5 -t utf-8 {old} > {new}; if it is simplified, "
+            f"in GBK: iconv -f GB18030 -t utf-8 {old} > {new}; look at the new file before you use it"
+        )
+    return (
+        f"if it is simplified Chinese, in GBK: iconv -f GB18030 -t utf-8 {old} > {new}; if it is traditional, "
+        f"in Big5: iconv -f BIG5 -t utf-8 {old} > {new}; look at the new file before you use it"
+    )
+
+
+def _names(path: Path) -> tuple[str, str]:
+    """A file and the one beside it that its conversion makes, as a shell takes them."""
+    if not path.is_file():
+        return "OLD", "NEW"
+    return quote(str(path)), quote(str(path.with_name(f"{path.stem}-utf8{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:

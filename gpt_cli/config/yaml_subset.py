@@ -41,7 +41,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         byte = f"byte 0x{content[error.start]:02x} at offset {error.start}"
         sentence = f"a config must be UTF-8 text, but {byte} is not"
-        raise UsageError(shown(path), sentence, hint=encoding_hint(content)) from error
+        raise UsageError(shown(path), sentence, hint=encoding_hint(content, str(path))) from error
 
 
 def parse(text: str, where: str) -> Document:

@@ -77,7 +77,9 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
             sample = block[:65536]
             # half of the bytes of English in UTF-16 are NUL, and each of them is UTF-8 too
             if len(sample) >= 16 and sample.count(0) > 0.4 * len(sample) and utf16_of(sample):
-                raise DataError(where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample))
+                raise DataError(
+                    where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample, where)
+                )
             if block.startswith(UTF8_MARK):
                 block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
         content = rest + (block or b"")
@@ -92,7 +94,7 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
             sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"
             if is_damaged_utf8(evidence):
                 sentence = f"this is UTF-8 that is damaged or cut off at byte 0x{byte:02x}, offset {at:,}"
-            raise DataError(f"{where}: line {line:,}", sentence, hint=encoding_hint(evidence)) from None
+            raise DataError(f"{where}: line {line:,}", sentence, hint=encoding_hint(evidence, where)) from None
         if text:
             yield Block(starts, text, content[:used])
             starts = False

@@ -137,7 +137,7 @@ exit code 3
 
 $ gpt sample --prompt-file latin.txt
 error: latin.txt: line 2: text must be UTF-8, but byte 0xe9 at offset 5 is not
-hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 OLD > NEW
+hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 latin.txt > latin-utf8.txt
 exit code 3
 
 $ gpt attn-dump --prompt x --out a.gif

@@ -114,7 +114,15 @@ def test_of_the_encodings_of_chinese_the_likely_one_is_named_first(text: str, en
     named = re.findall(r"iconv -f (\w+) ", hint)
     assert (sorted(named), named[0]) == (["BIG5", "GB18030"], first)
     assert text.encode(encoding).decode(named[0]) == text
-    assert hint.endswith("; look at NEW before you use it")
+    assert hint.endswith("; look at the new file before you use it")
+
+
+def test_the_command_that_converts_names_the_file(here: Path) -> None:
+    Path("my novel.txt").write_bytes(b"caf\xe9 au lait")
+    with pytest.raises(DataError) as raised:
+        decode_utf8(Path("my novel.txt").read_bytes(), "my novel.txt")
+    hint = raised.value.hint
+    assert hint == "if it is LATIN1: iconv -f LATIN1 -t utf-8 'my novel.txt' > 'my novel-utf8.txt'"
 
 
 def test_utf16_of_english_is_no_text_full_of_nuls() -> None:
