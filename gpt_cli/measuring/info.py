@@ -123,7 +123,7 @@ def _of_run(path: Path, chosen: Path, host: Host, num_ranks: int | None) -> Info
     if num_ranks is not None:
         if stored.progress.imported:
             raise UsageError("--ranks", "this model was imported, and nothing says how gpt would train it")
-        require_fitting(num_ranks, stored.config, "--ranks")
+        require_fitting(num_ranks, stored.config, "--ranks", fixed=True)
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": stored.progress.step}
     if path.is_dir():
         facts["checkpoints"] = states

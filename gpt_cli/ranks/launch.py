@@ -27,8 +27,11 @@ GRACE = 10.0  # for the others, once a process has failed
 AFTER_TERM = 3.0
 
 
-def require_fitting(num_processes: int, config: Config, where: str = "--processes") -> None:
-    """Raise UsageError unless a number of processes shares the micro-batches of a step evenly, in halves of halves."""
+def require_fitting(num_processes: int, config: Config, where: str = "--processes", *, fixed: bool = False) -> None:
+    """Raise UsageError unless a number of processes shares the micro-batches of a step evenly, in halves of halves.
+
+    The hint is a setting, unless the config is `fixed`: that of a run.
+    """
     settings = config.train
     lanes = settings.num_lanes
     if _fits(num_processes, lanes):
@@ -47,7 +50,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "--processe
         where,
         f"{num_processes} processes cannot share a batch of {counted(settings.batch_size, 'sequence')} evenly, "
         f"{settings.sequences_at_once} at once; {numbers} can",
-        hint=f"--set train.micro_batch_size={smaller[0]}" if smaller else None,
+        hint=f"--set train.micro_batch_size={smaller[0]}" if smaller and not fixed else None,
     )
 
 
