@@ -45,7 +45,8 @@ _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
 _BESIDE_NGRAMS: Mapping[str, Any] = {"activation": "relu2"}
 _ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "swiglu"}
 _SLOWER = 1.15  # the time of a step of the second
-_NGRAMS_BELOW = 1.5  # epochs, of texts of every size
+# tables of n-grams pay below so many epochs, and up to so many reference steps: then the blocks know better
+_NGRAMS_BELOW, _NGRAMS_UP_TO = 1.5, 1_300
 _FEWEST_STEPS = 20
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
@@ -108,7 +109,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
-    ngrams = _ngrams(text, tokenizer, _lasting(budget, possible, useful) * tokens_per_step / tokens)
+    ngrams = _ngrams(text, tokenizer, _lasting(budget, possible, useful) * tokens_per_step / tokens, steps)
     form = _form(given["model"].get("ngram_embedding", ngrams), given["model"].get("attention"))
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
@@ -248,9 +249,9 @@ def _heads(width: int) -> int:
     return next((heads for heads in range(max(1, wanted), 1, -1) if width % (2 * heads) == 0), 1)
 
 
-def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float) -> int | None:
-    """The longest n-gram with a vector of its own; of a text that is read often, such tables know it by heart."""
-    if epochs >= _NGRAMS_BELOW:
+def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float, steps: float) -> int | None:
+    """The longest n-gram with a vector of its own, in trainings so short that blocks alone learn less."""
+    if epochs >= _NGRAMS_BELOW or steps > _NGRAMS_UP_TO:
         return None
     letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
     return 4 if letters else 2

@@ -121,9 +121,13 @@ def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) ->
     assert choice.num_steps >= 20
 
 
-def test_ngrams_are_for_texts_that_are_hardly_read_twice() -> None:
+def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
     assert chosen(english(10_000_000)).config.model.ngram_embedding == 2
     assert chosen(english(460_000)).config.model.ngram_embedding is None
+    assert chosen(english(300_000_000)).config.model.ngram_embedding == 2
+    assert chosen(english(300_000_000), 180.0).config.model.ngram_embedding is None
+    given = choose(english(300_000_000), Budget(steps=2000), {"train": {"max_steps": 2000}})
+    assert given.config.model.ngram_embedding is None
     assert "dropout 0 and n-grams of up to 2 tokens" in chosen(english(10_000_000)).reasons[3]
 
 
