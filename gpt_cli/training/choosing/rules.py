@@ -35,7 +35,7 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 # a larger model pays where it still trains on so many tokens for each parameter (without n-grams, whose tables learn
 # early what small blocks cannot, on more), or reads the text so often
-_TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 4.0, 4.0
+_TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
 _LONG = 256  # context length of sizes from this width on
 _PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner

@@ -131,6 +131,11 @@ def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
     assert "dropout 0 and n-grams of up to 2 tokens" in chosen(english(10_000_000)).reasons[3]
 
 
+def test_without_ngrams_a_larger_model_wants_more_tokens() -> None:
+    large = english(300_000_000)
+    assert [chosen(large, seconds).config.model.d_model for seconds in (60.0, 180.0, 600.0)] == [96, 128, 128]
+
+
 def test_without_ngrams_blocks_are_as_in_qwen3_and_their_steps_take_longer() -> None:
     often, once = chosen(english(1_000_000)), chosen(english(10_000_000))
     model = often.config.model
