@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -156,18 +157,18 @@ def trained(config: Config, source: str, steps: int) -> dict[str, Any]:
     }
 
 
+@dataclass
 class Runs:
     """Trainings on one text for one time; each result is written to a file as soon as it is known."""
 
-    def __init__(self, source: str, seconds: float, step_seconds: float, out: Path, results: dict[str, Any]) -> None:
-        self.source, self.seconds, self.step_seconds, self.out, self.results = (
-            source,
-            seconds,
-            step_seconds,
-            out,
-            results,
-        )
-        self.corpus = read_corpus(source)
+    source: str
+    seconds: float
+    step_seconds: float
+    out: Path
+    results: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.corpus = read_corpus(self.source)
         self.text = describe(self.corpus.blocks(), self.corpus.num_bytes, self.corpus.num_characters)
 
     def result(self, name: str, config: Config, share: float = 1) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def is_damaged_utf8(sample: bytes) -> bool:
 def encoding_hint(sample: bytes, name: str) -> str:
     """How to make UTF-8 of text that is not: the likely encodings, which only a reader can tell apart for certain.
 
-    `name` is of the file that the command converts; what is no file, such as a pipe, stands there as OLD.
+    The command converts the file `name`. Where there is no such file, as with a pipe, it says OLD and NEW.
     """
     old, new = _names(Path(name))
     if is_damaged_utf8(sample):

@@ -33,8 +33,8 @@ _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
 _LETTERS_BELOW, _TIMES = 150_000, 10
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
 _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
-# a larger model pays where it still trains on so many tokens for each parameter (without n-grams, whose tables learn
-# early what small blocks cannot, on more), or reads the text so often
+# a larger model pays where it still trains on so many tokens for each parameter, on more in longer trainings, which
+# have no n-grams, or where it reads the text so often
 _TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
 _LONG = 256  # context length of sizes from this width on
 _PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
@@ -216,7 +216,8 @@ def _shape(
     tokens: float, steps: float, vocabulary: int, given: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
     """The largest width and number of blocks for which there are steps, text and memory."""
-    best, least = _SIZES[0], _TOKENS_PER_PARAMETER if steps <= _NGRAMS_UP_TO else _WITHOUT_NGRAMS
+    least = _TOKENS_PER_PARAMETER if steps <= _NGRAMS_UP_TO else _WITHOUT_NGRAMS
+    best = _SIZES[0]
     for width, blocks in _SIZES[1:]:
         parameters = _parameters(width, blocks, vocabulary)
         trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary)
