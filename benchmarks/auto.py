@@ -37,6 +37,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, validate, write_config
 from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.measuring.variants import vocab_size_of
 from gpt_cli.text.reading import SourceCorpus, read_corpus
 from gpt_cli.training.choosing.rules import Budget, choose
 from gpt_cli.training.choosing.text_figures import TextFigures, describe
@@ -125,7 +126,7 @@ def cost_ratio(config: Config, vocab_size: int, beside: Config, beside_vocab_siz
 
 def vocabulary(config: Config, text: TextFigures) -> int:
     """The tokens of a config's tokenizer on a text, about."""
-    return config.tokenizer.vocab_size if config.tokenizer.kind == "bpe" else text.num_distinct + 1
+    return text.num_distinct + 1 if config.tokenizer.kind == "char" else vocab_size_of(config)
 
 
 def _state(config: Config, vocab_size: int) -> TrainingState:
@@ -146,7 +147,7 @@ def trained(config: Config, source: str, steps: int) -> dict[str, Any]:
         command += ["--threads", str(torch.get_num_threads()), "--quiet", "--json"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            return {"error": done.stderr.strip().splitlines()[0]}
+            return {"error": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]}
         found = json.loads(done.stdout.splitlines()[-1])
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     evaluated = [line["validation_loss"] for line in lines if line.get("validation_loss") is not None]
@@ -182,10 +183,13 @@ class Runs:
                 steps = min(steps, config.train.max_steps)
             found = {"text": Path(self.source).stem, "seconds": self.seconds, "name": name, "ratio": ratio}
             part = {} if share == 1 else {"share": share}
-            self.results[key] = found | part | trained(config, self.source, steps)
+            found |= part | trained(config, self.source, steps)
+            print(json.dumps(found), flush=True)
+            if "error" in found:  # the next call tries again
+                return found
+            self.results[key] = found
             lines = (f"{json.dumps(name)}: {json.dumps(result)}" for name, result in self.results.items())
             self.out.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-            print(json.dumps(self.results[key]), flush=True)
         return self.results[key]
 
 

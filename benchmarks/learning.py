@@ -39,15 +39,20 @@ from gpt_cli.training.choosing.text_figures import TextFigures, describe
 BASE = "base"
 
 
-def base_of(text: TextFigures, arguments: argparse.Namespace) -> tuple[Config, int]:
-    """The config that a text is tried with, and how many steps it takes."""
+def base_of(text: TextFigures, arguments: argparse.Namespace) -> tuple[Config, int | None]:
+    """The config that a text is tried with, and how many steps it takes, where that needs no measuring."""
     step_seconds = arguments.step_milliseconds / 1000
     if arguments.config is None:
-        fixed = build_config(Document({}), "--set", arguments.set).model_dump(exclude_unset=True)
+        fixed = build_config(Document({}), "--set", arguments.set, to_choose=True).model_dump(exclude_unset=True)
         choice = choose(text, Budget(arguments.seconds, step_seconds=step_seconds), fixed)
         return choice.config, choice.num_steps
-    config = read_config(arguments.config, arguments.set)
-    return config, round(arguments.seconds / step_seconds / times_reference(config, vocabulary(config, text)))
+    return read_config(arguments.config, arguments.set), None
+
+
+def steps_of(base: Config, text: TextFigures, arguments: argparse.Namespace) -> int:
+    """The steps that a config takes in the time, measured beside `tiny`."""
+    ratio = times_reference(base, vocabulary(base, text))
+    return round(arguments.seconds / (arguments.step_milliseconds / 1000) / ratio)
 
 
 def tries(base: Config, asked: Iterable[str]) -> dict[str, Config]:
@@ -68,7 +73,7 @@ def changes(results: Iterable[Mapping[str, Any]], name: str, text: str) -> list[
 
 def summary(results: Iterable[Mapping[str, Any]]) -> str:
     """A row for each try and text: the cost of a step, the mean bits per byte, the mean change with its error."""
-    results = [one for one in results if "bits_per_byte" in one]
+    results = list(results)
     rows = [("try", "text", "seeds", "cost of a step", "bits per byte", "change")]
     for name, text in dict.fromkeys((one["name"], one["text"]) for one in results):
         found = [one for one in results if (one["name"], one["text"]) == (name, text)]
@@ -102,23 +107,32 @@ def main() -> None:
             text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
             base, steps = base_of(text, arguments)
             for name, config in tries(base, arguments.asked).items():
-                what = f"{corpus.digest} {steps} {base.model_dump_json()} {config.model_dump_json()}"
+                length = f"{arguments.seconds} {arguments.step_milliseconds}"
+                what = f"{corpus.digest} {length} {base.model_dump_json()} {config.model_dump_json()}"
                 keys = [hashlib.sha256(f"{what} {seed}".encode()).hexdigest()[:16] for seed in range(arguments.seeds)]
                 mine += keys
+                known = next((results[key] for key in keys if key in results), None)  # all seeds take as many steps
+                if name == BASE:
+                    steps = known["steps"] if known else steps or steps_of(base, text, arguments)
                 if all(key in results for key in keys):
                     continue
                 cost = 1.0
-                if name != BASE:
+                if known is not None:
+                    cost = known["cost"]
+                elif name != BASE:
                     cost = cost_ratio(config, vocabulary(config, text), base, vocabulary(base, text), rounds=15)
+                assert steps is not None, "the base comes first"
                 for seed, key in enumerate(keys):
                     if key not in results:
                         found = trained(config.changed(train={"seed": seed}), source, max(1, round(steps / cost)))
-                        results[key] = {"text": Path(source).stem, "name": name, "seed": seed, "cost": cost} | found
-                        arguments.out.write_text(json.dumps(results, indent=1))
-                        print(json.dumps(results[key]), flush=True)
+                        found = {"text": Path(source).stem, "name": name, "seed": seed, "cost": cost} | found
+                        print(json.dumps(found), flush=True)
+                        if "error" not in found:  # the next call tries again
+                            results[key] = found
+                            arguments.out.write_text(json.dumps(results, indent=1))
     except GptError as error:
         sys.exit("\n".join(error.lines()))
-    print(summary(results[key] for key in mine))
+    print(summary(results[key] for key in mine if key in results))
 
 
 if __name__ == "__main__":

@@ -34,14 +34,16 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
         return found
 
     place = place_of(os.environ)
+    if request.dry_run and place is not None and place.rank > 0:
+        return 0  # the first process prints the config
     if place is None and (sweep := sweep_of(os.environ)) is not None:
         del os.environ[LAUNCHER]
         Launcher(sweep).watch()
-    if place is not None:
+    if place is not None and not request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_process import train_together
         return train_together(place, plan, console, json=json)
-    found = plan(None)
+    found = plan(place)
     if request.dry_run:
         with sharing():
             with importing_torch():

@@ -77,7 +77,7 @@ def misfits(
 ) -> Iterator[GptError]:
     """An error for values that do not fit together, except about keys that are wrong by themselves.
 
-    `to_choose`: and about sizes of the model of which one is still to be chosen, so that it fits.
+    `to_choose`: and about sizes of the model or a batch of which one is still to be chosen, so that it fits.
     """
     # a mistyped key is one that is missing, too
     meant = (_nearest_key(place) for place in islice(wrong, CONFIG_PROBLEMS))
@@ -91,7 +91,7 @@ def misfits(
             continue
         valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
         for misfit in kind.model_validate(valid).misfits():
-            if to_choose and name == "model" and not {*misfit.keys} <= {*valid}:
+            if to_choose and name in ("model", "train") and not {*misfit.keys} <= {*valid}:
                 continue
             if not any((name, key) in wrong for key in misfit.keys):
                 set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]

@@ -14,6 +14,7 @@ import torch
 
 from gpt_cli.callbacks import ignored
 from gpt_cli.config import Config
+from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.errors import counted
 from gpt_cli.machine.devices import choose_dtype, supports, synchronize
 from gpt_cli.machine.memory import available_memory, require_room
@@ -47,7 +48,7 @@ class Variant:
 
 def vocab_size_of(config: Config) -> int:
     """The vocabulary size that a config asks for, or a likely one where the text would decide."""
-    published = {"cl100k_base": 100_277, "o200k_base": 200_019}.get(config.tokenizer.name, 50_257)
+    published = PUBLISHED.get(config.tokenizer.name, PUBLISHED["gpt2"])
     learned = {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}
     return learned.get(config.tokenizer.kind, published)
 

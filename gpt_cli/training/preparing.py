@@ -10,13 +10,14 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import read_header
 from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, shown, visible
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, counted, shown, visible
 from gpt_cli.machine.devices import choose_device, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
@@ -68,10 +69,12 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         if ended := ended_before(directory, continued.progress, plan.config, own):
             return ended
         continued = _without_best_of_another_run(directory, continued, host.warn)
-    corpus = None
+    corpus, seconds = None, None
     if plan.to_choose and continued is None:
+        choose_device(plan.config.train.device)  # refuses one that does not exist before it reads a long text
         corpus = _read(plan, plan.config, None, host)
-        plan = replace(plan, config=chosen(plan.config, corpus, host).config)
+        choice = chosen(plan.config, corpus, host)
+        plan, seconds = replace(plan, config=choice.config), choice.seconds
     config = _config_to_train(plan, continued, host)
     reading = _where_the_text_is(plan, config, directory, host.notice)
     require_memory(config, free, ranks)
@@ -128,8 +131,18 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     with host.working("timing a step"), fitting_device(config, ranks.size):
         step_seconds = _time_step(state, host.warn, must_compile=must_compile)
         step_seconds = record_step(state, host.warn) or step_seconds
+    if seconds is not None:
+        _keep_to(seconds, step_seconds, state, host.notice)
     ranks.on_first(lambda: require_space(run))
     return run, _prepared(run, corpus, step_seconds)
+
+
+def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
+    """Let the clock end a training whose chosen number of steps would take longer than was asked for."""
+    steps, settings = state.config.train.max_steps, state.config.train
+    if settings.max_time is None and steps * step_seconds > seconds:
+        notice(f"length    by the clock, as {counted(steps, 'step')} would take {duration(steps * step_seconds)} here")
+        state.config = state.config.changed(train={"max_time": seconds})
 
 
 def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:

@@ -180,11 +180,7 @@ class TrainRequest(Request):
             plan = self._with_initial(directory, settings, flags, host)
         elif chooses and not (self.resume and RunFiles(directory).config.exists()):
             self._require_one_process()
-            asked = build_config(Document({}), AUTO, settings, flags, to_choose=True)
-            if {"max_steps", "max_time"} <= asked.train.model_fields_set and asked.train.max_time is not None:
-                sentence = "train.max_steps and train.max_time cannot be combined; leave one of them out"
-                raise UsageError("--config auto", sentence)
-            plan = Plan(asked, directory, to_choose=True)
+            plan = Plan(self._asked_of_choice(flags), directory, to_choose=True)
         elif isinstance(config, Config):
             document = Document(config.model_dump(mode="json"))
             plan = Plan(build_config(document, "config", settings, flags), directory)
@@ -199,12 +195,28 @@ class TrainRequest(Request):
         _require_what_stays(plan)
         return plan
 
+    def _asked_of_choice(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
+        """What is set of a config that gpt is to choose; raises UsageError for what leaves no choice."""
+        asked = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
+        given = asked.train.model_fields_set
+        if "max_steps" in given and asked.train.max_time is not None:
+            sentence = "train.max_steps and train.max_time cannot be combined; leave one of them out"
+            raise UsageError("--config auto", sentence)
+        if "max_steps" not in given and "max_time" in given and asked.train.max_time is None:
+            sentence = "gpt chooses settings for a time or a number of steps; name one of them"
+            raise UsageError("--set: train.max_time", sentence, hint="--max-steps 1000")
+        if asked.tokenizer.kind == "kept":
+            sentence = "kept is the tokenizer of an imported model, for a training with --init-from"
+            raise UsageError("--set: tokenizer.kind", sentence, hint="use bpe, byte, char or tiktoken")
+        return asked
+
     def _require_one_process(self) -> None:
         """Raise UsageError where several processes would each measure a speed of their own."""
         place = place_of(os.environ)
         if (self.processes or 1) > 1 or (place is not None and place.size > 1):
             sentence = "one process chooses the settings; let it write them to a file, and train that with several"
-            hint = "gpt train --dry-run > my.yaml, then --config my.yaml"
+            data = "".join(f" --data {shlex.quote(visible(source))}" for source in self.data)
+            hint = f"gpt train{data} --dry-run > my.yaml, then --config my.yaml"
             raise UsageError("--config auto", sentence, hint=hint)
 
     def _with_initial(

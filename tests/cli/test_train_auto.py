@@ -137,6 +137,14 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
             2,
             "train.max_steps and train.max_time cannot be combined",
         ),
+        (
+            ["--set", "train.max_time=1s", "--max-steps", "9"],
+            2,
+            "train.max_steps and train.max_time cannot be combined",
+        ),
+        (["--set", "train.max_time=null"], 2, "gpt chooses settings for a time or a number of steps"),
+        (["--set", "tokenizer.kind=kept"], 2, "kept is the tokenizer of an imported model"),
+        (["--data", "a b.txt", "--processes", "2"], 2, "gpt train --data 'a b.txt' --dry-run > my.yaml"),
     ],
 )
 def test_errors_come_before_anything_is_measured(
@@ -148,6 +156,49 @@ def test_errors_come_before_anything_is_measured(
     outcome = run("train", *words)
     assert outcome.code == code, outcome.err
     assert error in outcome.err
+
+
+def test_a_missing_device_is_named_before_the_text_is_read(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.training.preparing.read_data", refused)
+    monkeypatch.setattr(choosing, "read_data", refused)
+    for words in ([], ["--dry-run"]):
+        outcome = run("train", "--data", "corpus.txt", "--device", "nowhere", *words)
+        assert (outcome.code, "nowhere is not available" in outcome.err) == (5, True), outcome.err
+
+
+def test_the_clock_ends_a_training_whose_steps_take_longer_than_the_rules_know(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-5)
+    outcome = run("train", "--data", "corpus.txt", "--max-time", "0.02s", *TINY[2:], "--out", "runs/short")
+    assert outcome.code == 0, outcome.err
+    assert "length    by the clock, as " in outcome.err
+    assert read_config("runs/short/config.yaml").train.max_time == 0.02
+
+
+def test_a_dry_run_under_a_launcher_prints_once_and_waits_for_nobody(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29377"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        outcome = run("train", "--config", "smoke", "--set", "train.micro_batch_size=4", "--dry-run")
+        assert outcome.code == 0, outcome.err
+        assert (outcome.out == "") == (rank == "1")
+    assert not Path("runs").exists()
+
+
+def test_the_context_of_questions_and_answers_holds_them(run: RunCommand) -> None:
+    pair = {"prompt": "why? " * 60, "response": "because " * 40}
+    Path("qa.jsonl").write_text(f"{json.dumps(pair)}\n" * 200)
+    outcome = run("train", "--data", "qa.jsonl", "--max-steps", "2", "--dry-run", "--json")
+    assert json.loads(outcome.out)["config"]["model"]["context_length"] == 512  # 620 bytes are about 282 tokens
+    Path("few.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)
+    few = run("train", "--data", "few.jsonl", "--max-steps", "2", "--dry-run")
+    assert few.code == 0, few.err
 
 
 def test_a_run_that_is_there_is_refused_before_anything_is_measured(
@@ -182,9 +233,9 @@ def test_a_machine_with_little_memory_gets_a_smaller_model() -> None:
     text, budget = TextFigures(10**9, 10**9, 100, 4.8), Budget(6000, step_seconds=0.06)
     empty = Config()
     large = choosing.fitting(text, budget, empty, None)
-    free = choosing.needed(large.config)
+    free = choosing.needed(large.config, large.vocab_size)
     small = choosing.fitting(text, budget, empty, free)
-    assert choosing.needed(small.config) <= free / 2
+    assert choosing.needed(small.config, small.vocab_size) <= free / 2
     assert small.config.model.d_model < large.config.model.d_model
 
 

@@ -11,10 +11,11 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import DataError, counted
-from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
+from gpt_cli.machine.devices import choose_device, free_memory, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, reuse_memory
 from gpt_cli.model.costs import estimate
 from gpt_cli.results import WIDTH, Result
+from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.training.choosing.rules import DEFAULT_SECONDS, Budget, Choice, choose
 from gpt_cli.training.choosing.speed import reference_seconds
@@ -23,7 +24,6 @@ from gpt_cli.training.request import Plan
 from gpt_cli.training.resuming import config_to_resume
 
 _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
-_LARGEST_VOCABULARY = 100_000
 FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
 
 
@@ -46,7 +46,8 @@ class Chosen(Result):
 def dry_run(plan: Plan, host: Host) -> Chosen:
     """The config of a training that does not begin; `host.notice` receives the reasons.
 
-    Raises errors as `chosen`, and CheckpointError for settings that a run may not change.
+    Raises errors as `chosen`, EnvironmentFailure for a device that does not exist, and CheckpointError for settings
+    that a run may not change.
     """
     if not plan.to_choose:
         run = RunDirectory(plan.directory)
@@ -54,6 +55,7 @@ def dry_run(plan: Plan, host: Host) -> Chosen:
         return Chosen(
             config_to_resume(continued.config, plan.config, valid_config(run), run) if continued else plan.config
         )
+    choose_device(plan.config.train.device)
     reuse_memory()
     with threads_kept():
         choice = chosen(plan.config, read_data(plan.config.data, host), host)
@@ -63,13 +65,11 @@ def dry_run(plan: Plan, host: Host) -> Chosen:
 def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     """The settings for a text and this machine; those that somebody set in `config` stay as they are.
 
-    Raises EnvironmentFailure for a device that does not exist, UsageError where settings do not fit together, DataError
-    for a text of less than FEWEST_CHARACTERS.
+    Raises UsageError where settings do not fit together, DataError for a text of less than FEWEST_CHARACTERS.
     """
-    choose_device(config.train.device)
     use_threads(config.train.threads)
-    text = describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
-    if text.num_characters < FEWEST_CHARACTERS:
+    text = _figures(corpus, config)
+    if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
         found = counted(text.num_characters, "character")
         sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
         raise DataError("corpus", sentence, hint="add text with --data; `gpt data list` prints some that can be had")
@@ -79,24 +79,32 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     else:
         with host.working("timing this machine"):
             budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
-    choice = fitting(text, budget, config, available_memory())
+    known = (available_memory(), free_memory(choose_device(settings.device)))
+    choice = fitting(text, budget, config, min((free for free in known if free is not None), default=None))
     for line in choice.reasons:
         host.notice(line)
     return choice
 
 
+def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
+    """What the rules know of a text; questions and answers are read as they are learned, each as a whole."""
+    size = corpus.num_bytes, corpus.num_characters
+    if not corpus.how.conversations:
+        return describe(corpus.blocks(), *size)
+    examples = ConversationCorpus(corpus, 0, corpus.num_documents, config.data.template)
+    return describe(examples.blocks(), *size, of_examples=True)
+
+
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """The choice whose training takes at most half of `free` bytes of main memory, or the smallest that there is."""
+    """The choice whose training takes at most half of `free` bytes of memory, or the smallest that there is."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose(text, budget, fixed), 1e8
-    while free is not None and needed(choice.config) > _SHARE_OF_MEMORY * free and most > 1e5:
+    while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
         choice, most = choose(text, budget, fixed, most_parameters=most), most / 2
     return choice
 
 
-def needed(config: Config) -> int:
-    """Bytes that a training takes, with the vocabulary that its tokenizer may have."""
-    tokenizer = config.tokenizer
-    vocabulary = min(tokenizer.vocab_size, _LARGEST_VOCABULARY) if tokenizer.kind == "bpe" else 5000
+def needed(config: Config, vocab_size: int) -> int:
+    """Bytes that a training takes."""
     at_once = config.train.sequences_at_once
-    return estimate(config.model, vocabulary, micro_batch_size=at_once, dtype="float32").training_bytes
+    return estimate(config.model, vocab_size, micro_batch_size=at_once, dtype="float32").training_bytes

@@ -5,27 +5,40 @@ The figures behind them are in NOTES.md, "The choice of settings".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from gpt_cli.amounts import duration, quantity, size
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
+from gpt_cli.config.schema import PUBLISHED
+from gpt_cli.errors import counted
 from gpt_cli.training.advising.advice import one_digit
 from gpt_cli.training.choosing.text_figures import TextFigures
 
 DEFAULT_SECONDS = 300.0
 # the step in which budgets are counted: of configs/tiny.yaml, 2,048 tokens with a vocabulary of 1,024
 REFERENCE = ModelConfig(
-    context_length=128, d_model=128, num_heads=4, num_blocks=4, positions="rope", activation="relu2", bias=False
+    context_length=128,
+    d_model=128,
+    num_heads=4,
+    num_blocks=4,
+    positions="rope",
+    norm="rmsnorm",
+    activation="relu2",
+    bias=False,
 )
 REFERENCE_BATCH, REFERENCE_VOCABULARY = 16, 1024
 _TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
 
 # a text of at least so many bytes -> the byte pairs to learn, and how many bytes a token then has in English
 _VOCABULARIES = {0: (512, 2.2), 150_000: (1024, 2.7), 1_500_000: (2048, 3.3), 6_000_000: (4096, 3.8)}
+_BYTES_PER_TOKEN = ((257, 1.3), *_VOCABULARIES.values(), (50_000, 4.5))  # of English, by the size of the vocabulary
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
 # bytes a character from which single characters are tokens, up to a text of so many bytes
 _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
@@ -36,7 +49,7 @@ _SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 # a larger model pays where it still trains on so many tokens for each parameter, on more in longer trainings, which
 # have no n-grams, or where it reads the text so often
 _TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
-_LONG = 256  # context length of sizes from this width on
+_LONG, _LONGEST = 256, 1024  # context length of sizes from this width on; the most, for long examples
 _PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
@@ -49,6 +62,7 @@ _SLOWER = 1.15  # the time of a step of the second
 # tables of n-grams pay below so many epochs, and up to so many reference steps: then the blocks know better
 _NGRAMS_BELOW, _NGRAMS_UP_TO = 1.5, 1_300
 _FEWEST_STEPS = 20
+_PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 
@@ -89,9 +103,11 @@ class Choice:
     config: Config
     reasons: tuple[str, ...]
     num_steps: int  # about how many the time allows, or exactly those that were given
+    vocab_size: int  # of the tokenizer, about
+    seconds: float | None  # that the training may take, where no number of steps was given
 
 
-def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = 1e12) -> Choice:
+def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_parameters: float = math.inf) -> Choice:
     """The settings for a text and a budget; those in `fixed` (section -> key -> value) stay, and the rest follows them.
 
     `most_parameters` bounds the weights of blocks and of the output layer, for a machine with little memory. Raises
@@ -103,25 +119,30 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     vocabulary = _num_tokens(text, tokenizer)
     tokens = max(1.0, _share_to_train_on(fixed.get("data", {})) * text.num_bytes / bytes_per_token)
     width, blocks = _shape(tokens, steps, vocabulary, given["model"], most_parameters)
-    length = given["model"].get("context_length", _context(tokens, width))
+    length = given["model"].get("context_length") or _context(tokens, width, text.longest_example / bytes_per_token)
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
     parameters, tokens_per_step = _parameters(width, blocks, vocabulary), batch * length
     cost = _cost(width, blocks, vocabulary) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
-    ngrams = _ngrams(text, tokenizer, _lasting(budget, possible, useful) * tokens_per_step / tokens, steps)
-    form = _form(given["model"].get("ngram_embedding", ngrams), given["model"].get("attention"))
+    reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
+    pays = reads < _NGRAMS_BELOW and steps <= _NGRAMS_UP_TO
+    ngrams = _ngrams(text, tokenizer) if pays or "ngram_rows" in given["model"] else None
+    attention = given["model"].get("attention", "grouped_query" if "num_key_value_heads" in given["model"] else None)
+    form = _form(given["model"].get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
+    heads = given["model"].get("num_heads") or _heads(width, given["model"].get("num_key_value_heads", 1))
     model = {
         "context_length": length,
         "d_model": width,
-        "num_heads": _heads(width),
+        "num_heads": heads,
         "num_blocks": blocks,
-        "positions": "rope",
+        "positions": "learned" if (given["model"].get("head_size") or width // heads) % 2 else "rope",
+        **({"attention": attention} if attention else {}),
         **form,
         "bias": False,
         "ngram_embedding": ngrams,
@@ -142,20 +163,24 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     elif budget.steps is None:
         train["max_time"] = budget.seconds
     elif useful < 0.9 * possible:
-        train.setdefault("patience", 3)
+        train.setdefault("patience", _PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
         f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
         f"{text.num_distinct:,} different ones of {text.entropy:.1f} bits: {why_tokenizer}",
         _why_budget(budget),
         f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters in "
-        f"blocks and output layer, for about {quantity(round(tokens))} tokens of text",
-        f"training  {train['optimizer']} at the rates of that width, {tokens_per_step:,} tokens a step; "
-        f"the text is read about {_few(epochs)} times, hence {_against_memory(model)}",
-        f"length    about {num_steps:,} steps"
-        + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else ""),
+        f"blocks and output layer, for about {quantity(round(tokens))} tokens of text"
+        + (", as large as there is memory for" if most_parameters < math.inf else ""),
+        f"training  {train['optimizer']}{'' if 'learning_rate' in given['train'] else ' at the rates of that width'}, "
+        f"{tokens_per_step:,} tokens a step; the text is read about {_few(epochs)} times, "
+        f"{'with' if given['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
+        f"length    {'about ' * (budget.steps is None)}{counted(num_steps, 'step')}"
+        + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else "")
+        + ("" if "patience" not in train or "patience" in given["train"] else _why_perhaps_fewer()),
     )
-    return Choice(validate(sections | {"tokenizer": tokenizer}, "auto"), reasons, num_steps)
+    config = validate(sections | {"tokenizer": tokenizer}, "auto")
+    return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
@@ -169,6 +194,10 @@ def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
     return f" instead of {possible:,}, which would learn the text by heart"
 
 
+def _why_perhaps_fewer() -> str:
+    return f", or fewer: {_PATIENCE} evaluations in a row without a better loss end it"
+
+
 def _share_to_train_on(data: Mapping[str, Any]) -> float:
     """The share of the text that is not kept for validation."""
     fraction = DataConfig.model_fields["validation_fraction"].default
@@ -177,7 +206,7 @@ def _share_to_train_on(data: Mapping[str, Any]) -> float:
 
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
-        return f"budget    {budget.steps:,} steps, as asked; the speed of this machine does not matter"
+        return f"budget    {counted(budget.steps, 'step')}, as asked; the speed of this machine does not matter"
     return (
         f"budget    {duration(budget.seconds)}; as a measure, this machine takes {budget.step_seconds * 1e3:.3g} ms "
         f"for a step of configs/tiny.yaml, about {_rounded(budget.reference_steps):,} of which fit"
@@ -189,7 +218,8 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
     wide = _has_wide_characters(text, "char")
     often = steps * _TOKENS >= _TIMES * text.num_characters
     small = text.num_bytes < _CHARACTERS_UP_TO if wide else text.num_bytes < _LETTERS_BELOW and often
-    kind = given.get("kind") or ("char" if small and "vocab_size" not in given else "bpe")
+    learns = "vocab_size" in given or "pattern" in given
+    kind = given.get("kind") or ("tiktoken" if "name" in given else "char" if small and not learns else "bpe")
     if kind in ("char", "byte"):
         what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
         return {**given, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
@@ -197,7 +227,10 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
         return {**given, "kind": kind}, "a published vocabulary", 4.0
     num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
     vocabulary, length = _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
-    vocabulary = given.get("vocab_size", vocabulary)
+    if "vocab_size" in given:
+        vocabulary = given["vocab_size"]
+        sizes, lengths = zip(*_BYTES_PER_TOKEN, strict=True)
+        length = float(np.interp(math.log(vocabulary), [math.log(size) for size in sizes], lengths))
     chosen = {**given, "kind": kind, "vocab_size": vocabulary}
     return chosen, f"byte pairs, vocabulary of {vocabulary:,}", length
 
@@ -208,8 +241,8 @@ def _has_wide_characters(text: TextFigures, kind: str) -> bool:
 
 
 def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0), "tiktoken": 50_000}
-    return sizes.get(tokenizer["kind"], 50_000)
+    sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0)}
+    return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])
 
 
 def _shape(
@@ -217,8 +250,9 @@ def _shape(
 ) -> tuple[int, int]:
     """The largest width and number of blocks for which there are steps, text and memory."""
     least = _TOKENS_PER_PARAMETER if steps <= _NGRAMS_UP_TO else _WITHOUT_NGRAMS
-    best = _SIZES[0]
-    for width, blocks in _SIZES[1:]:
+    sizes = [(given.get("d_model", width), given.get("num_blocks", blocks)) for width, blocks in _SIZES]
+    best = sizes[0]
+    for width, blocks in sizes[1:]:
         parameters = _parameters(width, blocks, vocabulary)
         trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary)
         if parameters > min(_PARAMETERS_PER_TOKEN * tokens, most_parameters):
@@ -226,9 +260,9 @@ def _shape(
         if trained >= least * parameters or trained >= _OFTEN * tokens:
             best = (width, blocks)
     width, blocks = best
-    if "num_heads" in given and "head_size" not in given:  # rope turns pairs within each
+    if "num_heads" in given and "head_size" not in given and "d_model" not in given:  # rope turns pairs within each
         width = max(1, width // (2 * given["num_heads"])) * 2 * given["num_heads"]
-    return given.get("d_model", width), given.get("num_blocks", blocks)
+    return width, blocks
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
@@ -237,24 +271,25 @@ def _batch(context_length: int, at_once: int | None) -> int:
     return batch if not at_once else at_once * -(-batch // at_once)
 
 
-def _context(tokens: float, width: int) -> int:
-    """A power of two, of which the validation text contains several."""
+def _context(tokens: float, width: int, example: float) -> int:
+    """A power of two, of which the validation text contains several, or that holds most examples."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and tokens / 10 < 4 * longest:
         longest //= 2
+    while longest < min(example, _LONGEST):
+        longest *= 2
     return longest
 
 
-def _heads(width: int) -> int:
+def _heads(width: int, multiple: int) -> int:
     """The number of heads of 32, or of 64 in wide models; of a width that somebody else chose, one that divides it."""
     wanted = width // (64 if width >= _LONG else 32)
-    return next((heads for heads in range(max(1, wanted), 1, -1) if width % (2 * heads) == 0), 1)
+    possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
+    return next((heads for heads in possible if width % (2 * heads) == 0), multiple)
 
 
-def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any], epochs: float, steps: float) -> int | None:
-    """The longest n-gram with a vector of its own, in trainings so short that blocks alone learn less."""
-    if epochs >= _NGRAMS_BELOW or steps > _NGRAMS_UP_TO:
-        return None
+def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
+    """The longest n-gram with a vector of its own."""
     letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
     return 4 if letters else 2
 
@@ -270,7 +305,8 @@ def _against_memory(model: Mapping[str, Any]) -> str:
     dropout = f"dropout {model['dropout']:g}"
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
-    return f"{dropout} and blocks as in Qwen3" if {**model, **_ALONE} == model else dropout
+    as_qwen3 = {**model, **_ALONE, "positions": "rope", "bias": False} == model
+    return f"{dropout} and blocks as in Qwen3" if as_qwen3 else dropout
 
 
 def _cadence(steps: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -156,6 +157,10 @@ def test_steps_that_are_given_stay_and_need_no_clock() -> None:
     assert (choice.config.train.max_steps, choice.config.train.max_time, choice.num_steps) == (700, None, 700)
     by_heart = choose(english(5_000), Budget(steps=10_000), {"train": {"max_steps": 10_000}})
     assert (by_heart.config.train.max_steps, by_heart.config.train.patience) == (10_000, 3)
+    assert by_heart.reasons[4] == (
+        "length    10,000 steps, or fewer: 3 evaluations in a row without a better loss end it"
+    )
+    assert choose(english(5_000), Budget(steps=1), {"train": {"max_steps": 1}}).reasons[4] == "length    1 step"
 
 
 def test_what_somebody_set_stays_and_the_rest_follows() -> None:
@@ -176,6 +181,51 @@ def test_what_somebody_set_stays_and_the_rest_follows() -> None:
     assert chosen(english(10**6), train={"micro_batch_size": 3}).config.train.batch_size % 3 == 0
     with pytest.raises(UsageError, match=r"rope needs an even head size|is not a multiple of num_heads"):
         chosen(english(10**6), model={"num_heads": 5, "d_model": 101})
+
+
+def test_a_given_width_or_depth_chooses_the_other() -> None:
+    """An hour has room for 512 x 12; a minute of a text of 0.5 MB for 192 x 5."""
+    text = english(500_000)
+    assert chosen(text, model={"num_blocks": 100}).config.model.d_model == 64
+    assert chosen(text, model={"d_model": 1024}).config.model.num_blocks == 3
+    assert chosen(text, model={"num_blocks": 2}).config.model.d_model >= 192
+
+
+def test_what_a_setting_needs_is_chosen_with_it() -> None:
+    text = english(50_000)
+    assert chosen(text).config.tokenizer.kind == "char"
+    assert chosen(text, tokenizer={"pattern": "gpt2"}).config.tokenizer.kind == "bpe"
+    assert chosen(text, tokenizer={"name": "cl100k_base"}).config.tokenizer.kind == "tiktoken"
+    assert chosen(text, model={"ngram_rows": 1000}).config.model.ngram_embedding == 4
+    grouped = chosen(text, model={"num_key_value_heads": 3}).config.model
+    assert (grouped.attention, grouped.num_heads % 3) == ("grouped_query", 0)
+    for odd in ({"d_model": 65}, {"d_model": 1}, {"head_size": 33}):  # rope turns pairs
+        assert chosen(text, model=odd).config.model.positions == "learned"
+    config = chosen(text, train={"micro_batch_size": 24}).config
+    assert config.train.batch_size == 24
+
+
+def test_a_given_vocabulary_has_shorter_or_longer_tokens() -> None:
+    """Half a megabyte of English is about 282,000 tokens of 300 byte pairs and 167,000 of 1,024 (measured)."""
+
+    def tokens(size: int) -> float:
+        model = chosen(english(500_000), tokenizer={"vocab_size": size}).reasons[2]
+        return float(re.findall(r"for about ([\d.]+) k tokens", model)[0])
+
+    assert 250 < tokens(300) < 350
+    assert tokens(1024) == 167
+    assert tokens(4096) < tokens(2048) < tokens(1024) < tokens(512)
+
+
+def test_a_published_vocabulary_has_its_own_size() -> None:
+    sizes = [chosen(english(10**6), tokenizer={"kind": "tiktoken", "name": name}) for name in ("gpt2", "o200k_base")]
+    assert [choice.vocab_size for choice in sizes] == [50_257, 200_019]
+
+
+def test_most_examples_fit_into_the_context() -> None:
+    text = TextFigures(200_000, 200_000, 80, 4.8, longest_example=700)
+    assert chosen(text).config.model.context_length == 512  # 318 tokens of 2.2 bytes, with room for the marks of roles
+    assert chosen(TextFigures(200_000, 200_000, 80, 4.8, longest_example=100_000)).config.model.context_length == 1024
 
 
 def test_every_choice_is_a_valid_config_with_at_most_five_reasons() -> None:
@@ -199,12 +249,16 @@ def test_reasons_name_the_figures_of_the_config() -> None:
         f"{settings.tokens_per_step:,} tokens a step; the text is read about 4.8 times, hence dropout 0.1" in training
     )
     assert f"about {choice.num_steps:,} steps" in length
+    own = chosen(english(1_115_394), model={"dropout": 0.7}, train={"learning_rate": 1e-5})
+    assert "training  muon, 2,048 tokens a step; the text is read about 4.8 times, with dropout 0.7" in own.reasons[3]
+    assert "Qwen3" not in chosen(english(1_115_394), model={"positions": "learned", "bias": True}).reasons[3]
 
 
 def test_less_memory_gives_a_smaller_model() -> None:
     text, budget = english(10**9), Budget(6000, step_seconds=MINUTE)
-    whole, bounded = (choose(text, budget, {}, most_parameters=most).config.model for most in (1e12, 3e6))
+    whole, bounded = (choose(text, budget, {}, most_parameters=most).config.model for most in (math.inf, 3e6))
     assert bounded.d_model < whole.d_model
+    assert choose(text, budget, {}, most_parameters=3e6).reasons[2].endswith(", as large as there is memory for")
 
 
 def test_sizes_grow_and_contain_the_reference() -> None:
