@@ -18,7 +18,7 @@ from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.errors import counted
-from gpt_cli.training.advising.advice import one_digit
+from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH, one_digit
 from gpt_cli.training.choosing.text_figures import TextFigures
 
 DEFAULT_SECONDS = 300.0
@@ -152,7 +152,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     train = {
         "batch_size": batch,
         "optimizer": "muon",
-        "learning_rate": min(_HIGHEST_RATE, one_digit(_RATE_TIMES_WIDTH / width)),
+        "learning_rate": _rate(given["train"].get("optimizer", "muon"), width),
         "warmup_steps": min(100, num_steps // 10),
         "eval_every": often,
         "save_every": often,
@@ -263,6 +263,12 @@ def _shape(
     if "num_heads" in given and "head_size" not in given and "d_model" not in given:  # rope turns pairs within each
         width = max(1, width // (2 * given["num_heads"])) * 2 * given["num_heads"]
     return width, blocks
+
+
+def _rate(optimizer: str, width: int) -> float:
+    """The learning rate of AdamW, which is lower where that moves the matrices of blocks too."""
+    times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
+    return min(_HIGHEST_RATE, one_digit(times / width))
 
 
 def _batch(context_length: int, at_once: int | None) -> int:

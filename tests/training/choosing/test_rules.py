@@ -201,6 +201,8 @@ def test_what_a_setting_needs_is_chosen_with_it() -> None:
     assert (grouped.attention, grouped.num_heads % 3) == ("grouped_query", 0)
     for odd in ({"d_model": 65}, {"d_model": 1}, {"head_size": 33}):  # rope turns pairs
         assert chosen(text, model=odd).config.model.positions == "learned"
+    alone, beside = (chosen(text, train={"optimizer": name}).config.train for name in ("adamw", "muon"))
+    assert (alone.learning_rate, beside.learning_rate) == (0.005, 0.008)  # 0.5 and 1 by a width of 96, at most 0.008
     config = chosen(text, train={"micro_batch_size": 24}).config
     assert config.train.batch_size == 24
 
