@@ -20,6 +20,6 @@ Object.assign(WORDS.zh, {
   curve: "损失与所选头的得分随训练步的变化",
   loss: "损失",
   lossAndValidation: "损失（橙色：验证文本上的损失）",
-  generated: (probability, rank) => `由模型生成，概率 ${probability}，排名 ${rank}`,
+  generated: (probability, rank) => `由模型生成，概率 ${probability}，名次 ${rank}`,
   precision: (levels, rest) => `页面上的权重 w 与模型算出的值相差不超过 √w / ${levels} + ${rest}。`,
 });

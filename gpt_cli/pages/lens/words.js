@@ -14,7 +14,7 @@ Object.assign(WORDS.zh, {
   sizes: (layers, tokens) => `${layers} 层，${tokens.toLocaleString("en")} 个 token`,
   origin: (source, checkpoint, step) => `“${source}” · ${checkpoint}，第 ${step} 步`,
   curvesHelp: "在每个块之后，用最终归一化和输出层把残差流变成预测（logit lens）。图中是文本各 token 上的平均值；竖线为上下各两个标准误，± 后是一个标准误。",
-  whichLens: "透镜",
+  whichLens: "逐层预测",
   lenses: { logit: "logit lens", tuned: "tuned lens", gain: "降低" },
   tunedHelp: (text, steps) => `tuned lens 先让残差流经过映射，再作预测；这些映射在 ${text} 上训练了 ${steps.toLocaleString("en")} 步。`,
   measures: { loss: "损失（nat）", rank: "真正的下一个 token 的名次（从 1 数起）", probability: "真正的下一个 token 的概率", divergence: "与最后一层的散度（nat）" },

@@ -18,7 +18,7 @@ Object.assign(WORDS.zh, {
   patchHelp: "模型读改坏的提示词，但把其中一处激活换成读原提示词时的值。每格是两段提示词之差恢复了多少：0 与改坏的相同，1 与原来的相同。把鼠标移到格子上、点按格子，或用方向键移动，即可查看数值。",
   origin: (checkpoint, step) => `${checkpoint}，第 ${step} 步`,
   moment: (step) => `第 ${step} 步`,
-  curve: "两段文本上的指标与所选格的份额随训练步的变化",
+  curve: "两段文本上的指标与所选格的恢复比例随训练步的变化",
   bothTexts: (metric) => `${metric}（橙色：改坏的提示词上）`,
   clean: "原提示词",
   corrupt: "改坏的提示词",
