@@ -117,9 +117,11 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     steps = budget.reference_steps
     tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, given["tokenizer"])
     vocabulary = _num_tokens(text, tokenizer)
-    tokens = max(1.0, _share_to_train_on(fixed.get("data", {})) * text.num_bytes / bytes_per_token)
+    share = _share_to_train_on(fixed.get("data", {}))
+    tokens = max(1.0, share * text.num_bytes / bytes_per_token)
     width, blocks = _shape(tokens, steps, vocabulary, given["model"], most_parameters)
-    length = given["model"].get("context_length") or _context(tokens, width, text.longest_example / bytes_per_token)
+    validation = tokens * (1 - share or 0.1)  # another text is about as long as a share of this one would be
+    length = given["model"].get("context_length") or _context(validation, width, text.longest_example / bytes_per_token)
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
     parameters, tokens_per_step = _parameters(width, blocks, vocabulary), batch * length
     cost = _cost(width, blocks, vocabulary) * tokens_per_step
@@ -277,10 +279,10 @@ def _batch(context_length: int, at_once: int | None) -> int:
     return batch if not at_once else at_once * -(-batch // at_once)
 
 
-def _context(tokens: float, width: int, example: float) -> int:
+def _context(validation: float, width: int, example: float) -> int:
     """A power of two, of which the validation text contains several, or that holds most examples."""
     longest = 256 if width >= _LONG else 128
-    while longest > 16 and tokens / 10 < 4 * longest:
+    while longest > 16 and validation < 4 * longest:
         longest //= 2
     while longest < min(example, _LONGEST):
         longest *= 2

@@ -122,6 +122,13 @@ def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) ->
     assert choice.num_steps >= 20
 
 
+def test_a_small_share_for_validation_gets_a_context_that_fits_it() -> None:
+    context = [
+        chosen(english(200_000), data={"validation_fraction": f}).config.model.context_length for f in (0.1, 0.002)
+    ]
+    assert context == [128, 32]  # 0.2 % are 182 tokens
+
+
 def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
     assert chosen(english(10_000_000)).config.model.ngram_embedding == 2
     assert chosen(english(460_000)).config.model.ngram_embedding is None
