@@ -66,14 +66,14 @@ _PATIENCE = 3  # evaluations without a better loss, after which more steps than 
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 
-def _parameters(width: int, blocks: int, vocabulary: int) -> float:
-    """Weights that multiply: attention, a feed-forward part four times as wide, and the output layer."""
-    return 12.0 * blocks * width**2 + width * vocabulary
+def _parameters(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
+    """Weights that multiply: attention, a feed-forward part four times as wide or as given, and the output layer."""
+    return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
 
 
-def _cost(width: int, blocks: int, vocabulary: int) -> float:
+def _cost(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
     """The time of a token, about: its products, and what a block takes besides them at any width."""
-    return _parameters(width, blocks, vocabulary) + 100_000 * blocks
+    return _parameters(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 
 _REFERENCE_COST = _cost(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCABULARY)
@@ -123,8 +123,8 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     validation = tokens * (1 - share or 0.1)  # another text is about as long as a share of this one would be
     length = given["model"].get("context_length") or _context(validation, width, text.longest_example / bytes_per_token)
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
-    parameters, tokens_per_step = _parameters(width, blocks, vocabulary), batch * length
-    cost = _cost(width, blocks, vocabulary) * tokens_per_step
+    sizes, tokens_per_step = (width, blocks, vocabulary, given["model"].get("feed_forward_size")), batch * length
+    parameters, cost = _parameters(*sizes), _cost(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
@@ -255,8 +255,9 @@ def _shape(
     sizes = [(given.get("d_model", width), given.get("num_blocks", blocks)) for width, blocks in _SIZES]
     best = sizes[0]
     for width, blocks in sizes[1:]:
-        parameters = _parameters(width, blocks, vocabulary)
-        trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary)
+        inner = given.get("feed_forward_size")
+        parameters = _parameters(width, blocks, vocabulary, inner)
+        trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary, inner)
         if parameters > min(_PARAMETERS_PER_TOKEN * tokens, most_parameters):
             break
         if trained >= least * parameters or trained >= _OFTEN * tokens:

@@ -196,6 +196,9 @@ def test_a_given_width_or_depth_chooses_the_other() -> None:
     assert chosen(text, model={"num_blocks": 100}).config.model.d_model == 64
     assert chosen(text, model={"d_model": 1024}).config.model.num_blocks == 3
     assert chosen(text, model={"num_blocks": 2}).config.model.d_model >= 192
+    wide = chosen(text, model={"feed_forward_size": 32_768})
+    assert wide.config.model.d_model == 64  # with three blocks of which more weights are than text
+    assert "12.7 M parameters" in wide.reasons[2]  # 3 x 2 x 64 x 32,768 and 115 k others
 
 
 def test_what_a_setting_needs_is_chosen_with_it() -> None:
