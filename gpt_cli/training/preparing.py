@@ -139,9 +139,9 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
     """Let the clock end a training whose chosen number of steps would take longer than was asked for."""
-    steps, settings = state.config.train.max_steps, state.config.train
-    if settings.max_time is None and steps * step_seconds > seconds:
-        notice(f"length    by the clock, as {counted(steps, 'step')} would take {duration(steps * step_seconds)} here")
+    steps, needed = state.config.train.max_steps, state.config.train.max_steps * step_seconds
+    if state.config.train.max_time is None and needed > seconds:
+        notice(f"length    by the clock, as {counted(steps, 'step')} would take {duration(needed)} here")
         state.config = state.config.changed(train={"max_time": seconds})
 
 

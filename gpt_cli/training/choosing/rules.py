@@ -253,9 +253,8 @@ def _shape(
     """The largest width and number of blocks for which there are steps, text and memory."""
     least = _TOKENS_PER_PARAMETER if steps <= _NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(given.get("d_model", width), given.get("num_blocks", blocks)) for width, blocks in _SIZES]
-    best = sizes[0]
+    best, inner = sizes[0], given.get("feed_forward_size")
     for width, blocks in sizes[1:]:
-        inner = given.get("feed_forward_size")
         parameters = _parameters(width, blocks, vocabulary, inner)
         trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary, inner)
         if parameters > min(_PARAMETERS_PER_TOKEN * tokens, most_parameters):

@@ -34,7 +34,9 @@ def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, *, of
     for block in blocks:
         counts.update(block.text[:left])
         if of_examples:
-            lengths.append(len(block.text.encode()))
+            if block.starts:
+                lengths.append(0)
+            lengths[-1] += len(block.text.encode())
         left -= len(block.text)
         if left <= 0:
             break

@@ -191,7 +191,7 @@ def test_what_somebody_set_stays_and_the_rest_follows() -> None:
 
 
 def test_a_given_width_or_depth_chooses_the_other() -> None:
-    """An hour has room for 512 x 12; a minute of a text of 0.5 MB for 192 x 5."""
+    """By itself, a minute of 0.5 MB gets 192 x 5."""
     text = english(500_000)
     assert chosen(text, model={"num_blocks": 100}).config.model.d_model == 64
     assert chosen(text, model={"d_model": 1024}).config.model.num_blocks == 3
@@ -236,7 +236,7 @@ def test_a_published_vocabulary_has_its_own_size() -> None:
 
 def test_most_examples_fit_into_the_context() -> None:
     text = TextFigures(200_000, 200_000, 80, 4.8, longest_example=700)
-    assert chosen(text).config.model.context_length == 512  # 318 tokens of 2.2 bytes, with room for the marks of roles
+    assert chosen(text).config.model.context_length == 512  # 259 tokens of 2.7 bytes
     assert chosen(TextFigures(200_000, 200_000, 80, 4.8, longest_example=100_000)).config.model.context_length == 1024
 
 
