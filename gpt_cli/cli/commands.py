@@ -96,7 +96,10 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
 
 def _asked(function: Function[..., Any], given: Mapping[str, Any]) -> Request:
     """The request that these flags make; raises UsageError that names them as they are typed."""
-    spelled = {name: flag_of(name, flag) for name, _, flag in flags_of(function.request)}
+    spelled = {
+        name: f"--no-{name}" if given[name] is False else flag_of(name, flag)
+        for name, _, flag in flags_of(function.request)
+    }
     values = {name: value for name, value in given.items() if value is not None and value != []}
     return read_request(function.request, values, spelled.__getitem__)
 

@@ -113,9 +113,11 @@ def test_a_text_that_cannot_be_watched_is_refused() -> None:
     def refused(prompt: str, tokenizer: ByteTokenizer | CharTokenizer) -> str:
         with pytest.raises(DataError) as raised:
             watched_ids(small_config(f"inspect.prompt={prompt}"), tokenizer)
-        return str(raised.value)
+        return f"{raised.value} {raised.value.hint}"
 
-    assert refused("x" * 17, ByteTokenizer()) == "inspect.prompt: it has 17 tokens, but this model sees 16"
+    said = refused("x" * 17, ByteTokenizer())
+    assert said.startswith("inspect.prompt: it has 17 tokens, but this model sees 16 ")
+    assert said.endswith(" --set model.context_length=17")
     assert refused("x", ByteTokenizer()).startswith("inspect.prompt: it is a single token")
     assert refused("ab?", CharTokenizer(["a", "b"])).startswith("inspect.prompt: ")
     assert watched_ids(small_config("inspect.prompt=ab"), ByteTokenizer()) == [97, 98]
