@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.messages import PACKAGE, help_texts, missing, places, refusals, skeleton
+from support.messages import PACKAGE, help_texts, missing, nouns, places, refusals, skeleton
 
 from gpt_cli.language import chinese
 
@@ -18,6 +18,7 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 def test_the_catalogue_lacks_nothing() -> None:
     """`make zh` prints the same lines. What commands say beyond them, the end of a test run reports."""
     assert {"corpus", "memory"} <= set(places())
+    assert {"blocks", "tokens"} <= set(nouns())
     assert not (lines := list(missing())), "fill these in, in gpt_cli/language/zh/:\n" + "\n".join(lines)
 
 

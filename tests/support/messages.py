@@ -129,6 +129,16 @@ def places() -> Iterator[str]:
                 yield where
 
 
+def nouns() -> Iterator[str]:
+    """What the code counts: one word after a number, such as `{} heads`."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for call in filter(lambda node: isinstance(node, ast.Call), ast.walk(ast.parse(path.read_text("utf-8")))):
+            assert isinstance(call, ast.Call)
+            noun = call.args[-1] if getattr(call.func, "id", "") == "counted" and call.args else None
+            if isinstance(noun, ast.Constant) and str(noun.value).isalpha():
+                yield f"{noun.value}s"
+
+
 def refusals() -> Iterator[str]:
     """What each setting says of a value that it does not take, in a file and, without null, after `--set`."""
     for key, details in known_keys().items():
@@ -247,6 +257,7 @@ def missing() -> Iterator[str]:
     found |= {text: where for text, where in meanings.items() if text not in chinese().pairs}
     found |= {text: "a setting that refuses a value" for text in refusals() if any(half_said(text, chinese()))}
     found |= dict.fromkeys(set(places()) - {"stdin"} - chinese().pairs.keys(), "the place of an error")
+    found |= {f"{{}} {noun}": "a number of things" for noun in nouns() if not chinese().find(f"7 {noun}")}
     found |= {
         text: "help" for text in sorted(help_texts() - chinese().pairs.keys()) if not text.startswith("Example: ")
     }
