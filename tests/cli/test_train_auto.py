@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,11 @@ def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
     begins = [line.split()[0] for line in lines]
     assert begins[:5] == ["text", "budget", "model", "training", "length"]
     assert begins.index("length") < begins.index("estimate")
+    # the tokens and epochs of the reasons are those that the training has
+    thousands, times = re.findall(r"about ([\d.]+) k tokens of text|read about ([\d.]+) times", outcome.err)
+    tokens, epochs = re.findall(r"([\d,]+) training tokens|([\d.]+) epochs", outcome.err)
+    assert 1000 * float(thousands[0]) == pytest.approx(int(tokens[0].replace(",", "")), rel=0.05)
+    assert float(times[1]) == pytest.approx(float(epochs[1]), rel=0.05)
     monkeypatch.setattr(choosing, "chosen", refused)
     again = run("train", "--config", "auto", "--resume", "--max-steps", "5")
     assert again.code == 0, again.err
@@ -192,10 +199,15 @@ def test_a_dry_run_under_a_launcher_prints_once_and_waits_for_nobody(
 
 
 def test_the_context_of_questions_and_answers_holds_them(run: RunCommand) -> None:
-    pair = {"prompt": "why? " * 60, "response": "because " * 40}
-    Path("qa.jsonl").write_text(f"{json.dumps(pair)}\n" * 200)
+    draw = random.Random(0)
+
+    def digits() -> str:
+        return str(draw.randrange(10**309, 10**310))  # of which a token has hardly more than two
+
+    pairs = [{"prompt": digits(), "response": digits()} for _ in range(200)]
+    Path("qa.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     outcome = run("train", "--data", "qa.jsonl", "--max-steps", "2", "--dry-run", "--json")
-    assert json.loads(outcome.out)["config"]["model"]["context_length"] == 512  # 620 bytes are about 282 tokens
+    assert json.loads(outcome.out)["config"]["model"]["context_length"] == 512  # 620 digits
     Path("few.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)
     few = run("train", "--data", "few.jsonl", "--max-steps", "2", "--dry-run")
     assert few.code == 0, few.err

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gpt_cli.amounts import duration, quantity, size
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.model import ModelConfig
@@ -36,9 +34,8 @@ REFERENCE = ModelConfig(
 REFERENCE_BATCH, REFERENCE_VOCABULARY = 16, 1024
 _TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
 
-# a text of at least so many bytes -> the byte pairs to learn, and how many bytes a token then has in English
-_VOCABULARIES = {0: (512, 2.2), 150_000: (1024, 2.7), 1_500_000: (2048, 3.3), 6_000_000: (4096, 3.8)}
-_BYTES_PER_TOKEN = ((257, 1.3), *_VOCABULARIES.values(), (50_000, 4.5))  # of English, by the size of the vocabulary
+# a text of at least so many bytes -> the byte pairs to learn
+_VOCABULARIES = {0: 512, 150_000: 1024, 1_500_000: 2048, 6_000_000: 4096}
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
 # bytes a character from which single characters are tokens, up to a text of so many bytes
 _WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
@@ -52,7 +49,7 @@ _TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
 _LONG, _LONGEST = 256, 1024  # context length of sizes from this width on; the most, for long examples
 _PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
-_DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
+_DROPOUTS = ((5.5, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
 # forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
@@ -171,8 +168,8 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
         f"{text.num_distinct:,} different ones of {text.entropy:.1f} bits: {why_tokenizer}",
         _why_budget(budget),
-        f"model     {width} wide, {blocks} blocks, context {length}: {quantity(round(parameters))} parameters in "
-        f"blocks and output layer, for about {quantity(round(tokens))} tokens of text"
+        f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
+        f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if most_parameters < math.inf else ""),
         f"training  {train['optimizer']}{'' if 'learning_rate' in given['train'] else ' at the rates of that width'}, "
         f"{tokens_per_step:,} tokens a step; the text is read about {_few(epochs)} times, "
@@ -228,13 +225,9 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
     if kind != "bpe":
         return {**given, "kind": kind}, "a published vocabulary", 4.0
     num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
-    vocabulary, length = _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
-    if "vocab_size" in given:
-        vocabulary = given["vocab_size"]
-        sizes, lengths = zip(*_BYTES_PER_TOKEN, strict=True)
-        length = float(np.interp(math.log(vocabulary), [math.log(size) for size in sizes], lengths))
+    vocabulary = given.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
     chosen = {**given, "kind": kind, "vocab_size": vocabulary}
-    return chosen, f"byte pairs, vocabulary of {vocabulary:,}", length
+    return chosen, f"byte pairs, vocabulary of {vocabulary:,}", text.bytes_per_token(vocabulary)
 
 
 def _has_wide_characters(text: TextFigures, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""Figures of a text, from its survey and its first megabytes. Needs no torch."""
+"""Figures of a text, from its survey and its first megabyte. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from gpt_cli.text.blocks import Block
+from gpt_cli.text.patterns import WORD_PATTERN
+from gpt_cli.text.tokenizer import BytePairTokenizer
+from gpt_cli.text.vocabulary import train_byte_pairs
 
 SAMPLE_CHARACTERS = 1_000_000
+# vocabularies of byte pairs, and how many bytes a token then has in English, about
+ENGLISH = ((300, 1.6), (512, 2.2), (1024, 2.7), (2048, 3.3), (4096, 3.8))
 
 
 @dataclass(frozen=True)
@@ -21,18 +28,24 @@ class TextFigures:
     num_distinct: int  # characters of the sample
     entropy: float  # of single characters of the sample, in bits
     longest_example: int = 0  # bytes of a question with its answer that 19 of 20 of the sample do not exceed
+    pairs: tuple[tuple[int, float], ...] = ENGLISH  # vocabularies of byte pairs, and the bytes of a token
 
     @property
     def bytes_per_character(self) -> float:
         """1 for English, about 2 for Cyrillic, about 3 for Chinese."""
         return self.num_bytes / max(1, self.num_characters)
 
+    def bytes_per_token(self, vocab_size: int) -> float:
+        """How long a token is with a vocabulary of byte pairs; 257 have none, and larger ones go on as in English."""
+        sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
+        return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
+
 
 def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, *, of_examples: bool = False) -> TextFigures:
     """The figures of a text of that size; of `blocks`, the first million characters are read."""
-    counts, lengths, left = Counter[str](), list[int](), SAMPLE_CHARACTERS
+    texts, lengths, left = list[str](), list[int](), SAMPLE_CHARACTERS
     for block in blocks:
-        counts.update(block.text[:left])
+        texts.append(block.text[:left])
         if of_examples:
             if block.starts:
                 lengths.append(0)
@@ -40,7 +53,20 @@ def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, *, of
         left -= len(block.text)
         if left <= 0:
             break
+    counts = Counter("".join(texts))
     total = max(1, counts.total())
     entropy = -sum(count / total * math.log2(count / total) for count in counts.values())
     longest = sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0
-    return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), longest)
+    return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), longest, _pairs(texts))
+
+
+def _pairs(texts: list[str]) -> tuple[tuple[int, float], ...]:
+    """How many bytes of these texts a token has, for the vocabularies of ENGLISH: each is a part of the largest."""
+    learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
+    num_bytes = max(1, sum(len(text.encode()) for text in texts))
+
+    def length(vocab_size: int) -> float:
+        tokenizer = BytePairTokenizer("bpe", WORD_PATTERN, learned[: vocab_size - 1])
+        return num_bytes / max(1, sum(len(tokenizer.array(text)) for text in texts))
+
+    return tuple((size, length(size)) for size, _ in ENGLISH)

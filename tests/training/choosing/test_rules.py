@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,9 +33,38 @@ def test_figures_of_a_text_that_can_be_counted() -> None:
     from gpt_cli.text.blocks import in_blocks
 
     figures = describe(in_blocks(["aabb", "ccdd"]), 8, 8)
-    assert figures == TextFigures(8, 8, 4, 2.0)
+    assert (figures.num_bytes, figures.num_characters, figures.num_distinct, figures.entropy) == (8, 8, 4, 2.0)
     assert describe(in_blocks(["论语" * 5]), 30, 10).bytes_per_character == 3.0
     assert describe(in_blocks(["aaaa"]), 4, 4).entropy == 0.0
+
+
+def test_byte_pairs_are_counted_on_the_text_itself() -> None:
+    from gpt_cli.text.blocks import in_blocks
+
+    words = describe(in_blocks(["ab" + " ab" * 999]), 2999, 2999)  # a thousand tokens, in any vocabulary
+    assert words.pairs == ((300, 2.999), (512, 2.999), (1024, 2.999), (2048, 2.999), (4096, 2.999))
+    assert [words.bytes_per_token(size) for size in (257, 1024, 1500, 50_000)] == pytest.approx(
+        [1, 2.999, 2.999, 3.6], 1e-3
+    )
+    rest = [f"{number * 7919 % 100_003} " for number in range(5000)]
+    numbers = describe(in_blocks(["".join(rest)]), 1, 1)
+    lengths = [length for _, length in numbers.pairs]
+    assert lengths == sorted(lengths)
+    assert 1.2 < lengths[0] < lengths[-1] < 3  # pairs of digits, and few that are longer
+    assert describe(in_blocks([""]), 0, 0).bytes_per_token(512) == 1
+
+
+def test_a_text_of_long_tokens_is_read_more_often() -> None:
+    """Twice as many bytes a token are half as many tokens, which the same steps read twice as often."""
+    text = english(2_000_000)
+    longer = replace(text, pairs=tuple((size, 2 * length) for size, length in text.pairs))
+
+    def figures(each: TextFigures) -> tuple[str, str]:
+        reasons = chosen(each, model={"d_model": 96, "num_blocks": 3}).reasons
+        tokens, times = re.findall(r"about (\d+) k tokens|read about ([\d.]+) times", " ".join(reasons))
+        return tokens[0], times[1]
+
+    assert [figures(text), figures(longer)] == [("545", "5.2"), ("273", "10")]
 
 
 def test_only_the_beginning_of_a_long_text_is_read() -> None:
