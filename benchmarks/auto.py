@@ -35,6 +35,7 @@ import torch
 
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config, validate, write_config
+from gpt_cli.errors import GptError
 from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.measuring.variants import vocab_size_of
@@ -130,7 +131,9 @@ def vocabulary(config: Config, text: TextFigures) -> int:
 
 
 def _state(config: Config, vocab_size: int) -> TrainingState:
-    train = {"device": "cpu", "dtype": "bfloat16" if config.model.d_model >= 64 else "float32", "compile": "off"}
+    train = {"device": "cpu", "compile": "off"}
+    if config.train.dtype == "auto":
+        train["dtype"] = "bfloat16" if config.model.d_model >= 64 else "float32"
     ids = np.random.default_rng(0).integers(vocab_size, size=100_000, dtype=np.int32)
     return TrainingState.at_the_start(config.changed(train={**train, "max_steps": 10**6}), ids, vocab_size)
 
@@ -244,7 +247,10 @@ def main() -> None:
     reuse_memory()
     for seconds in arguments.seconds or [60.0]:
         for source in arguments.data:
-            runs = Runs(source, seconds, arguments.step_milliseconds / 1000, arguments.out, results)
+            try:
+                runs = Runs(source, seconds, arguments.step_milliseconds / 1000, arguments.out, results)
+            except GptError as error:
+                sys.exit("\n".join(error.lines()))
             settings = candidates(runs.corpus, seconds, runs.step_seconds, arguments.random)
             names = [name for name in settings if not arguments.only or name in arguments.only]
             if arguments.promising is not None:

@@ -28,7 +28,7 @@ from benchmarks.auto import cost_ratio, times_reference, trained, vocabulary
 from gpt_cli.config import Config
 from gpt_cli.config.reading import build_config, read_config
 from gpt_cli.config.yaml_subset import Document
-from gpt_cli.errors import GptError
+from gpt_cli.errors import GptError, UsageError
 from gpt_cli.machine.devices import threads_kept
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.tables import table
@@ -37,6 +37,8 @@ from gpt_cli.training.choosing.rules import Budget, choose
 from gpt_cli.training.choosing.text_figures import TextFigures, describe
 
 BASE = "base"
+# settings that the benchmark gives every training
+_DECIDED = {f"train.{key}" for key in ("max_steps", "max_time", "eval_every", "save_every", "sample_every", "seed")}
 
 
 def base_of(text: TextFigures, arguments: argparse.Namespace) -> tuple[Config, int | None]:
@@ -56,9 +58,11 @@ def steps_of(base: Config, text: TextFigures, arguments: argparse.Namespace) -> 
 
 
 def tries(base: Config, asked: Iterable[str]) -> dict[str, Config]:
-    """The base and each try, by what it sets; raises UsageError for settings that do not exist."""
+    """The base and each try, by what it sets; raises UsageError for settings that do not exist or have no effect."""
 
     def over(one: str) -> Config:
+        if fixed := {word.split("=")[0] for word in one.split()} & _DECIDED:
+            raise UsageError(f"--try {one}", f"{min(fixed)} is decided by the benchmark, so that all have equal time")
         return build_config(Document(base.model_dump(exclude_unset=True)), one, one.split())
 
     return {BASE: base} | {one: over(one) for one in asked}

@@ -66,7 +66,7 @@ def _require_processes(plan: Plan, place: Place | None, processes: int | None) -
         sentence = f"{place.launcher} has started {place.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)
     size = place.size if place is not None else processes or 1
-    if size == 1:
+    if size == 1 or plan.to_choose:  # of several processes, a dry run alone may choose
         return
     where = "--processes" if place is None or place.launcher == "gpt" else f"the processes of {place.launcher}"
     require_fitting(size, plan.config, where)

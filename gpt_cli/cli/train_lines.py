@@ -53,7 +53,7 @@ def announce(prepared: Prepared, console: Console) -> None:
     if prepared.steps_left > 0:
         console.notice(
             f"estimate    {size(costs.training_bytes)} of memory, {size(prepared.disk_bytes)} of disk; "
-            f"{duration(prepared.seconds_left)} for {prepared.steps_left:,} steps of "
+            f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
             f"{prepared.config.tokens_per_step:,} tokens, "
             f"{_ratio(prepared.epochs_left)} epochs, and the closing evaluation"
         )

@@ -30,6 +30,7 @@ from gpt_cli.text.sources import names_of
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
 from gpt_cli.training.choosing.chosen import chosen
+from gpt_cli.training.choosing.rules import PATIENCE
 from gpt_cli.training.graphs import record_step
 from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
@@ -49,6 +50,8 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.snapshots import watched_ids
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
+
+_WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
 
 
 def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
@@ -138,11 +141,15 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """Let the clock end a training whose chosen number of steps would take longer than was asked for."""
-    steps, needed = state.config.train.max_steps, state.config.train.max_steps * step_seconds
+    """Let the clock end a training whose chosen number of steps may take longer than was asked for."""
+    steps, needed = state.config.train.max_steps, state.config.train.max_steps * step_seconds * _WHOLE_STEP
     if state.config.train.max_time is None and needed > seconds:
-        notice(f"length    by the clock, as {counted(steps, 'step')} would take {duration(needed)} here")
-        state.config = state.config.changed(train={"max_time": seconds})
+        given = "patience" in state.config.train.model_fields_set
+        notice(
+            f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here"
+            + ("" if given else f", or shorter: {PATIENCE} evaluations in a row without a better loss end it")
+        )
+        state.config = state.config.changed(train={"max_time": seconds, **({} if given else {"patience": PATIENCE})})
 
 
 def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:

@@ -213,10 +213,10 @@ class TrainRequest(Request):
     def _require_one_process(self) -> None:
         """Raise UsageError where several processes would each measure a speed of their own."""
         place = place_of(os.environ)
-        if (self.processes or 1) > 1 or (place is not None and place.size > 1):
+        several = (self.processes or 1) > 1 or (place is not None and place.size > 1)
+        if several and not self.dry_run:  # of which one process writes the config
             sentence = "one process chooses the settings; let it write them to a file, and train that with several"
-            data = "".join(f" --data {shlex.quote(visible(source))}" for source in self.data)
-            hint = f"gpt train{data} --dry-run > my.yaml, then --config my.yaml"
+            hint = "add --dry-run > my.yaml to this command, then train with --config my.yaml"
             raise UsageError("--config auto", sentence, hint=hint)
 
     def _with_initial(

@@ -87,6 +87,12 @@ def test_only_promising_random_settings_train_for_the_whole_time(
     assert "of 2 |" in capsys.readouterr().out
 
 
+def test_a_text_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["auto", "--data", "missing.txt"])
+    with pytest.raises(SystemExit, match="there is no such file"):
+        auto.main()
+
+
 def test_a_real_part_trains_so_many_steps() -> None:
     config = validate({"model": {"d_model": 16, "num_heads": 2, "num_blocks": 1}, "tokenizer": {"kind": "char"}}, "x")
     found = auto.trained(config.changed(model={"context_length": 16}), "a.txt", 4)

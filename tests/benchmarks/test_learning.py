@@ -12,6 +12,7 @@ from support.helpers import CORPUS_TEXT
 
 from benchmarks import learning
 from gpt_cli.config.reading import read_config
+from gpt_cli.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,12 @@ def test_a_try_sets_what_it_says_over_the_base() -> None:
     both = found["model.activation=swiglu train.batch_size=2"]
     assert (both.model.activation, both.train.batch_size) == ("swiglu", 2)
     assert both.model.d_model == base.model.d_model
+
+
+@pytest.mark.parametrize("key", ["train.max_steps", "train.seed"])
+def test_a_try_of_what_the_benchmark_decides_is_refused(key: str) -> None:
+    with pytest.raises(UsageError, match=f"{key} is decided by the benchmark"):
+        learning.tries(read_config("smoke"), [f"model.qk_norm=true {key}=5"])
 
 
 def test_a_change_is_that_from_the_base_with_the_same_seed() -> None:

@@ -151,7 +151,7 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         ),
         (["--set", "train.max_time=null"], 2, "gpt chooses settings for a time or a number of steps"),
         (["--set", "tokenizer.kind=kept"], 2, "kept is the tokenizer of an imported model"),
-        (["--data", "a b.txt", "--processes", "2"], 2, "gpt train --data 'a b.txt' --dry-run > my.yaml"),
+        (["--processes", "2"], 2, "add --dry-run > my.yaml to this command"),
     ],
 )
 def test_errors_come_before_anything_is_measured(
@@ -192,9 +192,10 @@ def test_a_dry_run_under_a_launcher_prints_once_and_waits_for_nobody(
     for rank in "01":
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("LOCAL_RANK", rank)
-        outcome = run("train", "--config", "smoke", "--set", "train.micro_batch_size=4", "--dry-run")
-        assert outcome.code == 0, outcome.err
-        assert (outcome.out == "") == (rank == "1")
+        for words in (["--config", "smoke", "--set", "train.micro_batch_size=4"], ["--max-steps", "2"]):
+            outcome = run("train", "--data", "corpus.txt", "--dry-run", *words)
+            assert outcome.code == 0, outcome.err
+            assert (outcome.out == "") == (rank == "1")
     assert not Path("runs").exists()
 
 
@@ -208,6 +209,10 @@ def test_the_context_of_questions_and_answers_holds_them(run: RunCommand) -> Non
     Path("qa.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     outcome = run("train", "--data", "qa.jsonl", "--max-steps", "2", "--dry-run", "--json")
     assert json.loads(outcome.out)["config"]["model"]["context_length"] == 512  # 620 digits
+    # the sizes of a text are those of the questions and answers, not of the lines that contain them
+    size, tokens = re.findall(r"([\d.]+) kB, 1.00 bytes a character|about ([\d.]+) k tokens", outcome.err)
+    assert float(size[0]) == pytest.approx(200 * 0.62, rel=0.05)
+    assert float(tokens[1]) == pytest.approx(0.9 * 200 * 0.62 / 1.9, rel=0.15)
     Path("few.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)
     few = run("train", "--data", "few.jsonl", "--max-steps", "2", "--dry-run")
     assert few.code == 0, few.err
@@ -233,12 +238,12 @@ def test_stdin_and_several_texts_are_read_once_and_trained_on(here: Path, run: R
 
 
 def test_a_text_of_a_few_words_is_chosen_for_or_refused_with_a_reason(here: Path, run: RunCommand) -> None:
-    for number, text in enumerate(("a", "two words", "a line\n" * 20)):
+    for number, text in enumerate(("a", "two words", "a line\n" * 20, "a line\n" * 40)):
         (here / "few.txt").write_text(text)
         outcome = run("train", "--data", "few.txt", "--max-steps", "2", "--out", f"runs/{number}", "--quiet")
         assert outcome.code in (0, 3), outcome.err
         assert "internal" not in outcome.err
-        assert (outcome.code == 0) == (outcome.err == "")
+        assert (outcome.code == 0) == (outcome.err == "") == (len(text) >= 200)
 
 
 def test_a_machine_with_little_memory_gets_a_smaller_model() -> None:

@@ -12,6 +12,8 @@ from gpt_cli.text.sources import STDIN
 RATE_TIMES_WIDTH = 0.5
 MUON_RATE = 0.02  # Jordan et al. 2024; steps of Muon are as large at any width
 HARMLESS_EPOCHS = 4.0  # a text read so often is almost as good as a new one: Muennighoff et al. 2023, section 5
+_DOCUMENTS_AT_ONCE = 4  # a window that contains this many is mostly about other documents
+_SMALLEST_CONTEXT = 16
 MORE_TEXT = "more text, another --data FILE beside the first"
 
 
@@ -70,6 +72,12 @@ def rate_of(config: Config) -> Rate:
     if settings.optimizer == "muon":
         return Rate("muon_learning_rate", settings.muon_learning_rate, MUON_RATE)
     return Rate("learning_rate", settings.learning_rate, one_digit(RATE_TIMES_WIDTH / config.model.d_model))
+
+
+def fitting_context(context_length: int, mean: float) -> int:
+    """A power of two below `context_length` that holds documents of `mean` tokens, where a window has many of them."""
+    enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
+    return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 
 
 def name_of(data: DataConfig) -> str:

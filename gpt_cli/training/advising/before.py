@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import counted
 from gpt_cli.model.costs import parameters_by_part
-from gpt_cli.training.advising.advice import HARMLESS_EPOCHS, MORE_TEXT, Advice, one_digit, rate_of
+from gpt_cli.training.advising.advice import HARMLESS_EPOCHS, MORE_TEXT, Advice, fitting_context, one_digit, rate_of
 from gpt_cli.training.reports import Prepared
 
 # Epochs times parameters for each token. `tiny` on its own text has 104, and learns to the end; without dropout, its
@@ -21,8 +21,6 @@ _FEWEST_STEPS = 50
 # of the parameters; with half of them in vectors of single tokens, `smoke` still learns
 _MOST_OF_MODEL, _ENOUGH_OF_MODEL = 0.75, 0.5
 _SMALLEST_VOCABULARY = 512
-_DOCUMENTS_AT_ONCE = 4  # a window that contains this many is mostly about other documents
-_SMALLEST_CONTEXT = 16
 # with 7.5 times the usual rate `tiny` learns well, with 75 times it stays at the frequencies of its tokens; with 1/400
 # it learns in 200 steps what the usual rate gives in 15
 _FAR_ABOVE, _FAR_BELOW = 10, 50
@@ -102,10 +100,8 @@ def _context(start: Prepared) -> Iterator[Advice]:
     model, settings = start.config.model, start.config.train
     mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
     # questions and answers in a window do not see each other
-    if start.config.data.loss is not None or model.context_length <= _DOCUMENTS_AT_ONCE * mean:
-        return
-    enough = max(_SMALLEST_CONTEXT, 1 << int(2 * mean - 1).bit_length())
-    if enough >= model.context_length:
+    enough = fitting_context(model.context_length, mean)
+    if start.config.data.loss is not None or enough == model.context_length:
         return
     flags = f"--set model.context_length={enough}"
     # as many tokens a step as before

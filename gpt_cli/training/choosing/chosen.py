@@ -19,7 +19,7 @@ from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.reading import SourceCorpus, read_data
 from gpt_cli.training.choosing.rules import DEFAULT_SECONDS, Budget, Choice, choose
 from gpt_cli.training.choosing.speed import reference_seconds
-from gpt_cli.training.choosing.text_figures import TextFigures, describe
+from gpt_cli.training.choosing.text_figures import TextFigures, describe, describe_examples
 from gpt_cli.training.request import Plan
 from gpt_cli.training.resuming import config_to_resume
 
@@ -88,11 +88,10 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
     """What the rules know of a text; questions and answers are read as they are learned, each as a whole."""
-    size = corpus.num_bytes, corpus.num_characters
+    number = corpus.num_documents
     if not corpus.how.conversations:
-        return describe(corpus.blocks(), *size)
-    examples = ConversationCorpus(corpus, 0, corpus.num_documents, config.data.template)
-    return describe(examples.blocks(), *size, of_examples=True)
+        return describe(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
+    return describe_examples(ConversationCorpus(corpus, 0, number, config.data.template).blocks(), number)
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:

@@ -16,7 +16,7 @@ from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.errors import counted
-from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH, one_digit
+from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH, fitting_context, one_digit
 from gpt_cli.training.choosing.text_figures import TextFigures
 
 DEFAULT_SECONDS = 300.0
@@ -37,8 +37,9 @@ _TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
 # a text of at least so many bytes -> the byte pairs to learn
 _VOCABULARIES = {0: 512, 150_000: 1024, 1_500_000: 2048, 6_000_000: 4096}
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
-# bytes a character from which single characters are tokens, up to a text of so many bytes
-_WIDE_SCRIPT, _CHARACTERS_UP_TO = 2.5, 1_000_000
+# bytes a character, and bits of its entropy, from which single characters are tokens, up to a text of so many bytes;
+# letters of Hindi, Thai or Georgian have three bytes too, and 4.5 to 5.5 bits
+_WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
 # of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
 _LETTERS_BELOW, _TIMES = 150_000, 10
 # the sizes, width and blocks; a head is 32 wide, and from 256 on 64
@@ -55,11 +56,22 @@ _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
 # forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
 _BESIDE_NGRAMS: Mapping[str, Any] = {"activation": "relu2"}
 _ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "swiglu"}
+_OF_QWEN3: Mapping[str, Any] = {
+    "positions": "rope",
+    "bias": False,
+    "qkv_bias": False,
+    "norm_position": "pre",
+    "parallel_branches": False,
+    "scale": "head",
+    "attention_window": None,
+    "rotary_size": None,
+}
 _SLOWER = 1.15  # the time of a step of the second
 # tables of n-grams pay below so many epochs, and up to so many reference steps: then the blocks know better
 _NGRAMS_BELOW, _NGRAMS_UP_TO = 1.5, 1_300
+_RATES = {"learning_rate", "muon_learning_rate"}
 _FEWEST_STEPS = 20
-_PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
+PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 
@@ -117,8 +129,9 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     share = _share_to_train_on(fixed.get("data", {}))
     tokens = max(1.0, share * text.num_bytes / bytes_per_token)
     width, blocks = _shape(tokens, steps, vocabulary, given["model"], most_parameters)
+    bounded = (width, blocks) != _shape(tokens, steps, vocabulary, given["model"], math.inf)
     validation = tokens * (1 - share or 0.1)  # another text is about as long as a share of this one would be
-    length = given["model"].get("context_length") or _context(validation, width, text.longest_example / bytes_per_token)
+    length = given["model"].get("context_length") or _context(text, bytes_per_token, validation, width)
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
     sizes, tokens_per_step = (width, blocks, vocabulary, given["model"].get("feed_forward_size")), batch * length
     parameters, cost = _parameters(*sizes), _cost(*sizes) * tokens_per_step
@@ -162,7 +175,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     elif budget.steps is None:
         train["max_time"] = budget.seconds
     elif useful < 0.9 * possible:
-        train.setdefault("patience", _PATIENCE)
+        train.setdefault("patience", PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
         f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
@@ -170,8 +183,8 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         _why_budget(budget),
         f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
-        + (", as large as there is memory for" if most_parameters < math.inf else ""),
-        f"training  {train['optimizer']}{'' if 'learning_rate' in given['train'] else ' at the rates of that width'}, "
+        + (", as large as there is memory for" if bounded else ""),
+        f"training  {train['optimizer']}{'' if given['train'].keys() & _RATES else ' at the rates of that width'}, "
         f"{tokens_per_step:,} tokens a step; the text is read about {_few(epochs)} times, "
         f"{'with' if given['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    {'about ' * (budget.steps is None)}{counted(num_steps, 'step')}"
@@ -194,7 +207,7 @@ def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
 
 
 def _why_perhaps_fewer() -> str:
-    return f", or fewer: {_PATIENCE} evaluations in a row without a better loss end it"
+    return f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
 
 
 def _share_to_train_on(data: Mapping[str, Any]) -> float:
@@ -232,7 +245,7 @@ def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tup
 
 def _has_wide_characters(text: TextFigures, kind: str) -> bool:
     """Whether tokens are characters of a script such as Chinese, each of which says as much as a part of a word."""
-    return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT
+    return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
 
 
 def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
@@ -255,8 +268,9 @@ def _shape(
         if trained >= least * parameters or trained >= _OFTEN * tokens:
             best = (width, blocks)
     width, blocks = best
-    if "num_heads" in given and "head_size" not in given and "d_model" not in given:  # rope turns pairs within each
-        width = max(1, width // (2 * given["num_heads"])) * 2 * given["num_heads"]
+    multiple = given.get("num_heads") or given.get("num_key_value_heads")
+    if multiple and "head_size" not in given and "d_model" not in given:  # rope turns pairs within each head
+        width = max(1, width // (2 * multiple)) * 2 * multiple
     return width, blocks
 
 
@@ -272,12 +286,14 @@ def _batch(context_length: int, at_once: int | None) -> int:
     return batch if not at_once else at_once * -(-batch // at_once)
 
 
-def _context(validation: float, width: int, example: float) -> int:
-    """A power of two, of which the validation text contains several, or that holds most examples."""
+def _context(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
+    """A power of two, of which the validation text contains several, and that fits most documents or examples."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
-    while longest < min(example, _LONGEST):
+    if not text.longest_example:
+        return fitting_context(longest, text.num_bytes / bytes_per_token / max(1, text.num_documents))
+    while longest < min(text.longest_example / bytes_per_token, _LONGEST):
         longest *= 2
     return longest
 
@@ -306,7 +322,7 @@ def _against_memory(model: Mapping[str, Any]) -> str:
     dropout = f"dropout {model['dropout']:g}"
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
-    as_qwen3 = {**model, **_ALONE, "positions": "rope", "bias": False} == model
+    as_qwen3 = {**model, **_ALONE, **_OF_QWEN3} == {**_OF_QWEN3, **model}
     return f"{dropout} and blocks as in Qwen3" if as_qwen3 else dropout
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class TextFigures:
     num_distinct: int  # characters of the sample
     entropy: float  # of single characters of the sample, in bits
     longest_example: int = 0  # bytes of a question with its answer that 19 of 20 of the sample do not exceed
+    num_documents: int = 1
     pairs: tuple[tuple[int, float], ...] = ENGLISH  # vocabularies of byte pairs, and the bytes of a token
 
     @property
@@ -41,23 +42,35 @@ class TextFigures:
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
 
-def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, *, of_examples: bool = False) -> TextFigures:
+def describe(blocks: Iterable[Block], num_bytes: int, num_characters: int, num_documents: int = 1) -> TextFigures:
     """The figures of a text of that size; of `blocks`, the first million characters are read."""
-    texts, lengths, left = list[str](), list[int](), SAMPLE_CHARACTERS
+    texts, left = list[str](), SAMPLE_CHARACTERS
     for block in blocks:
         texts.append(block.text[:left])
-        if of_examples:
-            if block.starts:
-                lengths.append(0)
-            lengths[-1] += len(block.text.encode())
         left -= len(block.text)
         if left <= 0:
             break
     counts = Counter("".join(texts))
     total = max(1, counts.total())
     entropy = -sum(count / total * math.log2(count / total) for count in counts.values())
-    longest = sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0
-    return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), longest, _pairs(texts))
+    pairs = _pairs(texts)
+    return TextFigures(num_bytes, num_characters, len(counts), abs(entropy), num_documents=num_documents, pairs=pairs)
+
+
+def describe_examples(blocks: Iterable[Block], num_examples: int) -> TextFigures:
+    """The figures of questions with their answers; their sizes as a text follow from those of the sample."""
+    sample, lengths, num_characters = list[Block](), list[int](), 0
+    for block in blocks:
+        if block.starts:
+            if num_characters >= SAMPLE_CHARACTERS:
+                break
+            lengths.append(0)
+        sample.append(block)
+        lengths[-1] += len(block.text.encode())
+        num_characters += len(block.text)
+    times = num_examples / max(1, len(lengths))
+    found = describe(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
+    return replace(found, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
 
 
 def _pairs(texts: list[str]) -> tuple[tuple[int, float], ...]:

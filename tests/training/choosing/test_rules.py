@@ -131,6 +131,23 @@ def test_a_small_text_is_not_learned_by_heart() -> None:
     assert whole.config.model.dropout == 0.0  # of ten megabytes, a minute reads a part
 
 
+def test_letters_of_three_bytes_are_no_words() -> None:
+    """Hindi has as many bytes a character as Chinese, and as few letters as English."""
+    letters = TextFigures(400_000, 150_000, 48, 5.1)
+    assert chosen(letters).config.tokenizer.kind == "bpe"
+    assert chosen(replace(letters, entropy=9.0)).config.tokenizer.kind == "char"
+    few = replace(letters, num_bytes=100_000, num_characters=37_500)  # letters, but read as often as those of English
+    assert chosen(few, 600).num_steps == 200  # 12 times 33,750 tokens
+
+
+def test_short_documents_get_a_short_context_and_as_many_tokens_a_step() -> None:
+    lines = replace(english(300_000), num_documents=6000)  # of 50 bytes, about 19 tokens
+    config = chosen(lines).config
+    assert (config.model.context_length, config.train.batch_size) == (64, 32)
+    assert chosen(replace(lines, num_documents=1)).config.model.context_length == 128
+    assert chosen(replace(lines, num_documents=100_000)).config.model.context_length == 16
+
+
 def test_what_is_kept_for_validation_is_not_trained_on() -> None:
     text = english(60_000)  # of letters as tokens: 90 % of them are read twelve times in 316.4 steps of 2,048
     assert chosen(text).num_steps == 320
@@ -148,7 +165,8 @@ def test_a_text_that_any_training_learns_by_heart_says_so() -> None:
 @pytest.mark.parametrize("size", [1, 10, 100, 1000, 10_000])
 def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) -> None:
     choice = chosen(english(size))
-    assert choice.config.model.context_length <= max(16, size)
+    # of letters, a tenth of the text validates, and the smallest context is 16
+    assert choice.config.model.context_length <= max(16, size // 40)
     assert choice.num_steps >= 20
 
 
@@ -156,7 +174,7 @@ def test_a_small_share_for_validation_gets_a_context_that_fits_it() -> None:
     context = [
         chosen(english(200_000), data={"validation_fraction": f}).config.model.context_length for f in (0.1, 0.002)
     ]
-    assert context == [128, 32]  # 0.2 % are 182 tokens
+    assert context == [128, 32]  # 0.2 % are 148 tokens
 
 
 def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
@@ -237,6 +255,9 @@ def test_what_a_setting_needs_is_chosen_with_it() -> None:
     assert chosen(text, tokenizer={"pattern": "gpt2"}).config.tokenizer.kind == "bpe"
     assert chosen(text, tokenizer={"name": "cl100k_base"}).config.tokenizer.kind == "tiktoken"
     assert chosen(text, model={"ngram_rows": 1000}).config.model.ngram_embedding == 4
+    for number in (5, 7):
+        odd = chosen(text, model={"num_key_value_heads": number}).config.model
+        assert odd.d_model % (2 * odd.num_heads) == odd.num_heads % number == 0
     grouped = chosen(text, model={"num_key_value_heads": 3}).config.model
     assert (grouped.attention, grouped.num_heads % 3) == ("grouped_query", 0)
     for odd in ({"d_model": 65}, {"d_model": 1}, {"head_size": 33}):  # rope turns pairs
@@ -293,7 +314,11 @@ def test_reasons_name_the_figures_of_the_config() -> None:
     assert f"about {choice.num_steps:,} steps" in length
     own = chosen(english(1_115_394), model={"dropout": 0.7}, train={"learning_rate": 1e-5})
     assert "training  muon, 2,048 tokens a step; the text is read about 4.8 times, with dropout 0.7" in own.reasons[3]
-    assert "Qwen3" not in chosen(english(1_115_394), model={"positions": "learned", "bias": True}).reasons[3]
+    rates = chosen(english(1_115_394), train={"muon_learning_rate": 0.1})
+    assert "training  muon, 2,048 tokens" in rates.reasons[3]
+    for other in ({"positions": "learned", "bias": True}, {"norm_position": "post"}, {"attention_window": 16}):
+        assert "Qwen3" not in chosen(english(1_115_394), model=other).reasons[3]
+    assert "Qwen3" in chosen(english(1_115_394), model={"norm_position": "pre"}).reasons[3]
 
 
 def test_less_memory_gives_a_smaller_model() -> None:
@@ -301,6 +326,8 @@ def test_less_memory_gives_a_smaller_model() -> None:
     whole, bounded = (choose(text, budget, {}, most_parameters=most).config.model for most in (math.inf, 3e6))
     assert bounded.d_model < whole.d_model
     assert choose(text, budget, {}, most_parameters=3e6).reasons[2].endswith(", as large as there is memory for")
+    given = choose(text, budget, {"model": {"d_model": 4000}}, most_parameters=3e6)
+    assert "memory" not in given.reasons[2]  # somebody else chose that width
 
 
 def test_sizes_grow_and_contain_the_reference() -> None:
