@@ -146,7 +146,8 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
     if state.config.train.max_time is None and needed > seconds:
         given = "patience" in state.config.train.model_fields_set
         notice(
-            f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here"
+            f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "
+            + duration(seconds)
             + ("" if given else f", or shorter: {PATIENCE} evaluations in a row without a better loss end it")
         )
         state.config = state.config.changed(train={"max_time": seconds, **({} if given else {"patience": PATIENCE})})
