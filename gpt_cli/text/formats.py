@@ -94,6 +94,11 @@ def _has_lines(path: Path) -> bool:
     return path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
 
 
+def is_plain(path: Path) -> bool:
+    """Whether a file is the text itself, neither packed nor with fields."""
+    return not _has_lines(path) and path.suffix not in (".parquet", ".gz", ".zst")
+
+
 def _watched(
     path: Path, file: BinaryIO, before: os.stat_result, blocks: Iterator[Block], count: Callable[[int], object]
 ) -> Iterator[Block]:

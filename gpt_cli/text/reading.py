@@ -15,15 +15,16 @@ from typing import IO
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, GptError, counted, shown, together
+from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
 from gpt_cli.files import write_failure
 from gpt_cli.limits import STDIN_BYTES, STDIN_MEMORY
+from gpt_cli.opening import unix_line_ends
 from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
 from gpt_cli.text.examples import ConversationCorpus, split_conversations
-from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, read_file
+from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, is_plain, read_file
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 NOBODY = Host()  # a caller who wants to see nothing
@@ -68,6 +69,17 @@ class SourceCorpus(SurveyedCorpus):
         if survey.bad:
             yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
 
+    def line_ends(self) -> str | None:
+        """A line about files with Windows line ends, for those who may still change the text; None without them."""
+        number, first = self.survey.num_windows, self.survey.first_windows
+        if not number:
+            return None
+        who = f"{visible(first)} has Windows line ends"
+        if number > 1:
+            who = f"{number:,} sources have Windows line ends, the first being {visible(first)}"
+        way = f"; this takes it out: {unix_line_ends(first)}" if is_plain(Path(first)) else ""
+        return f"{who}, and \\r becomes a part of tokens{way}"
+
     @property
     def _where(self) -> str:
         return shown(", ".join(self.sources))
@@ -103,12 +115,14 @@ class SourceCorpus(SurveyedCorpus):
         walk = Walk(self.sources, self.skip_bad)
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
         any_named = any_found = False
+        first_windows = ""
         for found in walk:
             try:
                 if (blocks := self._blocks_of(found, count)) is None:
                     num_skipped += 1
                 else:
                     tally.add_all(blocks, watch)
+                    first_windows = first_windows or (found.name if tally.num_windows else "")
             except DataError as error:
                 bad.append(found.name)
                 any_named |= found.named  # a mistyped name must not train on less text
@@ -128,6 +142,7 @@ class SourceCorpus(SurveyedCorpus):
             num_skipped=num_skipped + walk.num_special,
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),
+            first_windows=first_windows,
             fingerprint=walk.fingerprint(),
         )
 

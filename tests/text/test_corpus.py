@@ -82,6 +82,21 @@ def test_a_byte_order_mark_is_dropped_and_line_ends_stay(here: Path) -> None:
     assert read_corpus("a.txt").documents == ("one\r\ntwo",)
 
 
+def test_windows_line_ends_are_told_with_the_command_that_takes_them_out(here: Path) -> None:
+    told = "has Windows line ends, and \\r becomes a part of tokens"
+    (here / "d").mkdir()
+    for name in ("win 1.txt", "win2.txt"):
+        (here / "d" / name).write_bytes(b"a\r\nb\r\n")
+    (here / "d" / "lf.txt").write_bytes(b"a\nb\rc\n")
+    (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
+    command = "tr -d '\\r' < 'd/win 1.txt' > 'd/win 1-lf.txt'"
+    assert read_corpus("d/lf.txt").line_ends() is None
+    assert read_corpus("d/win 1.txt").line_ends() == f"d/win 1.txt {told}; this takes it out: {command}"
+    assert read_corpus("lines.jsonl").line_ends() == f"lines.jsonl {told}"
+    several = "2 sources have Windows line ends, the first being d/win 1.txt, and \\r becomes a part of tokens"
+    assert read_corpus("d").line_ends() == f"{several}; this takes it out: {command}"
+
+
 def test_the_python_documentation_needs_no_network() -> None:
     corpus = read_corpus("python-docs")
     assert len(corpus.documents) > 50
