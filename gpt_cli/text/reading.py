@@ -30,6 +30,7 @@ from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
+_MOVE_HINT = "then move the old file out of the directory"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
 
 
@@ -127,7 +128,9 @@ class SourceCorpus(SurveyedCorpus):
                 bad.append(found.name)
                 any_named |= found.named  # a mistyped name must not train on less text
                 if not found.named:
-                    error.hint, any_found = error.hint or _SKIP_HINT, True
+                    # what a directory contains is read, also beside what was made of it
+                    moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
+                    error.hint, any_found = moved or _SKIP_HINT, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         survey, self._kept = tally.survey(), tally.kept
         if errors and (any_named or not self.skip_bad or not survey.num_documents):

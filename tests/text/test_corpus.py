@@ -390,6 +390,19 @@ def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.
         read_corpus("-")
 
 
+def test_a_converted_file_of_a_directory_is_moved_out_of_it(here: Path) -> None:
+    (here / "d").mkdir()
+    old = here / "d" / "old.txt"
+    old.write_bytes("春眠不觉晓，处处闻啼鸟。".encode("gbk"))
+    with pytest.raises(DataError) as raised:
+        read_corpus("d")
+    moved = "then move the old file out of the directory; or --set data.skip_bad=true leaves such files out"
+    assert (raised.value.hint or "").endswith(f"look at the new file before you use it; {moved}")
+    with pytest.raises(DataError) as raised:
+        read_corpus("d/old.txt")
+    assert (raised.value.hint or "").endswith("look at the new file before you use it")
+
+
 def test_a_file_that_the_user_named_is_never_left_out_as_bad(here: Path) -> None:
     (here / "a.txt").write_text("A")
     (here / "bad.txt").write_bytes(b"\xff")
