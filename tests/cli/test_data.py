@@ -257,6 +257,13 @@ def test_data_verify_reads_the_text_and_all_tokens_made_from_it(here: Path, run:
     assert "intact  9,000 of byte, vocabulary of 257" in run("data", "verify", "a.txt").out
 
 
+def test_data_verify_says_that_tokens_of_a_short_text_are_not_kept(here: Path, run: RunCommand) -> None:
+    write("a.txt", TEXT)
+    assert prepared(run, "a.txt")["bytes_on_disk"] == 0
+    small = "gpt tokenizes a text below 2,000,000 characters at every start"
+    assert run("data", "verify", "a.txt").err == f"the cache holds no tokens of this text: {small}\n"
+
+
 def test_data_verify_names_damaged_tokens(here: Path, run: RunCommand, kept: None) -> None:
     write("a.txt", TEXT)
     made = prepared(run, "a.txt")
