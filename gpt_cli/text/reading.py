@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -32,6 +35,7 @@ MOST_ERRORS = 20
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOVE_HINT = "then move the old file out of the directory"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
+_is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 class SourceCorpus(SurveyedCorpus):
@@ -162,6 +166,7 @@ class SourceCorpus(SurveyedCorpus):
         else:
             hint = None
             if found.named:  # it may not exist
+                _require_path(found)
                 close = catalogue.nearest(found.name)
                 hint = f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
             blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
@@ -173,6 +178,15 @@ class SourceCorpus(SurveyedCorpus):
         while block := self._stdin.read(BLOCK):
             count(len(block))
             yield block
+
+
+def _require_path(found: Found) -> None:
+    """Raise DataError for a name without a file that is an address or a pattern."""
+    if found.status is None and _is_address(found.name):
+        hint = f"download it first: curl -LO {shlex.quote(visible(found.name))}"
+        raise DataError(shown(found.name), "this is an address, and gpt reads files", hint=hint)
+    if found.status is None and glob.has_magic(found.name):
+        raise DataError(shown(found.name), "no file matches this pattern", hint=NAME_A_SOURCE)
 
 
 def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:

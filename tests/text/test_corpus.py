@@ -141,11 +141,25 @@ def test_missing_empty_and_special_sources_are_errors(here: Path) -> None:
         "pipe": "not a regular file",
         "bad.gz": "gzip data is damaged",
         "python-doc": "there is no such file",
-        "n*.txt": "there is no such file",
+        "n*.txt": "no file matches this pattern",
         "x" * 300: "the name is too long",
     }.items():
         with pytest.raises(DataError, match=message):
             read_corpus(source)
+
+
+def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) -> None:
+    with pytest.raises(DataError) as raised:
+        read_corpus("https://example.com/a.txt?b&c")
+    assert raised.value.lines() == [
+        'error: "https://example.com/a.txt?b&c": this is an address, and gpt reads files',
+        "hint: download it first: curl -LO 'https://example.com/a.txt?b&c'",
+    ]
+    with pytest.raises(DataError) as raised:
+        read_corpus("books/*.md")
+    error, hint = raised.value.lines()
+    assert error == 'error: "books/*.md": no file matches this pattern'
+    assert hint.startswith("hint: name a text file, a directory, a glob")
 
 
 def test_the_split_is_by_characters_and_loses_nothing() -> None:
