@@ -27,6 +27,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 _HALF_WIDTH = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict(
     zip(map(ord, "　、。—–−“”‘’【】"), " ,.---\"\"''[]", strict=True)
 )
+_DASHES = "—–−"
 _REASONS = {
     errno.ENOSPC: "there is no space left on the filesystem",
     errno.EDQUOT: "the disk quota is used up",
@@ -207,11 +208,18 @@ def half_width(text: str) -> str:
 
 
 def full_width(text: object) -> str | None:
-    """A sentence that names the first full-width character of a text; None where there is none, or no text."""
+    """A sentence that names the first dash or full-width character of a text; None where there is none, or no text."""
     if not isinstance(text, str):
         return None
     found = next((character for character in text if ord(character) in _HALF_WIDTH), None)
-    return found and f"{shown(found)} in {shown(text, 40)} is a full-width character; type {shown(half_width(found))}"
+    if found is None:
+        return None
+    kind = (
+        'a dash; type the hyphen "-"'
+        if found in _DASHES
+        else f"a full-width character; type {shown(half_width(found))}"
+    )
+    return f"{shown(found)} in {shown(text, 40)} is {kind}"
 
 
 def reason(error: OSError) -> str:

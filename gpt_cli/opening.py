@@ -136,11 +136,17 @@ def encoding_hint(sample: bytes, name: str) -> str:
     )
 
 
-def _names(path: Path) -> tuple[str, str]:
+def unix_line_ends(name: str) -> str:
+    """The command that makes a text without the \\r of Windows line ends; it names files as `encoding_hint` does."""
+    old, new = _names(Path(name), "lf")
+    return f"tr -d '\\r' < {old} > {new}"
+
+
+def _names(path: Path, ending: str = "utf8") -> tuple[str, str]:
     """A file and the one beside it that its conversion makes, as a shell takes them."""
     if not path.is_file():
         return "OLD", "NEW"
-    return quote(str(path)), quote(str(path.with_name(f"{path.stem}-utf8{path.suffix}")))
+    return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{ending}{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:

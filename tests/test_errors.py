@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gpt_cli.errors import DataError, UsageError, exit_code_of, inert, inert_json, shown, together
+from gpt_cli.errors import DataError, UsageError, exit_code_of, full_width, inert, inert_json, shown, together
 
 
 def test_an_error_is_a_place_a_sentence_and_a_hint() -> None:
@@ -43,6 +43,12 @@ def test_json_for_a_terminal_has_the_same_content() -> None:
     found = inert_json(json.dumps([text], ensure_ascii=False))
     assert found == '["a\\u009b2J\\u007f\\u202e今"]'
     assert json.loads(found) == [text]
+
+
+def test_a_dash_is_no_full_width_character() -> None:
+    assert full_width("-–data") == '"–" in "-–data" is a dash; type the hyphen "-"'
+    assert full_width("０．８") == '"０" in "０．８" is a full-width character; type "0"'
+    assert full_width("--data") is None
 
 
 @pytest.mark.parametrize(

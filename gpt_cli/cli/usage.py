@@ -204,6 +204,8 @@ class _Line:
             text = " ".join([self.words[before].partition("=")[2] or self.words[before], *self.words[before + 1 : end]])
             return f"put quotes around a text with spaces: {flag} {shlex.quote(text)}"
         words = [self.words[place] for place in places]
+        if flag == "--set" and (setting := _without_spaces(self.words[before].removeprefix("--set="), words)):
+            return f"write no spaces around the equals sign: --set {shlex.quote(setting)}"
         again = [f"{flag} {shlex.quote(word)}" for word in words] if getattr(option, "multiple", False) else []
         return _did_you_mean(" ".join([*self._flags_for(words)] or again))
 
@@ -256,6 +258,12 @@ class _Line:
             return flag
         named = "VALUE" if flag == "--set" else getattr(self._flags[flag], "metavar", None) or "VALUE"
         return ours.replace("{}", value or named).replace(" runs/runs/", " runs/")
+
+
+def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
+    """A setting whose equals sign has spaces around it, and which the shell has therefore cut into words."""
+    joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
+    return joined if setting.endswith("=") or (words[0].startswith("=") and not joined.endswith("=")) else None
 
 
 def _plain(flag: str) -> str:

@@ -147,8 +147,14 @@ def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> Gpt
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
     typed = as_written if isinstance(as_written, list) else [as_written]
-    hint = next(filter(None, map(full_width, typed)), None)
+    hint = next(filter(None, map(_comma, typed)), None) or next(filter(None, map(full_width, typed)), None)
     return UsageError(where, f"{written} {is_none_of(allowed)}", hint=hint, about=key)
+
+
+def _comma(value: Any) -> str | None:
+    """A hint about the comma with which a value ends, as in JSON; None without one."""
+    found = re.fullmatch(r"(.*[^\s,，])\s*[,，]", value) if isinstance(value, str) else None
+    return found and f"remove the comma after {visible(found[1])}"
 
 
 def _shown(value: Any) -> str:

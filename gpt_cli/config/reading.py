@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -95,8 +96,9 @@ def build_config(
             if wrong_mark := full_width(setting if not equals else key):
                 meant = f"--set {shlex.quote(half_width(setting))}"
                 raise UsageError("--set", wrong_mark, hint=meant, about=visible(setting))
-            if not equals or not key:
-                raise UsageError("--set", f"{shown(setting)} is not written section.key=value")
+            if not equals or not key or key != key.rstrip():
+                sentence = f"{shown(setting)} is not written section.key=value"
+                raise UsageError("--set", sentence, hint=_meant(setting), about=visible(setting))
             _write(content, tuple(key.split(".")), _read_value(value), "--set", sources)
         except GptError as error:
             wrong.append(error)
@@ -151,6 +153,15 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
 def written(value: Any) -> str:
     """A value as `--set` and a config file have it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _meant(setting: str) -> str | None:
+    """How to write a setting with a colon or spaces instead of its equals sign; None where nobody knows."""
+    found = re.fullmatch(r"([\w.]+)(\s*=\s*|\s*:\s*|\s+)(\S.*)", setting)
+    if found is None:
+        return None
+    right = f"--set {shlex.quote(f'{found[1]}={found[3]}')}"
+    return f"write no spaces around the equals sign: {right}" if "=" in found[2] else right
 
 
 def _read_value(text: str) -> Any:

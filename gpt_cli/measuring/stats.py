@@ -13,7 +13,8 @@ from gpt_cli.config import Config
 from gpt_cli.results import Result
 from gpt_cli.tables import Rows
 from gpt_cli.text.blocks import in_pieces
-from gpt_cli.text.corpus import Texts
+from gpt_cli.text.corpus import Corpus, Texts
+from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.formats import BLOCK
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
@@ -70,8 +71,9 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
     if corpus.how.conversations:
-        host.notice("these are questions and answers, of which each counts as a line of JSON")
-    if characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
+        host.notice("these are questions and answers, of which the text counts, without the JSON around it")
+        characters = _count(ConversationCorpus(corpus, 0, corpus.num_documents, config.data.template), host)
+    elif characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
         characters = _count(corpus, host)
     survey = corpus.survey
     return Stats(
@@ -79,12 +81,12 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
         skipped_files=survey.num_skipped,
         repeated_files=survey.num_repeated,
         bad_files=len(survey.bad),
-        characters=survey.num_characters,
-        bytes=survey.num_bytes,
+        characters=int(characters.counts.sum()),
+        bytes=characters.num_bytes,
         lines=int(characters.counts[ord("\n")]),
         distinct_characters=int((characters.counts > 0).sum()),
         most_common=characters.most_common(12),
-        estimate=_estimate(corpus, config, host) if request.config else None,
+        estimate=_estimate(corpus, characters, config, host) if request.config else None,
     )
 
 
@@ -127,7 +129,7 @@ class Characters:
         return [chr(point) for point in points if self.counts[point]]
 
 
-def _count(corpus: SourceCorpus, host: Host) -> Characters:
+def _count(corpus: Corpus, host: Host) -> Characters:
     characters = Characters()
     with host.counting("counting", corpus.num_bytes, "B") as count:
         for block in corpus.blocks():
@@ -136,25 +138,26 @@ def _count(corpus: SourceCorpus, host: Host) -> Characters:
     return characters
 
 
-def _estimate(corpus: SourceCorpus, config: Config, host: Host) -> Estimate:
+def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host: Host) -> Estimate:
     training, validation = split_of(corpus, config.data, host)
+    # questions and answers are shorter than the lines of JSON that have them
+    num_bytes = round(training.num_bytes / corpus.num_bytes * characters.num_bytes)
+    num_documents = (corpus.num_documents - 1) * training.num_characters / corpus.num_characters
     with host.working("estimating tokens"):
         pieces = (piece.text for piece in in_pieces(training.blocks()))
-        texts = list(sample(pieces, ESTIMATE_BYTES / max(1, training.num_bytes)))
+        texts = list(sample(pieces, ESTIMATE_BYTES / max(1, num_bytes)))
         learning = Texts(texts) if config.tokenizer.kind == "bpe" else training
         tokenizer = make_tokenizer(config.tokenizer, learning, validation)
-        num_bytes = sum(len(text.encode()) for text in texts)
-        rate = sum(len(tokenizer.array(text)) for text in texts) / max(1, num_bytes)
-    # end-of-text separates documents
-    per_document = (corpus.num_documents - 1) / corpus.num_characters
-    num_tokens = round(rate * training.num_bytes + per_document * training.num_characters)
+        sampled = sum(len(text.encode()) for text in texts)
+        rate = sum(len(tokenizer.array(text)) for text in texts) / max(1, sampled)
+    num_tokens = round(rate * num_bytes + num_documents)  # end-of-text separates documents
     with host.importing():
         from gpt_cli.model.costs import parameters_by_part
     parameters = sum(parameters_by_part(config.model, tokenizer.vocab_size).values())
     return Estimate(
         vocab_size=tokenizer.vocab_size,
         training_tokens=num_tokens,
-        bytes_per_token=training.num_bytes / max(1, num_tokens),
+        bytes_per_token=num_bytes / max(1, num_tokens),
         parameters=parameters,
         tokens_per_parameter=num_tokens / parameters,
     )

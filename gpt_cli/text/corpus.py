@@ -95,6 +95,8 @@ class Survey:
     num_skipped: int = 0  # files without text
     num_repeated: int = 0  # files named twice
     bad: tuple[str, ...] = ()
+    num_windows: int = 0  # sources with the line ends of Windows
+    first_windows: str = ""
     fingerprint: str = ""
 
 
@@ -140,6 +142,7 @@ class Tally:
         self._worker = worker
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
+        self.num_windows = 0  # sources with the line ends of Windows
         self.kept: list[Block] | None = []
 
     def add_all(self, blocks: Iterator[Block], watch: Watch = lambda _: None) -> None:
@@ -154,10 +157,16 @@ class Tally:
             raise
 
     def survey(self) -> Survey:
-        return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)
+        return Survey(
+            self._digest.hexdigest(),
+            self._num_documents,
+            self._num_characters,
+            self._num_bytes,
+            num_windows=self.num_windows,
+        )
 
     def _add_all(self, blocks: Iterator[Block], watch: Watch) -> None:
-        held, num_held = list[bytes](), 0
+        held, num_held, is_windows = list[bytes](), 0, False
         hashing: Future[None] | None = None
         for block in blocks:
             content = block.content
@@ -177,7 +186,10 @@ class Tally:
                 self.kept.append(block)
                 if not is_held(self._num_characters, self._num_documents):
                     self.kept = None
+            # the search for two bytes alone takes longer than all the rest
+            is_windows = is_windows or (b"\r" in content and b"\r\n" in content)
             watch(content)
+        self.num_windows += is_windows
         if hashing:
             hashing.result()
         self._digest.update(b"".join(held))

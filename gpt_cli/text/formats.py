@@ -94,6 +94,11 @@ def _has_lines(path: Path) -> bool:
     return path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
 
 
+def is_plain(path: Path) -> bool:
+    """Whether a file is the text itself, neither packed nor with fields."""
+    return not _has_lines(path) and path.suffix not in (".parquet", ".gz", ".zst")
+
+
 def _watched(
     path: Path, file: BinaryIO, before: os.stat_result, blocks: Iterator[Block], count: Callable[[int], object]
 ) -> Iterator[Block]:
@@ -129,6 +134,10 @@ def _unpacked(path: Path, file: BinaryIO, how: Reading) -> Iterator[bytes]:
 
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    if not b"\x1f\x8b".startswith(file.read(2) or b""):
+        hint = "if it is plain text, let the file name end in .txt"
+        raise DataError(shown(path), "this is no gzip file, though its name ends in .gz", hint=hint)
+    file.seek(0)
     try:
         with gzip.GzipFile(fileobj=file) as content:
             yield from iter(lambda: content.read(BLOCK), b"")
@@ -236,8 +245,11 @@ def _rows_of_table(path: Path, file: BinaryIO, how: Reading) -> Iterator[Block]:
     except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # the disk's; the library says without one what is damaged
             raise
+        if os.pread(file.fileno(), 4, 0) not in (b"PAR1", b""):
+            raise DataError(shown(path), "this is no Parquet file, though its name ends in .parquet") from error
         lines = str(error).splitlines() or [type(error).__name__]
-        raise DataError(shown(path), f"the Parquet data is damaged: {visible(lines[0])}") from error
+        what = "its end is missing" if "magic bytes not found in footer" in lines[0] else visible(lines[0])
+        raise DataError(shown(path), f"the Parquet data is damaged: {what}") from error
 
 
 def _rows_at_once(file: BinaryIO, column: Any) -> int:

@@ -132,7 +132,7 @@ def verify(config: Config, host: Host) -> Verification:
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
     found = list[dict[str, Any]]()
-    damaged = list[DataError]()
+    damaged, any_large = list[DataError](), False
     for each in texts:
         corpus = read_data(each, host, fresh=True)
         for line in corpus.notices():
@@ -151,11 +151,11 @@ def verify(config: Config, host: Host) -> Verification:
                     state = "damaged"
             row = {"what": "tokens", "where": str(directory), "state": state, "tokens": num_tokens}
             found.append(row | {"tokenizer": about["kind"], "vocab_size": about["vocab_size"]})
+        any_large |= corpus.is_large
     if all(row["what"] == "text" for row in found):
-        host.notice(
-            "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so, "
-            f"from {CACHE_FROM:,} characters on"
-        )
+        missing = "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so"
+        small = f"gpt tokenizes a text below {CACHE_FROM:,} characters at every start"
+        host.notice(missing if any_large else f"the cache holds no tokens of this text: {small}")
     return Verification(found, damaged)
 
 

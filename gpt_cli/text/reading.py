@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -15,21 +18,24 @@ from typing import IO
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, GptError, counted, shown, together
+from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
 from gpt_cli.files import write_failure
 from gpt_cli.limits import STDIN_BYTES, STDIN_MEMORY
+from gpt_cli.opening import unix_line_ends
 from gpt_cli.text import catalogue
 from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
 from gpt_cli.text.examples import ConversationCorpus, split_conversations
-from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, read_file
+from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, is_plain, read_file
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
+_MOVE_HINT = "then move the old file out of the directory"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
+_is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 class SourceCorpus(SurveyedCorpus):
@@ -68,6 +74,17 @@ class SourceCorpus(SurveyedCorpus):
         if survey.bad:
             yield f"left out {counted(len(survey.bad), 'bad file')}, the first being {shown(survey.bad[0])}"
 
+    def line_ends(self) -> str | None:
+        """A line about files with Windows line ends, for those who may still change the text; None without them."""
+        number, first = self.survey.num_windows, self.survey.first_windows
+        if not number:
+            return None
+        who = f"{visible(first)} has Windows line ends"
+        if number > 1:
+            who = f"{number:,} sources have Windows line ends, the first being {visible(first)}"
+        way = f"; this takes it out: {unix_line_ends(first)}" if is_plain(Path(first)) else ""
+        return f"{who}, and \\r becomes a part of tokens{way}"
+
     @property
     def _where(self) -> str:
         return shown(", ".join(self.sources))
@@ -103,17 +120,21 @@ class SourceCorpus(SurveyedCorpus):
         walk = Walk(self.sources, self.skip_bad)
         num_skipped, bad, errors = 0, list[str](), list[GptError]()
         any_named = any_found = False
+        first_windows = ""
         for found in walk:
             try:
                 if (blocks := self._blocks_of(found, count)) is None:
                     num_skipped += 1
                 else:
                     tally.add_all(blocks, watch)
+                    first_windows = first_windows or (found.name if tally.num_windows else "")
             except DataError as error:
                 bad.append(found.name)
                 any_named |= found.named  # a mistyped name must not train on less text
                 if not found.named:
-                    error.hint, any_found = error.hint or _SKIP_HINT, True
+                    # what a directory contains is read, also beside what was made of it
+                    moved = f"{error.hint}; {_MOVE_HINT}" if " > " in (error.hint or "") else error.hint
+                    error.hint, any_found = moved or _SKIP_HINT, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
         survey, self._kept = tally.survey(), tally.kept
         if errors and (any_named or not self.skip_bad or not survey.num_documents):
@@ -128,6 +149,7 @@ class SourceCorpus(SurveyedCorpus):
             num_skipped=num_skipped + walk.num_special,
             num_repeated=walk.num_repeated,
             bad=(*bad, *walk.closed),
+            first_windows=first_windows,
             fingerprint=walk.fingerprint(),
         )
 
@@ -144,6 +166,7 @@ class SourceCorpus(SurveyedCorpus):
         else:
             hint = None
             if found.named:  # it may not exist
+                _require_path(found)
                 close = catalogue.nearest(found.name)
                 hint = f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
             blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
@@ -155,6 +178,15 @@ class SourceCorpus(SurveyedCorpus):
         while block := self._stdin.read(BLOCK):
             count(len(block))
             yield block
+
+
+def _require_path(found: Found) -> None:
+    """Raise DataError for a name without a file that is an address or a pattern."""
+    if found.status is None and _is_address(found.name):
+        hint = f"download it first: curl -LO {shlex.quote(visible(found.name))}"
+        raise DataError(shown(found.name), "this is an address, and gpt reads files", hint=hint)
+    if found.status is None and glob.has_magic(found.name):
+        raise DataError(shown(found.name), "no file matches this pattern", hint=NAME_A_SOURCE)
 
 
 def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:

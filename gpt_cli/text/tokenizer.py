@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, DataError, shown
+from gpt_cli.opening import unix_line_ends
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, Tokenizer, utf8
 from gpt_cli.text.blocks import pieces
 from gpt_cli.text.kept import KeptTokenizer
@@ -73,6 +74,8 @@ class CharTokenizer(Tokenizer):
         hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
         if len(text) >= 20 and len(unknown) > _FEW * len(text):
             hint = "it reads texts like the one it was trained on; one trained with --set tokenizer.kind=bpe reads all"
+        if "\r\n" in text and ord("\r") in code_points(text)[unknown]:
+            hint = f"\\r belongs to Windows line ends; this takes it out: {unix_line_ends('OLD')}"
         return DataError("text", sentence, hint=hint)
 
     @cached_property

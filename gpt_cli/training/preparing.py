@@ -233,6 +233,8 @@ def _read(plan: Plan, config: Config, continued: Checkpoint | None, host: Host) 
 def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continued: bool) -> None:
     for line in corpus.notices():
         notice(line)
+    if not continued and (line := corpus.line_ends()):
+        notice(line)
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
         name = name_of(config.data)
         several = "if it holds several (poems, letters), say what separates them: --set data.separator='\\n\\n'"

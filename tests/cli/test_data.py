@@ -53,6 +53,15 @@ def test_data_stats_counts(here: Path, run: RunCommand) -> None:
     assert "characters           6" in run("data", "stats", "a.txt").out
 
 
+def test_data_stats_counts_the_text_of_questions_and_answers(here: Path, run: RunCommand) -> None:
+    Path("qa.jsonl").write_text('{"prompt": "abc", "response": "今"}\n' * 2)
+    outcome = run("data", "stats", "qa.jsonl", "--json")
+    assert outcome.err == "these are questions and answers, of which the text counts, without the JSON around it\n"
+    found = json.loads(outcome.out)
+    assert (found["documents"], found["lines"]) == (2, 2)  # abc\n今, without quotes and brackets
+    assert (found["characters"], found["bytes"], found["distinct_characters"]) == (10, 14, 5)
+
+
 def test_data_fetch_writes_what_train_reads(here: Path, run: RunCommand) -> None:
     assert run("data", "fetch", "python-docs", "--out", "data").out == "data/python-docs.jsonl\n"
     written, named = (
@@ -255,6 +264,13 @@ def test_data_verify_reads_the_text_and_all_tokens_made_from_it(here: Path, run:
     assert [row["state"] for row in found] == ["intact"] * 5
     assert sorted(row["tokens"] for row in found[1:]) == [1000, 5000, 5000, 9000]
     assert "intact  9,000 of byte, vocabulary of 257" in run("data", "verify", "a.txt").out
+
+
+def test_data_verify_says_that_tokens_of_a_short_text_are_not_kept(here: Path, run: RunCommand) -> None:
+    write("a.txt", TEXT)
+    assert prepared(run, "a.txt")["bytes_on_disk"] == 0
+    small = "gpt tokenizes a text below 2,000,000 characters at every start"
+    assert run("data", "verify", "a.txt").err == f"the cache holds no tokens of this text: {small}\n"
 
 
 def test_data_verify_names_damaged_tokens(here: Path, run: RunCommand, kept: None) -> None:

@@ -443,6 +443,15 @@ def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) 
     assert "warning: not bit-exact from here on: threads 2 -> 1" in warned.err.splitlines()
 
 
+def test_windows_line_ends_get_a_notice(corpus: Path, run: RunCommand) -> None:
+    (corpus / "win.txt").write_bytes(CORPUS_TEXT.replace("\n", "\r\n").encode())
+    notice = "win.txt has Windows line ends, and \\r becomes a part of tokens; this takes it out: tr -d '\\r' < win.txt"
+    assert notice in run("train", *FAST, "--max-steps", "1", "--data", "win.txt").err
+    continued = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
+    assert continued.code == 0
+    assert "Windows" not in continued.err, "the text may not change any more"
+
+
 def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
     notice = "corpus.txt counts as one document; if it holds several (poems, letters), say what separates them: --set"
     assert notice in run("train", *FAST, "--max-steps", "1").err

@@ -82,6 +82,21 @@ def test_a_byte_order_mark_is_dropped_and_line_ends_stay(here: Path) -> None:
     assert read_corpus("a.txt").documents == ("one\r\ntwo",)
 
 
+def test_windows_line_ends_are_told_with_the_command_that_takes_them_out(here: Path) -> None:
+    told = "has Windows line ends, and \\r becomes a part of tokens"
+    (here / "d").mkdir()
+    for name in ("win 1.txt", "win2.txt"):
+        (here / "d" / name).write_bytes(b"a\r\nb\r\n")
+    (here / "d" / "lf.txt").write_bytes(b"a\nb\rc\n")
+    (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
+    command = "tr -d '\\r' < 'd/win 1.txt' > 'd/win 1-lf.txt'"
+    assert read_corpus("d/lf.txt").line_ends() is None
+    assert read_corpus("d/win 1.txt").line_ends() == f"d/win 1.txt {told}; this takes it out: {command}"
+    assert read_corpus("lines.jsonl").line_ends() == f"lines.jsonl {told}"
+    several = "2 sources have Windows line ends, the first being d/win 1.txt, and \\r becomes a part of tokens"
+    assert read_corpus("d").line_ends() == f"{several}; this takes it out: {command}"
+
+
 def test_the_python_documentation_needs_no_network() -> None:
     corpus = read_corpus("python-docs")
     assert len(corpus.documents) > 50
@@ -126,11 +141,25 @@ def test_missing_empty_and_special_sources_are_errors(here: Path) -> None:
         "pipe": "not a regular file",
         "bad.gz": "gzip data is damaged",
         "python-doc": "there is no such file",
-        "n*.txt": "there is no such file",
+        "n*.txt": "no file matches this pattern",
         "x" * 300: "the name is too long",
     }.items():
         with pytest.raises(DataError, match=message):
             read_corpus(source)
+
+
+def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) -> None:
+    with pytest.raises(DataError) as raised:
+        read_corpus("https://example.com/a.txt?b&c")
+    assert raised.value.lines() == [
+        'error: "https://example.com/a.txt?b&c": this is an address, and gpt reads files',
+        "hint: download it first: curl -LO 'https://example.com/a.txt?b&c'",
+    ]
+    with pytest.raises(DataError) as raised:
+        read_corpus("books/*.md")
+    error, hint = raised.value.lines()
+    assert error == 'error: "books/*.md": no file matches this pattern'
+    assert hint.startswith("hint: name a text file, a directory, a glob")
 
 
 def test_the_split_is_by_characters_and_loses_nothing() -> None:
@@ -373,6 +402,19 @@ def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda max_size: Full())
     with pytest.raises(EnvironmentFailure, match="there is no space left on the filesystem"):
         read_corpus("-")
+
+
+def test_a_converted_file_of_a_directory_is_moved_out_of_it(here: Path) -> None:
+    (here / "d").mkdir()
+    old = here / "d" / "old.txt"
+    old.write_bytes("春眠不觉晓，处处闻啼鸟。".encode("gbk"))
+    with pytest.raises(DataError) as raised:
+        read_corpus("d")
+    moved = "then move the old file out of the directory; or --set data.skip_bad=true leaves such files out"
+    assert (raised.value.hint or "").endswith(f"look at the new file before you use it; {moved}")
+    with pytest.raises(DataError) as raised:
+        read_corpus("d/old.txt")
+    assert (raised.value.hint or "").endswith("look at the new file before you use it")
 
 
 def test_a_file_that_the_user_named_is_never_left_out_as_bad(here: Path) -> None:

@@ -161,7 +161,8 @@ def test_a_table_gives_a_document_for_each_row_that_has_text(here: Path) -> None
         (parquet([1], kind=arrow.int64()), 'the column "text" does not contain text'),
         (parquet([b"a"], kind=arrow.binary()), 'the column "text" does not contain text'),
         (parquet([["a"]], kind=arrow.list_(arrow.string())), 'the column "text" does not contain text'),
-        (b"PAR1 and no more", "the Parquet data is damaged"),
+        (b"plain text\n" * 9, '"a.parquet": this is no Parquet file, though its name ends in .parquet'),
+        (b"PAR1 and no more", "the Parquet data is damaged: its end is missing"),
         (b"", "the Parquet data is damaged"),
         (parquet(["a" * 1000] * 9)[:-20], "the Parquet data is damaged"),
     ],
@@ -169,6 +170,14 @@ def test_a_table_gives_a_document_for_each_row_that_has_text(here: Path) -> None
 def test_a_table_without_text_is_refused(here: Path, content: bytes, message: str) -> None:
     (here / "a.parquet").write_bytes(content)
     assert message in refusal("a.parquet")
+
+
+def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
+    (here / "a.gz").write_bytes("原文".encode())
+    assert refusal("a.gz") == (
+        'error: "a.gz": this is no gzip file, though its name ends in .gz\n'
+        "hint: if it is plain text, let the file name end in .txt"
+    )
 
 
 def test_a_line_of_json_lines_has_the_field_that_the_config_names(here: Path) -> None:

@@ -130,6 +130,15 @@ def test_unknown_characters_are_counted_by_kinds_and_by_places() -> None:
     assert hint.startswith("hint: it reads texts like the one it was trained on")
 
 
+def test_an_unknown_character_of_windows_line_ends_is_explained() -> None:
+    with pytest.raises(DataError) as raised:
+        CharTokenizer("\nabc").encode("a\r\n" * 10)
+    assert raised.value.hint == "\\r belongs to Windows line ends; this takes it out: tr -d '\\r' < OLD > NEW"
+    with pytest.raises(DataError) as raised:
+        CharTokenizer("\nabc").encode("a\r")
+    assert "Windows" not in (raised.value.hint or "")
+
+
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer("a")], ids=lambda t: t.kind)
 def test_half_a_character_is_an_error_and_not_replaced(tokenizer: Tokenizer) -> None:
     with pytest.raises(DataError, match="U\\+D8E9 at position 1 is half a character"):
