@@ -179,6 +179,9 @@ def changed_by(request: SampleRequest, line: str) -> SampleRequest:
             raise UsageError("/stop", NO_STOP)
         # the text counts as it is typed, as spaces are part of it
         given["stop"] = [*dict.fromkeys((*request.stop, text.replace("\\n", "\n")))]
+    elif not text.strip():
+        sentence = f"write a value after /{_typed(name)}, as in {lines_of(request, name)[0]}"
+        raise UsageError("/help", f"{sentence}; /help {_typed(name)} says which there are")
     else:
         given[name] = text.strip()
     return read_request(SampleRequest, given)
@@ -215,7 +218,11 @@ def _known(typed: str, text: str = "") -> str:
         words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
         if named := [word for word in words if word.replace("-", "_") in SETTINGS]:
             near = [" ".join(words[words.index(named[0]) :])]
-        help_ = f"did you mean /{near[0]}?" if near else "/help lists what you can change"
+        help_ = (
+            f"did you mean /{near[0]}?"
+            if near
+            else f"you can change {', '.join('/' + _typed(name) for name in SETTINGS)}"
+        )
         raise UsageError("/help", f"there is no {shown('/' + _typed(typed))}; {help_}")
     return known
 

@@ -20,7 +20,7 @@ def welcome() -> str:
     of_run = "" if run is None else f" --run {shlex.quote(str(run))}"
     words = f"--prompt {shlex.quote(visible(prompt))}"
     train = [
-        ("train a model on a text of your own, in five minutes", "gpt train --data my.txt"),
+        ("train a model on a text of your own, in at most five minutes", "gpt train --data my.txt"),
         ("train a small one on the documentation of Python, in a minute", "gpt train --config tiny"),
     ]
     use = [

@@ -61,15 +61,16 @@ def _read_duration(value: Any) -> Any:
     """Seconds, or text such as `90s`, `5m`, `1h30m` and `1d`, as seconds; raises UnreadableError for other text."""
     if isinstance(value, bool):
         raise UnreadableError
-    if not isinstance(value, str):
+    if not isinstance(value, str | int | float):
         return value
-    if not re.fullmatch(_DURATION, value):
-        raise UnreadableError
-    amounts = re.findall(rf"({_AMOUNT})([dhms]?)", value)
-    seconds = round(sum(float(amount) * _UNITS[unit or "s"] for amount, unit in amounts), 3)
-    if not 0 < seconds <= _LONGEST:
-        raise UnreadableError
-    return seconds
+    if isinstance(value, str):
+        if not re.fullmatch(_DURATION, value):
+            raise UnreadableError
+        amounts = re.findall(rf"({_AMOUNT})([dhms]?)", value)
+        value = round(sum(float(amount) * _UNITS[unit or "s"] for amount, unit in amounts), 3)
+    if not 0 < value <= _LONGEST:
+        raise UnreadableError("is out of range; a duration is more than 0 and at most 10,000 hours")
+    return value
 
 
 def _read_list(value: Any) -> Any:

@@ -19,6 +19,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
 from gpt_cli.machine.devices import (
     Ability,
+    accelerator,
     choose_compile,
     choose_device,
     free_memory,
@@ -130,8 +131,10 @@ def check_device(request: BenchRequest, host: Host) -> DeviceCheck:
     groups = list[Group]()
     try:
         device = choose_device(request.check_device or "auto")
-    except EnvironmentFailure as error:  # whose hint names another flag
+    except EnvironmentFailure as error:  # whose hint names another flag, and without an accelerator the CPU
         hint = error.hint and error.hint.replace("--device", "--check-device")
+        if accelerator() is None:
+            hint = "--check-device cuda, mps or xpu, on a machine that has one"
         raise EnvironmentFailure("--check-device", error.sentence, hint=hint) from None
     with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
         found = checks(Side("cpu", Path(folder)), Side(str(device), Path(folder)))

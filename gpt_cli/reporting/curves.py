@@ -122,14 +122,14 @@ def letter_of(run: int) -> str:
 
 
 def short(number: float) -> str:
-    """A number in at most four digits: 3.353, 12.4 k, 1e-04."""
+    """A number in at most four digits: 3.353, 7,397, 12.4 k, 1e-04."""
     size = abs(number)
     if size >= 1e12 or 0 < size < 1e-3:
         return f"{number:.0e}" if f"{number:.0e}" == f"{number:.1e}".replace(".0e", "e") else f"{number:.1e}"
     for unit, factor in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
         if size >= 10 * factor or (factor > 1e3 and size >= factor):
             return f"{number / factor:.3g}{unit}"
-    return f"{number:.4g}"
+    return f"{number:,.4g}"
 
 
 def axis_end(axis: str, end: float) -> str:

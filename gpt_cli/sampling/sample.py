@@ -157,9 +157,14 @@ class Sampler:
                 "the prompt ends with a space, which this model learned as the beginning of the next word; "
                 "it continues better without it"
             )
-        for ids in encoded:
-            if len(ids) > length:
-                notice(f"the prompt has {len(ids)} tokens; the model sees the last {length}")
+        if too_long := [len(ids) for ids in encoded if len(ids) > length]:
+            longest = max(too_long)
+            one = f"the prompt has {longest} tokens; the model sees the last {length}"
+            some = (
+                f"the model sees the last {length} tokens of a prompt, which shortens {len(too_long):,} of these "
+                f"{len(encoded):,}; the longest has {longest:,} tokens"
+            )
+            notice(one if len(encoded) == 1 else some)
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, found: ToSample) -> list[Prompt]:

@@ -143,11 +143,16 @@ def _published(name: str) -> BytePairTokenizer:
     thread.join(NETWORK_TIMEOUT)
     if "vocabulary" not in result:
         cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
+        cause = "no connection" if cause == "ConnectionError" else cause
         folder = os.environ.get("TIKTOKEN_CACHE_DIR")
-        cache = f"the cache TIKTOKEN_CACHE_DIR={folder}" if folder else "a cache, as TIKTOKEN_CACHE_DIR is not set,"
-        sentence = f"the vocabulary is not in {cache} and cannot be downloaded ({cause})"
-        hint = "use --set tokenizer.kind=bpe, which needs no network, or fill that cache on a machine with network"
-        raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint=hint)
+        cache = (
+            f"the folder TIKTOKEN_CACHE_DIR={folder} lacks it"
+            if folder
+            else "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
+        )
+        sentence = f"the vocabulary {name} cannot be downloaded ({cause}); {cache}"
+        hint = "use --set tokenizer.kind=bpe, which needs no network, or fill that folder on a machine with network"
+        raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
     vocabulary = result["vocabulary"]
     if vocabulary["pat_str"] not in PATTERNS:
         sentence = "the installed tiktoken cuts texts for it in a way that gpt does not know"

@@ -137,7 +137,8 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     if seconds is not None:
         _keep_to(seconds, step_seconds, state, host.notice)
     ranks.on_first(lambda: require_space(run))
-    return run, _prepared(run, corpus, step_seconds)
+    ends_early = seconds is not None and state.config.train.max_time is None
+    return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early)
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:

@@ -39,6 +39,7 @@ class Prepared:
     prompt: str  # one that the tokenizer takes, to try the model with
     num_trained: int | None = None  # numbers that the optimizer changes; None means all of the model
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
+    ends_early: bool = False  # whether gpt chose fewer steps than there is time for, before the text is known by heart
 
     @property
     def disk_bytes(self) -> int:

@@ -85,7 +85,7 @@ def config_to_resume(stored: Config, asked: Config, run: Config | None, files: R
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
             hint = (
                 "leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
-                f"weights: {_begin_anew(files, asked)} ..."
+                f"weights: {_begin_anew(files, run or stored)} ..."
             )
         raise advised(fixed, hint)
     return asked

@@ -123,4 +123,4 @@ class TestOfADevice:
         outcome = run("bench", "--check-device", "xpu")
         assert outcome.code == 5
         assert outcome.err.startswith("error: --check-device: xpu is not available")
-        assert outcome.err.endswith("hint: --check-device cpu\n")
+        assert outcome.err.endswith("hint: --check-device cuda, mps or xpu, on a machine that has one\n")

@@ -73,7 +73,7 @@ def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smo
     terminal.type("\x03")
     terminal.until("\r\n> ")
     terminal.type("/warmth 3\n")
-    terminal.until('warning: there is no "/warmth"; /help lists what you can change')
+    terminal.until('warning: there is no "/warmth"; you can change /seed, /temperature, /top-k, ')
     terminal.until("> ")
     terminal.type("/help\n")
     terminal.until("/help\r\n")
@@ -96,12 +96,14 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
         ("/set parameter top_k=5", 'warning: there is no "/set"; did you mean /top-k 5?'),
         ("abŵ", 'warning: this model knows 5 characters, but not "ŵ" U+0175 at position 2\r\nhint: leave these'),
         ("/help temperature", "/temperature 0.0\r\nBelow 1 is more careful, above 1 more daring"),
-        ("/help warmth", 'warning: there is no "/warmth"; /help lists'),
+        ("/help warmth", 'warning: there is no "/warmth"; you can change /seed, '),
         ("/help top-k", "Allowed: a whole number of at least 0\r\nOr: /top-k off\r\n"),
         ("/without 0.1", "heads switched off: 0.1"),
         ("/without 9.9", 'so "9.9" is out of range\r\n'),
         ("/checkpoint 9", "warning: this run has no checkpoint of step 9, only of 1, 2"),
         ("/checkpoint 1", "step-00000001.safetensors, step 1\r\n"),
+        ("/seed", "warning: write a value after /seed, as in /seed 1; /help seed says which there are"),
+        ("/top-k", "warning: write a value after /top-k, as in /top-k off; /help top-k says"),
         ("/stop", "warning: /stop TEXT ends answers before that text; /stop off lets them go on"),
         ("ab", "ab\r\n"),
         ("/help", "/without 0.1\r\n/checkpoint 1\r\n"),

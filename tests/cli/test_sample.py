@@ -179,6 +179,13 @@ def test_long_prompts_are_cut_with_a_notice_and_sampling_goes_past_the_context(
     assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 50
 
 
+def test_of_many_long_prompts_one_line_says_how_many(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text(f"{'a' * 40}\nThe value\n{'b' * 50}\n")
+    outcome = run("sample", "--prompt-file", tmp_path / "prompts.txt", "--greedy", "--max-new-tokens", "1")
+    (line,) = [line for line in outcome.err.splitlines() if "the model sees" in line]
+    assert line.startswith("the model sees the last 32 tokens of a prompt, which shortens 2 of these 3; the longest ")
+
+
 @pytest.mark.parametrize(("prompt", "said"), [("The value ", 1), ("The value", 0), (" ", 0), ("x:\n    ", 0)])
 def test_a_space_at_the_end_is_remarked_on_where_byte_pairs_were_learned(
     smoke_run: Path, run: RunCommand, prompt: str, said: int

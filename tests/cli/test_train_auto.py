@@ -111,6 +111,12 @@ def test_python_has_the_choice_too() -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(("length", "ends_early"), [({"max_time": "5m"}, True), ({"max_steps": 100}, False)])
+def test_a_training_knows_whether_gpt_ends_it_before_its_time(length: dict[str, Any], ends_early: bool) -> None:
+    prepared: Any = next(iter(gpt_cli.train(data="corpus.txt", settings=TINY[3::2], **length)))
+    assert (prepared.ends_early, prepared.config.train.max_time) == (ends_early, None)
+
+
 def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
     for words in (
         ("--max-time", "1m"),

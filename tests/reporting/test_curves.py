@@ -70,7 +70,7 @@ def test_heights_and_values_belong_together() -> None:
 def test_numbers_are_short() -> None:
     numbers = [0.0, 3.35301, 1234.0, 12_345.0, 2_048_000.0, 3.2e9, 1e-4, 2.5e-5, 1.136e20]
     assert [short(number) for number in numbers] == [
-        "0", "3.353", "1234", "12.3 k", "2.05 M", "3.2 G", "1e-04", "2.5e-05", "1.1e+20",
+        "0", "3.353", "1,234", "12.3 k", "2.05 M", "3.2 G", "1e-04", "2.5e-05", "1.1e+20",
     ]  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_the_speed_of_a_run_that_has_ended_is_that_of_its_whole_training() -> No
     """The median of the lines is 2."""
     ended = replace(record(), overview=replace(record().overview, outcome={"tokens_per_second": 1234.5}))
     speeds = [line.split()[-1] for line in draw_curves([ended, record()], "step", Style(80)).plain.split("\n")[1:3]]
-    assert speeds == ["1234", "2"]
+    assert speeds == ["1,234", "2"]
 
 
 def test_losses_of_different_tokenizers_are_not_drawn_together() -> None:

@@ -9,6 +9,7 @@ from support.helpers import small_config
 from support.runs import start
 
 from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.config import Config
 from gpt_cli.config.describing import known_keys
 from gpt_cli.errors import CheckpointError
 from gpt_cli.machine.devices import processor
@@ -113,6 +114,15 @@ def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
         "hint: leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
         "weights: gpt train --init-from runs/mine --data python-docs --out runs/mine-2 ...",
     ]
+
+
+@pytest.mark.parametrize("run", [None, small_config("data.source=moved.txt")])
+def test_the_new_run_that_a_hint_begins_reads_the_text_of_the_old_one(run: Config | None) -> None:
+    """Not that of a --config, which is often another."""
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(small_config("data.source=my.txt"), small_config("train.seed=2"), run, RUN)
+    text = "my.txt" if run is None else "moved.txt"
+    assert f"gpt train --init-from runs/mine --data {text} --out runs/mine-2 ..." in raised.value.lines()[-1]
 
 
 def test_how_much_is_measured_at_the_end_and_the_threads_may_change() -> None:

@@ -108,7 +108,10 @@ def _say_what_is_left_out(both: Both, asked: ToCompare, weights: list[Row], host
     if {**first.state_dict()}.keys() != {**second.state_dict()}.keys() or any(
         one.shape != other.shape for one, other in zip(first.parameters(), second.parameters(), strict=True)
     ):
-        host.notice(f"{counted(len(weights), 'part')} of the weights have the same shapes in both models")
+        some = f"{counted(len(weights), 'part')} of the weights have the same shapes in both models"
+        host.notice(
+            some if weights else "no part of the weights has the same shapes in both models, so none is compared"
+        )
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:

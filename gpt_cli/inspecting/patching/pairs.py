@@ -92,7 +92,10 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
             pieces = ", ".join(shown(tokenizer.token_text(piece)) for piece in token)
             wrong = f"{shown(text)} is not one token after {shown(prompt)}, which goes on with {pieces}"
             hint = "most words begin with their space, as in ' Paris'"
-            if pair.where is None and _is_one_with_space(tokenizer, prompt, text):
+            if tokenizer.kind == "char":
+                hint = "a token of this model is a single character"
+                hint += f", as in --{key} {shlex.quote(text[0])}" if pair.where is None else ""
+            elif pair.where is None and _is_one_with_space(tokenizer, prompt, text):
                 hint = f"--{key} {shlex.quote(' ' + text)}, with the space before the word"
             raise DataError(source, wrong, hint=hint)
         found.add(token)

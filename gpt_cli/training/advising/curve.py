@@ -116,7 +116,7 @@ class Curve:
             return []
         found = [
             *other_kind(self._evaluations, self._start, self._guessing),
-            *of_the_whole(self._evaluations, self._config, self._guessing, closing_loss, stopped_by, resume_command),
+            *of_the_whole(self._evaluations, self._start, self._guessing, closing_loss, stopped_by, resume_command),
         ]
         follows = {kind for kind, causes in _FOLLOWS.items() if causes & self._said.keys()}
         return [advice for advice in found if advice.kind not in self._said.keys() | follows][:1]
@@ -205,14 +205,14 @@ def _plateau(evaluations: Sequence[Evaluation], config: Config, guessing: float)
 
 def of_the_whole(
     evaluations: Sequence[Evaluation],
-    config: Config,
+    start: Prepared,
     guessing: float,
     closing_loss: float,
     stopped_by: str,
     resume_command: str,
 ) -> Iterator[Advice]:
     """What to try after a training that ended by itself, the most important first; nothing where all is well."""
-    last, best, settings = evaluations[-1], _best(evaluations), config.train
+    last, best, config, settings = evaluations[-1], _best(evaluations), start.config, start.config.train
     if closing_loss > guessing and last.training_loss < _STUCK * guessing:
         knows = "knows its text by heart" if last.training_loss < _BY_HEART * guessing else "has learned its text"
         sentence = (
@@ -234,7 +234,7 @@ def of_the_whole(
         )
         flags = [MORE_TEXT] if best.step < _LONG else [f"--max-steps {best.step}", *_against_memory(config)]
         yield Advice("overfitted", sentence, _either(*flags))
-    if last is best and (share := falling(evaluations)) > _FALLING:
+    if last is best and not start.ends_early and (share := falling(evaluations)) > _FALLING:
         sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
         longer = f"--max-steps {2 * last.step}"
         if settings.max_time is not None:

@@ -20,7 +20,7 @@ from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH, fitting_context, 
 from gpt_cli.training.choosing.text_figures import TextFigures
 
 DEFAULT_SECONDS = 300.0
-# the step in which budgets are counted: of configs/tiny.yaml, 2,048 tokens with a vocabulary of 1,024
+# the step in which budgets are counted: of the config tiny, 2,048 tokens with a vocabulary of 1,024
 REFERENCE = ModelConfig(
     context_length=128,
     d_model=128,
@@ -221,7 +221,7 @@ def _why_budget(budget: Budget) -> str:
         return f"budget    {counted(budget.steps, 'step')}, as asked; the speed of this machine does not matter"
     return (
         f"budget    {duration(budget.seconds)}; as a measure, this machine takes {budget.step_seconds * 1e3:.3g} ms "
-        f"for a step of configs/tiny.yaml, about {_rounded(budget.reference_steps):,} of which fit"
+        f"for a step of the config tiny, about {_rounded(budget.reference_steps):,} of which fit"
     )
 
 

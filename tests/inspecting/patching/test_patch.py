@@ -100,6 +100,9 @@ def test_without_an_answer_the_likeliest_tokens_are_compared(smoke_run: Path) ->
     assert best == {0: 0, 1: 0}
     with pytest.raises(DataError, match='the likeliest next token is "b" after both prompts'):
         loaded.patch("eabcda", corrupt="gabcda")
+    with pytest.raises(DataError) as raised:
+        loaded.patch("eabcda", corrupt="ecbada", answer="ba")
+    assert raised.value.hint == 'a token of this model is a single character, as in answer="b"'
 
 
 def test_a_word_without_its_space_is_remarked(run: RunCommand, smoke_run: Path) -> None:

@@ -68,9 +68,10 @@ def told_at_the_end(
     tokens: int = 143_569,
     stopped_by: str = "steps",
     began_from: str | None = None,
+    ends_early: bool = False,
 ) -> list[str]:
     start = prepared("tiny", "train.max_steps=3000", *settings, vocab_size=vocab_size, tokens=tokens)
-    curve = Curve(replace(start, began_from=began_from))
+    curve = Curve(replace(start, began_from=began_from, ends_early=ends_early))
     for step, loss, validation_loss in table:
         curve.add(Line(step, loss, 0.7, validation_loss))
     best = min(validation_loss for _, _, validation_loss in table if validation_loss is not None)
@@ -330,6 +331,7 @@ def test_at_the_end_of_a_loss_that_still_falls_more_steps_are_suggested(settings
         "the validation loss still fell by 7% in the last quarter, so it may fall further; "
         f"try gpt train --out run --resume {flag}"
     ]
+    assert told_at_the_end(table, *settings, ends_early=True) == []  # gpt has said that more would be too many
 
 
 def test_one_evaluation_alone_shows_nothing() -> None:
