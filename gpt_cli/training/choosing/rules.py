@@ -12,28 +12,23 @@ from typing import Any
 
 from gpt_cli.amounts import duration, quantity, size
 from gpt_cli.config import Config, DataConfig
-from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.errors import counted
-from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH, fitting_context, one_digit
+from gpt_cli.training.advising.advice import RATE_TIMES_WIDTH, one_digit
+from gpt_cli.training.choosing.sizes import (
+    NGRAMS_UP_TO,
+    REFERENCE_COST,
+    REFERENCE_TOKENS,
+    context_of,
+    cost_of,
+    heads_of,
+    parameters_of,
+    shape_of,
+)
 from gpt_cli.training.choosing.text_figures import TextFigures
 
 DEFAULT_SECONDS = 300.0
-# the step in which budgets are counted: of the config tiny, 2,048 tokens with a vocabulary of 1,024
-REFERENCE = ModelConfig(
-    context_length=128,
-    d_model=128,
-    num_heads=4,
-    num_blocks=4,
-    positions="rope",
-    norm="rmsnorm",
-    activation="relu2",
-    bias=False,
-)
-REFERENCE_BATCH, REFERENCE_VOCABULARY = 16, 1024
-_TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
-
 # a text of at least so many bytes -> the byte pairs to learn
 _VOCABULARIES = {0: 512, 150_000: 1024, 1_500_000: 2048, 6_000_000: 4096}
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
@@ -42,13 +37,6 @@ _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the
 _WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
 # of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
 _LETTERS_BELOW, _TIMES = 150_000, 10
-# the sizes, width and blocks; a head is 32 wide, and from 256 on 64
-_SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
-# a larger model pays where it still trains on so many tokens for each parameter, on more in longer trainings, which
-# have no n-grams, or where it reads the text so often
-_TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
-_LONG, _LONGEST = 256, 1024  # context length of sizes from this width on; the most, for long examples
-_PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
 _DROPOUTS = ((5.5, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
@@ -67,25 +55,11 @@ _OF_QWEN3: Mapping[str, Any] = {
     "rotary_size": None,
 }
 _SLOWER = 1.15  # the time of a step of the second
-# tables of n-grams pay below so many epochs, and up to so many reference steps: then the blocks know better
-_NGRAMS_BELOW, _NGRAMS_UP_TO = 1.5, 1_300
+_NGRAMS_BELOW = 1.5  # tables of n-grams pay below so many epochs
 _RATES = {"learning_rate", "muon_learning_rate"}
 _FEWEST_STEPS = 20
 PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
-
-
-def _parameters(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Weights that multiply: attention, a feed-forward part four times as wide or as given, and the output layer."""
-    return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
-
-
-def _cost(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """The time of a token, about: its products, and what a block takes besides them at any width."""
-    return _parameters(width, blocks, vocabulary, inner) + 100_000 * blocks
-
-
-_REFERENCE_COST = _cost(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCABULARY)
 
 
 @dataclass(frozen=True)
@@ -128,18 +102,18 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     vocabulary = _num_tokens(text, tokenizer)
     share = _share_to_train_on(fixed.get("data", {}))
     tokens = max(1.0, share * text.num_bytes / bytes_per_token)
-    width, blocks = _shape(tokens, steps, vocabulary, given["model"], most_parameters)
-    bounded = (width, blocks) != _shape(tokens, steps, vocabulary, given["model"], math.inf)
+    width, blocks = shape_of(tokens, steps, vocabulary, given["model"], most_parameters)
+    bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, given["model"], math.inf)
     validation = tokens * (1 - share or 0.1)  # another text is about as long as a share of this one would be
-    length = given["model"].get("context_length") or _context(text, bytes_per_token, validation, width)
+    length = given["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
     sizes, tokens_per_step = (width, blocks, vocabulary, given["model"].get("feed_forward_size")), batch * length
-    parameters, cost = _parameters(*sizes), _cost(*sizes) * tokens_per_step
-    possible = budget.steps or max(1, round(budget.reference_steps * _REFERENCE_COST * _TOKENS / cost))
+    parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
+    possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
     most_epochs = _OF_CHARACTERS if _has_wide_characters(text, tokenizer["kind"]) else _MOST_EPOCHS
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
-    pays = reads < _NGRAMS_BELOW and steps <= _NGRAMS_UP_TO
+    pays = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
     ngrams = _ngrams(text, tokenizer) if pays or "ngram_rows" in given["model"] else None
     attention = given["model"].get("attention", "grouped_query" if "num_key_value_heads" in given["model"] else None)
     form = _form(given["model"].get("ngram_embedding", ngrams), attention)
@@ -147,7 +121,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         possible = max(1, round(possible / _SLOWER))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
-    heads = given["model"].get("num_heads") or _heads(width, given["model"].get("num_key_value_heads", 1))
+    heads = given["model"].get("num_heads") or heads_of(width, given["model"].get("num_key_value_heads", 1))
     model = {
         "context_length": length,
         "d_model": width,
@@ -228,7 +202,7 @@ def _why_budget(budget: Budget) -> str:
 def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
     """The tokenizer's settings, why, and the bytes that a token will have, about."""
     wide = _has_wide_characters(text, "char")
-    often = steps * _TOKENS >= _TIMES * text.num_characters
+    often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
     small = text.num_bytes < _CHARACTERS_UP_TO if wide else text.num_bytes < _LETTERS_BELOW and often
     learns = "vocab_size" in given or "pattern" in given
     kind = given.get("kind") or ("tiktoken" if "name" in given else "char" if small and not learns else "bpe")
@@ -253,27 +227,6 @@ def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
     return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])
 
 
-def _shape(
-    tokens: float, steps: float, vocabulary: int, given: Mapping[str, Any], most_parameters: float
-) -> tuple[int, int]:
-    """The largest width and number of blocks for which there are steps, text and memory."""
-    least = _TOKENS_PER_PARAMETER if steps <= _NGRAMS_UP_TO else _WITHOUT_NGRAMS
-    sizes = [(given.get("d_model", width), given.get("num_blocks", blocks)) for width, blocks in _SIZES]
-    best, inner = sizes[0], given.get("feed_forward_size")
-    for width, blocks in sizes[1:]:
-        parameters = _parameters(width, blocks, vocabulary, inner)
-        trained = _TOKENS * steps * _REFERENCE_COST / _cost(width, blocks, vocabulary, inner)
-        if parameters > min(_PARAMETERS_PER_TOKEN * tokens, most_parameters):
-            break
-        if trained >= least * parameters or trained >= _OFTEN * tokens:
-            best = (width, blocks)
-    width, blocks = best
-    multiple = given.get("num_heads") or given.get("num_key_value_heads")
-    if multiple and "head_size" not in given and "d_model" not in given:  # rope turns pairs within each head
-        width = max(1, width // (2 * multiple)) * 2 * multiple
-    return width, blocks
-
-
 def _rate(optimizer: str, width: int) -> float:
     """The learning rate of AdamW, which is lower where that moves the matrices of blocks too."""
     times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
@@ -282,27 +235,8 @@ def _rate(optimizer: str, width: int) -> float:
 
 def _batch(context_length: int, at_once: int | None) -> int:
     """Sequences of a step, a multiple of those that somebody wants computed at once."""
-    batch = max(1, _TOKENS // context_length)
+    batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
-
-
-def _context(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """A power of two, of which the validation text contains several, and that fits most documents or examples."""
-    longest = 256 if width >= _LONG else 128
-    while longest > 16 and validation < 4 * longest:
-        longest //= 2
-    if not text.longest_example:
-        return fitting_context(longest, text.num_bytes / bytes_per_token / max(1, text.num_documents))
-    while longest < min(text.longest_example / bytes_per_token, _LONGEST):
-        longest *= 2
-    return longest
-
-
-def _heads(width: int, multiple: int) -> int:
-    """The number of heads of 32, or of 64 in wide models; of a width that somebody else chose, one that divides it."""
-    wanted = width // (64 if width >= _LONG else 32)
-    possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
-    return next((heads for heads in possible if width % (2 * heads) == 0), multiple)
 
 
 def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:

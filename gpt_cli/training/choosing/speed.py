@@ -8,7 +8,7 @@ import numpy as np
 
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.machine.devices import choose_device, choose_dtype
-from gpt_cli.training.choosing.rules import REFERENCE, REFERENCE_BATCH, REFERENCE_VOCABULARY
+from gpt_cli.training.choosing.sizes import REFERENCE, REFERENCE_BATCH, REFERENCE_VOCABULARY
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 

@@ -11,8 +11,9 @@ import pytest
 
 from gpt_cli.config.reading import validate
 from gpt_cli.errors import UsageError
-from gpt_cli.training.choosing.rules import _SIZES, REFERENCE, Budget, Choice, choose
-from gpt_cli.training.choosing.text_figures import TextFigures, describe
+from gpt_cli.training.choosing.rules import Budget, Choice, choose
+from gpt_cli.training.choosing.sizes import SIZES
+from gpt_cli.training.choosing.text_figures import TextFigures
 
 MINUTE = 0.06  # seconds of a reference step on two cores, so that a minute has a thousand
 
@@ -29,31 +30,6 @@ def chosen(text: TextFigures, seconds: float = 60.0, step: float = MINUTE, **fix
     return choose(text, Budget(seconds, step_seconds=step), fixed)
 
 
-def test_figures_of_a_text_that_can_be_counted() -> None:
-    from gpt_cli.text.blocks import in_blocks
-
-    figures = describe(in_blocks(["aabb", "ccdd"]), 8, 8)
-    assert (figures.num_bytes, figures.num_characters, figures.num_distinct, figures.entropy) == (8, 8, 4, 2.0)
-    assert describe(in_blocks(["论语" * 5]), 30, 10).bytes_per_character == 3.0
-    assert describe(in_blocks(["aaaa"]), 4, 4).entropy == 0.0
-
-
-def test_byte_pairs_are_counted_on_the_text_itself() -> None:
-    from gpt_cli.text.blocks import in_blocks
-
-    words = describe(in_blocks(["ab" + " ab" * 999]), 2999, 2999)  # a thousand tokens, in any vocabulary
-    assert words.pairs == ((300, 2.999), (512, 2.999), (1024, 2.999), (2048, 2.999), (4096, 2.999))
-    assert [words.bytes_per_token(size) for size in (257, 1024, 1500, 50_000)] == pytest.approx(
-        [1, 2.999, 2.999, 3.6], 1e-3
-    )
-    rest = [f"{number * 7919 % 100_003} " for number in range(5000)]
-    numbers = describe(in_blocks(["".join(rest)]), 1, 1)
-    lengths = [length for _, length in numbers.pairs]
-    assert lengths == sorted(lengths)
-    assert 1.2 < lengths[0] < lengths[-1] < 3  # pairs of digits, and few that are longer
-    assert describe(in_blocks([""]), 0, 0).bytes_per_token(512) == 1
-
-
 def test_a_text_of_long_tokens_is_read_more_often() -> None:
     """Twice as many bytes a token are half as many tokens, which the same steps read twice as often."""
     text = english(2_000_000)
@@ -65,16 +41,6 @@ def test_a_text_of_long_tokens_is_read_more_often() -> None:
         return tokens[0], times[1]
 
     assert [figures(text), figures(longer)] == [("545", "5.2"), ("273", "10")]
-
-
-def test_only_the_beginning_of_a_long_text_is_read() -> None:
-    from gpt_cli.text.blocks import Block
-
-    def blocks() -> Any:
-        yield Block(True, "ab" * 500_000)
-        pytest.fail("a second megabyte was read")
-
-    assert describe(blocks(), 300_000_000, 300_000_000).num_distinct == 2
 
 
 def test_the_script_and_the_size_choose_the_tokenizer() -> None:
@@ -95,12 +61,12 @@ def test_more_time_gives_larger_models_and_never_smaller_ones() -> None:
     for size in (20_000, 200_000, 2_000_000, 20_000_000):
         widths = [chosen(english(size), seconds).config.model.d_model for seconds in (1, 10, 60, 600, 6000, 60_000)]
         assert widths == sorted(widths)
-    assert chosen(english(10**9), 10**6).config.model.d_model == _SIZES[-1][0]
+    assert chosen(english(10**9), 10**6).config.model.d_model == SIZES[-1][0]
 
 
 def test_small_changes_of_a_text_and_a_machine_change_little() -> None:
     """Of 1 % of text and 10 % of speed, few choices pass a limit, and those go one size up or down."""
-    ladder = list(_SIZES)
+    ladder = list(SIZES)
     changed = total = 0
     for size in (30_000, 61_000, 470_000, 1_115_394, 10_100_000, 300_000_000):
         for seconds in (20.0, 60.0, 180.0, 300.0, 600.0):
@@ -328,8 +294,3 @@ def test_less_memory_gives_a_smaller_model() -> None:
     assert choose(text, budget, {}, most_parameters=3e6).reasons[2].endswith(", as large as there is memory for")
     given = choose(text, budget, {"model": {"d_model": 4000}}, most_parameters=3e6)
     assert "memory" not in given.reasons[2]  # somebody else chose that width
-
-
-def test_sizes_grow_and_contain_the_reference() -> None:
-    assert list(_SIZES) == sorted(_SIZES)
-    assert (REFERENCE.d_model, REFERENCE.num_blocks) in _SIZES
