@@ -68,7 +68,8 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     Raises UsageError where settings do not fit together, DataError for a text of less than FEWEST_CHARACTERS.
     """
     use_threads(config.train.threads)
-    text = _figures(corpus, config)
+    with host.working("measuring the text"):
+        text = _figures(corpus, config)
     if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
         found = counted(text.num_characters, "character")
         sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
