@@ -185,8 +185,19 @@ def _require_path(found: Found) -> None:
     if found.status is None and _is_address(found.name):
         hint = f"download it first: curl -LO {shlex.quote(visible(found.name))}"
         raise DataError(shown(found.name), "this is an address, and gpt reads files", hint=hint)
-    if found.status is None and glob.has_magic(found.name):
+    if found.status is None and glob.has_magic(found.name) and _is_missing(Path(found.name)):
         raise DataError(shown(found.name), "no file matches this pattern", hint=NAME_A_SOURCE)
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether there is no such file; not where a directory on the way may not be entered, which reading it says."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
