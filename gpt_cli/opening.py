@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import BinaryIO
 
-from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown
+from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown, visible
 
 UTF8_MARK = codecs.BOM_UTF8
 _CHINESE = re.compile(r"[\n\r -~\u2010-\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
@@ -144,7 +144,7 @@ def unix_line_ends(name: str) -> str:
 
 def _names(path: Path, ending: str = "utf8") -> tuple[str, str]:
     """A file and the one beside it that its conversion makes, as a shell takes them."""
-    if not path.is_file():
+    if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{ending}{path.suffix}")))
 

@@ -261,7 +261,9 @@ class _Line:
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
-    """A setting whose equals sign has spaces around it, and which the shell has therefore cut into words."""
+    """A setting with spaces around its equals sign or in its place, which the shell has therefore cut into words."""
+    if "=" not in setting and "=" not in words[0]:
+        return f"{setting}={words[0]}"
     joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
     return joined if setting.endswith("=") or (words[0].startswith("=") and not joined.endswith("=")) else None
 

@@ -68,8 +68,8 @@ def _read_duration(value: Any) -> Any:
             raise UnreadableError
         amounts = re.findall(rf"({_AMOUNT})([dhms]?)", value)
         value = round(sum(float(amount) * _UNITS[unit or "s"] for amount, unit in amounts), 3)
-    if not 0 < value <= _LONGEST:
-        raise UnreadableError("is out of range; a duration is more than 0 and at most 10,000 hours")
+    if not 0.001 <= value <= _LONGEST:
+        raise UnreadableError("is out of range; a duration is at least 1 ms and at most 10,000 hours")
     return value
 
 

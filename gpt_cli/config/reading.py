@@ -94,7 +94,8 @@ def build_config(
         try:
             # a full-width mark in the value may be meant
             if wrong_mark := full_width(setting if not equals else key):
-                meant = f"--set {shlex.quote(half_width(setting))}"
+                right = half_width(setting)
+                meant = _meant(right) or f"--set {shlex.quote(right)}"
                 raise UsageError("--set", wrong_mark, hint=meant, about=visible(setting))
             if not equals or not key or key != key.rstrip():
                 sentence = f"{shown(setting)} is not written section.key=value"
@@ -157,11 +158,11 @@ def written(value: Any) -> str:
 
 def _meant(setting: str) -> str | None:
     """How to write a setting with a colon or spaces instead of its equals sign; None where nobody knows."""
-    found = re.fullmatch(r"([\w.]+)(\s*=\s*|\s*:\s*|\s+)(\S.*)", setting)
+    found = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     if found is None:
         return None
     right = f"--set {shlex.quote(f'{found[1]}={found[3]}')}"
-    return f"write no spaces around the equals sign: {right}" if "=" in found[2] else right
+    return f"write no spaces around the equals sign: {right}" if "=" in found[2].strip() != found[2] else right
 
 
 def _read_value(text: str) -> Any:

@@ -135,7 +135,7 @@ def _unpacked(path: Path, file: BinaryIO, how: Reading) -> Iterator[bytes]:
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
     if not b"\x1f\x8b".startswith(file.read(2) or b""):
-        hint = "if it is plain text, let the file name end in .txt"
+        hint = f"if it is not packed, let the file name end in {path.with_suffix('').suffix or '.txt'}"
         raise DataError(shown(path), "this is no gzip file, though its name ends in .gz", hint=hint)
     file.seek(0)
     try:

@@ -132,7 +132,7 @@ def verify(config: Config, host: Host) -> Verification:
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
     found = list[dict[str, Any]]()
-    damaged, any_large = list[DataError](), False
+    damaged, any_large, small = list[DataError](), False, ""
     for each in texts:
         corpus = read_data(each, host, fresh=True)
         for line in corpus.notices():
@@ -151,11 +151,12 @@ def verify(config: Config, host: Host) -> Verification:
                     state = "damaged"
             row = {"what": "tokens", "where": str(directory), "state": state, "tokens": num_tokens}
             found.append(row | {"tokenizer": about["kind"], "vocab_size": about["vocab_size"]})
-        any_large |= corpus.is_large
+        any_large |= corpus.is_large and not corpus.how.conversations
+        what = "questions and answers" if corpus.how.conversations else f"a text below {CACHE_FROM:,} characters"
+        small = f"the cache holds no tokens of this text: gpt tokenizes {what} at every start"
     if all(row["what"] == "text" for row in found):
         missing = "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so"
-        small = f"gpt tokenizes a text below {CACHE_FROM:,} characters at every start"
-        host.notice(missing if any_large else f"the cache holds no tokens of this text: {small}")
+        host.notice(missing if any_large else small)
     return Verification(found, damaged)
 
 

@@ -79,11 +79,15 @@ class SourceCorpus(SurveyedCorpus):
         number, first = self.survey.num_windows, self.survey.first_windows
         if not number:
             return None
-        who = f"{visible(first)} has Windows line ends"
+        name = "stdin" if first == STDIN else visible(first)
+        who = f"{name} has Windows line ends"
         if number > 1:
-            who = f"{number:,} sources have Windows line ends, the first being {visible(first)}"
-        way = f"; this takes it out: {unix_line_ends(first)}" if is_plain(Path(first)) else ""
-        return f"{who}, and \\r becomes a part of tokens{way}"
+            who = f"{number:,} sources have Windows line ends, the first being {name}"
+        line = f"{who}, and \\r becomes a part of tokens"
+        if not is_plain(Path(first)):
+            return line
+        line += f"; this takes it out of {'each of them' if number > 1 else 'that file'}: {unix_line_ends(first)}"
+        return line if first in self.sources else f"{line}; {_MOVE_HINT}"
 
     @property
     def _where(self) -> str:
@@ -183,7 +187,7 @@ class SourceCorpus(SurveyedCorpus):
 def _require_path(found: Found) -> None:
     """Raise DataError for a name without a file that is an address or a pattern."""
     if found.status is None and _is_address(found.name):
-        hint = f"download it first: curl -LO {shlex.quote(visible(found.name))}"
+        hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(found.name))}, then name my.txt"
         raise DataError(shown(found.name), "this is an address, and gpt reads files", hint=hint)
     if found.status is None and glob.has_magic(found.name) and _is_missing(Path(found.name)):
         raise DataError(shown(found.name), "no file matches this pattern", hint=NAME_A_SOURCE)

@@ -74,7 +74,7 @@ class CharTokenizer(Tokenizer):
         hint = "leave these characters out, or train with --set tokenizer.kind=bpe, which reads every character"
         if len(text) >= 20 and len(unknown) > _FEW * len(text):
             hint = "it reads texts like the one it was trained on; one trained with --set tokenizer.kind=bpe reads all"
-        if "\r\n" in text and ord("\r") in code_points(text)[unknown]:
+        if first.keys() == {"\r"} and "\r\n" in text:
             hint = f"\\r belongs to Windows line ends; this takes it out: {unix_line_ends('OLD')}"
         return DataError("text", sentence, hint=hint)
 

@@ -142,9 +142,15 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """Let the clock end a training whose chosen number of steps may take longer than was asked for."""
+    """Shorten a training whose chosen number of steps may take longer than was asked for, or let the clock end it."""
     steps, needed = state.config.train.max_steps, state.config.train.max_steps * step_seconds * _WHOLE_STEP
-    if state.config.train.max_time is None and needed > seconds:
+    if state.config.train.max_time is not None or needed <= seconds:
+        return
+    if steps * step_seconds <= seconds:
+        fewer = max(1, int(seconds / (step_seconds * _WHOLE_STEP)))
+        notice(f"length    {counted(fewer, 'step')}, as {counted(steps, 'step')} may take {duration(needed)} here")
+        state.config = state.config.changed(train={"max_steps": fewer})
+    else:
         given = "patience" in state.config.train.model_fields_set
         notice(
             f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "

@@ -305,6 +305,18 @@ error: gpt config check: there is no place for "128" here
 hint: write no spaces around the equals sign: --set model.d_model=128
 exit code 2
 
+$ gpt config check tiny --set model.d_model 128
+error: gpt config check: there is no place for "128" here
+hint: write no spaces around the equals sign: --set model.d_model=128
+exit code 2
+
+$ gpt config check tiny --set model.d_model：128 --set 'model.num_heads == 4 '
+error: --set: "：" in "model.d_model：128" is a full-width character; type ":"
+error: --set: "model.num_heads == 4 " is not written section.key=value
+hint: model.d_model：128: --set model.d_model=128
+hint: model.num_heads == 4 : write no spaces around the equals sign: --set model.num_heads=4
+exit code 2
+
 $ gpt config check tiny --set model.d_model = 128
 error: gpt config check: there is no place for "= 128" here
 hint: write no spaces around the equals sign: --set model.d_model=128

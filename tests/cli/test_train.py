@@ -107,7 +107,7 @@ def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, 
 
 def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunCommand) -> None:
     other = "is not a duration, such as 90s or 1h30m, up to 10,000 hours"
-    beyond = "is out of range; a duration is more than 0 and at most 10,000 hours"
+    beyond = "is out of range; a duration is at least 1 ms and at most 10,000 hours"
     for wrong, sentence in {"5x": other, "-1": other, "0": beyond, "0.0001s": beyond, "10001h": beyond}.items():
         refused = run("train", *FAST, "--max-time", wrong)
         assert refused.code == 2
@@ -440,7 +440,7 @@ def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) 
 
 def test_windows_line_ends_get_a_notice(corpus: Path, run: RunCommand) -> None:
     (corpus / "win.txt").write_bytes(CORPUS_TEXT.replace("\n", "\r\n").encode())
-    notice = "win.txt has Windows line ends, and \\r becomes a part of tokens; this takes it out: tr -d '\\r' < win.txt"
+    notice = "win.txt has Windows line ends, and \\r becomes a part of tokens; this takes it out of that file: tr -d '\\r' < win.txt"
     assert notice in run("train", *FAST, "--max-steps", "1", "--data", "win.txt").err
     continued = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
     assert continued.code == 0

@@ -186,7 +186,24 @@ def test_the_clock_ends_a_training_whose_steps_take_longer_than_the_rules_know(
     outcome = run("train", "--data", "corpus.txt", "--max-time", "0.02s", *TINY[2:], "--out", "runs/short")
     assert outcome.code == 0, outcome.err
     assert "length    by the clock, as " in outcome.err
-    assert read_config("runs/short/config.yaml").train.max_time == 0.02
+    train = read_config("runs/short/config.yaml").train
+    assert (train.max_time, train.patience) == (0.02, 3)
+
+
+@pytest.mark.parametrize(("seconds", "steps", "clock"), [(0.1, 20, None), (0.11, 18, None), (0.13, 20, 2.5)])
+def test_steps_that_take_almost_too_long_are_fewer(
+    seconds: float, steps: int, clock: float | None, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 2.5 s, 20 gradients of 0.1 s take 2.4 with all that belongs to their steps; of 0.11 s, 18 steps fit, and 20
+    of 0.13 s are too long by themselves."""
+    monkeypatch.setattr("gpt_cli.training.preparing.time_step", lambda _: seconds)
+    monkeypatch.setattr("gpt_cli.training.preparing.record_step", lambda *_: None)
+    monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-3)
+    Path("some.txt").write_text(CORPUS_TEXT[:1500])
+    outcome = run("train", "--data", "some.txt", "--max-time", "2.5s", *TINY[2:], "--out", "runs/fewer", "--quiet")
+    assert outcome.code == 0, outcome.err
+    train = read_config("runs/fewer/config.yaml").train
+    assert (train.max_steps, train.max_time) == (steps, clock)
 
 
 def test_a_dry_run_under_a_launcher_prints_once_and_waits_for_nobody(

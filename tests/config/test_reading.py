@@ -393,7 +393,7 @@ def test_other_text_is_not_a_duration(text: str) -> None:
 
 @pytest.mark.parametrize("value", ["0", "0s", "417d", "10000h1s"])
 def test_a_duration_is_more_than_nothing_and_at_most_ten_thousand_hours(value: str) -> None:
-    sentence = "is out of range; a duration is more than 0 and at most 10,000 hours"
+    sentence = "is out of range; a duration is at least 1 ms and at most 10,000 hours"
     assert sentence in problems("", f"train.max_time={value}")[0]
     assert sentence in problems(f"train: {{max_time: {value}}}")[0]
 

@@ -91,10 +91,11 @@ def test_windows_line_ends_are_told_with_the_command_that_takes_them_out(here: P
     (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
     command = "tr -d '\\r' < 'd/win 1.txt' > 'd/win 1-lf.txt'"
     assert read_corpus("d/lf.txt").line_ends() is None
-    assert read_corpus("d/win 1.txt").line_ends() == f"d/win 1.txt {told}; this takes it out: {command}"
+    assert read_corpus("d/win 1.txt").line_ends() == f"d/win 1.txt {told}; this takes it out of that file: {command}"
     assert read_corpus("lines.jsonl").line_ends() == f"lines.jsonl {told}"
     several = "2 sources have Windows line ends, the first being d/win 1.txt, and \\r becomes a part of tokens"
-    assert read_corpus("d").line_ends() == f"{several}; this takes it out: {command}"
+    moved = "then move the old file out of the directory"
+    assert read_corpus("d").line_ends() == f"{several}; this takes it out of each of them: {command}; {moved}"
 
 
 def test_the_python_documentation_needs_no_network() -> None:
@@ -153,7 +154,7 @@ def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) ->
         read_corpus("https://example.com/a.txt?b&c")
     assert raised.value.lines() == [
         'error: "https://example.com/a.txt?b&c": this is an address, and gpt reads files',
-        "hint: download it first: curl -LO 'https://example.com/a.txt?b&c'",
+        "hint: download it first: curl -gL -o my.txt 'https://example.com/a.txt?b&c', then name my.txt",
     ]
     with pytest.raises(DataError) as raised:
         read_corpus("books/*.md")

@@ -176,8 +176,10 @@ def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
     (here / "a.gz").write_bytes("原文".encode())
     assert refusal("a.gz") == (
         'error: "a.gz": this is no gzip file, though its name ends in .gz\n'
-        "hint: if it is plain text, let the file name end in .txt"
+        "hint: if it is not packed, let the file name end in .txt"
     )
+    (here / "a.jsonl.gz").write_text("{}")
+    assert refusal("a.jsonl.gz").endswith("let the file name end in .jsonl")
 
 
 def test_a_line_of_json_lines_has_the_field_that_the_config_names(here: Path) -> None:

@@ -137,6 +137,9 @@ def test_an_unknown_character_of_windows_line_ends_is_explained() -> None:
     with pytest.raises(DataError) as raised:
         CharTokenizer("\nabc").encode("a\r")
     assert "Windows" not in (raised.value.hint or "")
+    with pytest.raises(DataError) as raised:  # \r is the smaller trouble
+        CharTokenizer("\nabc").encode("春眠\r\n" * 10)
+    assert "reads texts like the one it was trained on" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer("a")], ids=lambda t: t.kind)

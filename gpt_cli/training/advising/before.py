@@ -99,8 +99,8 @@ def _context(start: Prepared) -> Iterator[Advice]:
     """A window contains many documents, and a token attends to few of its own."""
     model, settings = start.config.model, start.config.train
     mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
-    # questions and answers in a window do not see each other
     enough = fitting_context(model.context_length, mean)
+    # questions and answers in a window do not see each other
     if start.config.data.loss is not None or enough == model.context_length:
         return
     flags = f"--set model.context_length={enough}"

@@ -38,7 +38,7 @@ _WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
 # of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
 _LETTERS_BELOW, _TIMES = 150_000, 10
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 7.0  # before a text is known by heart; of characters of a wide script, sooner
-_DROPOUTS = ((5.5, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
+_DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
 # forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
@@ -101,7 +101,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, given["tokenizer"])
     vocabulary = _num_tokens(text, tokenizer)
     share = _share_to_train_on(fixed.get("data", {}))
-    tokens = max(1.0, share * text.num_bytes / bytes_per_token)
+    tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
     width, blocks = shape_of(tokens, steps, vocabulary, given["model"], most_parameters)
     bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, given["model"], math.inf)
     validation = tokens * (1 - share or 0.1)  # another text is about as long as a share of this one would be

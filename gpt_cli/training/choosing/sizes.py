@@ -74,7 +74,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
     while longest > 16 and validation < 4 * longest:
         longest //= 2
     if not text.longest_example:
-        return fitting_context(longest, text.num_bytes / bytes_per_token / max(1, text.num_documents))
+        return fitting_context(longest, text.num_bytes / bytes_per_token / max(1, text.num_documents) + 1)
     while longest < min(text.longest_example / bytes_per_token, _LONGEST):
         longest *= 2
     return longest

@@ -110,6 +110,8 @@ def test_short_documents_get_a_short_context_and_as_many_tokens_a_step() -> None
     lines = replace(english(300_000), num_documents=6000)  # of 50 bytes, about 19 tokens
     config = chosen(lines).config
     assert (config.model.context_length, config.train.batch_size) == (64, 32)
+    tokens = re.findall(r"about ([\d.]+) k tokens", chosen(lines).reasons[2])  # with 6,000 ends of documents
+    assert float(tokens[0]) == pytest.approx(0.9 * (300_000 / 2.7 + 5_999) / 1000, abs=0.5)
     assert chosen(replace(lines, num_documents=1)).config.model.context_length == 128
     assert chosen(replace(lines, num_documents=100_000)).config.model.context_length == 16
 
