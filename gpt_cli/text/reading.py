@@ -197,10 +197,8 @@ def _is_missing(path: Path) -> bool:
     """Whether there is no such file; not where a directory on the way may not be entered, which reading it says."""
     try:
         path.lstat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
     return False
 
 
