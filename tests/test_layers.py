@@ -277,3 +277,19 @@ def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_comprehension_hides_a_name_of_its_module() -> None:
+    """Python 3.12 looks such a name up in the function then, where another comprehension finds nothing."""
+    hidden = []
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        for node in tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                defined |= {alias.asname or alias.name for alias in node.names}
+        inlined = (n for n in ast.walk(tree) if isinstance(n, ast.ListComp | ast.SetComp | ast.DictComp))
+        targets = [name for each in inlined for part in each.generators for name in ast.walk(part.target)]
+        named = (target for target in targets if isinstance(target, ast.Name))
+        hidden += [f"{path}:{name.lineno}: {name.id}" for name in named if name.id in defined]
+    assert hidden == []

@@ -218,7 +218,7 @@ class _Check:
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
         }
-        sources: dict[KeyPath, str] = {place: f"{self.base}:{line}" for place, line in self.below.lines.items()}
+        sources: dict[KeyPath, str] = {place: f"{self.base}:{number}" for place, number in self.below.lines.items()}
         varied = "grid" if "grid" in self.document.content else "random"
         given = [(key, value, "settings") for key, value in self.settings.items()]
         given += [(key, value, varied) for key, value in point.items()]
