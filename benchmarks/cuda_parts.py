@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
@@ -203,6 +204,14 @@ def check(scale: Scale) -> Iterator[Figure]:
     yield Figure("all checks", done.stdout.splitlines()[-1].partition("checks: ")[2])
 
 
+def commands(scale: Scale) -> Iterator[Figure]:
+    """Every command that takes --device beside the same on the CPU: the largest difference of a number."""
+    with tempfile.TemporaryDirectory() as name:
+        prepare(Path(name))
+        for command, found in differences(str(scale.device), Path(name)):
+            yield Figure(command, "equal" if found == 0 else found)
+
+
 def nanogpt(scale: Scale) -> Iterator[Figure]:
     """A plain trainer with nanoGPT's settings for Shakespeare: until it reaches the same loss, or 5,000 steps."""
     trainer = NanoTrainer(scale)
@@ -291,5 +300,6 @@ PARTS = {
     "decoding": Part("sampling from the default model", 60, decoding),
     "runs": Part("the same training in several ways", 80, runs),
     "check": Part("the device beside the CPU", 90, check),
+    "commands": Part("commands on the device and on the CPU", 90, commands),
     "nanogpt": Part(f"a plain trainer with nanoGPT's settings, to {TARGET}", 200, nanogpt),
 }

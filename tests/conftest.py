@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: `auto` is the CPU in all tests, on machines with a GPU too
+
 import hypothesis
 import pytest
 import torch

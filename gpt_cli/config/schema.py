@@ -178,7 +178,7 @@ class TrainConfig(Section):
     compile: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="whether torch compiles the blocks first; "
-        "auto does so on GPUs with Triton for runs of at least 1,000 steps or 5 minutes",
+        "auto does so on GPUs with Triton for trainings of a minute or more",
     )
     graph: Literal["auto", "off"] = Field(
         default="auto",

@@ -32,7 +32,7 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """The masks of one training step; `first_sequence` is the number of the batch's first sequence.
+    """The masks of one training step; `first_sequence` is the number of the batch's first sequence, or int32 [].
 
     Where the device has `keys`, int32 [blocks, 3, 2] as `drop_keys` gives them, these decide instead of seed and step.
     """
@@ -40,7 +40,7 @@ class DropMasks:
     rate: float
     seed: int
     step: int
-    first_sequence: int = 0
+    first_sequence: int | Tensor = 0
     block: int = 0
     keys: Tensor | None = None
 
@@ -48,22 +48,52 @@ class DropMasks:
         """The masks for another block of the model."""
         return replace(self, block=block)
 
+    def on(self, device: torch.device) -> DropMasks:
+        """The same with the number of the first sequence on the device: a compiler makes one code for all numbers."""
+        first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
+        return replace(self, first_sequence=first)
+
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
         """All masks of the block for a batch of shape [B, T, D]."""
+        return self.to_draw().draw(shape, num_heads, device)
+
+    def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
+        """False where an entry is dropped, each independently with the rate (to 2^-16): bool [B, ...]."""
+        return self.to_draw().keep(site, shape, device)
+
+    def to_draw(self) -> ToDraw:
+        """What decides the masks of the block."""
+        if self.keys is None:
+            keys = [stream_key(self.seed, "dropout", self.step, self.block, site) for site in _SITES]
+        else:
+            keys = self.keys[self.block]
+        return ToDraw(keys, self.first_sequence, self.rate)
+
+
+class ToDraw(NamedTuple):
+    """The masks of a block before they are drawn, by the keys of its three places: numbers, or int32 [3, 2]."""
+
+    keys: Sequence[int] | Tensor
+    first_sequence: int | Tensor
+    rate: float
+
+    def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
+        """All masks for a batch of shape [B, T, D]."""
         B, T, _ = shape
         weights = self.keep("weights", (B, num_heads, T, T), device)
         return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
-        """False where an entry is dropped, each independently with the rate (to 2^-16): bool [B, ...]."""
-        if self.keys is None:
-            key = stream_key(self.seed, "dropout", self.step, self.block, site)
-        else:
-            key = self.keys[self.block, _SITES.index(site)]
+        """False where an entry is dropped: bool [B, ...]."""
+        key = self.keys[_SITES.index(site)]
         per_sequence = math.prod(shape[1:])
         words = (per_sequence + 1) // 2
-        bits = random_words(key, self.first_sequence * words, shape[0] * words, device)
-        lanes = bits.view(torch.int16).view(shape[0], 2 * words)[:, :per_sequence]
+        start, count = _int32(self.first_sequence * words), shape[0] * words
+        if torch.compiler.is_compiling():
+            lanes = _lanes(key, start, count, device)
+        else:
+            lanes = random_words(key, start, count, device).view(torch.int16)
+        lanes = lanes.view(shape[0], 2 * words)[:, :per_sequence]
         return (lanes >= round(self.rate * _LANES) - _LANES // 2).view(*shape)
 
 
@@ -73,14 +103,33 @@ def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
     return np.array(keys, np.uint64).reshape(num_blocks, len(_SITES))
 
 
-def random_words(key: int | Tensor, start: int, count: int, device: torch.device) -> Tensor:
+def key_halves(keys: Tensor) -> Tensor:
+    """The two halves of keys that arrived as int64 [blocks, 3], the lower one first: int32 [blocks, 3, 2]."""
+    return keys.view(torch.int32).view(*keys.shape, 2)
+
+
+def random_words(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """The words of `gpt_cli.streams.random_words`, computed by torch: the same bits as int32 [count].
 
     The key may be two halves on the device, the lower one first: int32 [2].
     """
-    halves = key.unbind() if isinstance(key, Tensor) else (signed(key, 32), signed(key >> 32, 32))
     words = torch.arange(count, dtype=torch.int32, device=device)
-    words += signed(start, 32)
+    words += _int32(start)
+    return _mixed(words, _halves(key))
+
+
+def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
+    """Each word of the stream as two numbers of 16 bits, its lower half first: int32 [2 x count].
+
+    A view as int16 is the same, but a compiler makes one kernel of this and of what uses it.
+    """
+    places = torch.arange(2 * count, dtype=torch.int32, device=device)
+    words = _mixed((places >> 1) + start, _halves(key))
+    return (words << (16 - 16 * (places & 1))) >> 16
+
+
+def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:
+    """A round of lowbias32 for each half of a key, in place: int32 [N]."""
     shifted = torch.empty_like(words)
     for half in halves:
         words += half
@@ -91,6 +140,15 @@ def random_words(key: int | Tensor, start: int, count: int, device: torch.device
             if multiplier != 1:
                 words *= signed(multiplier, 32)
     return words
+
+
+def _halves(key: int | Tensor) -> Sequence[int | Tensor]:
+    return key.unbind() if isinstance(key, Tensor) else (_int32(key), _int32(key >> 32))
+
+
+def _int32(number: int | Tensor) -> int | Tensor:
+    """The lowest 32 bits of a number as torch has them; a tensor has no others."""
+    return number if isinstance(number, Tensor) else signed(number, 32)
 
 
 class Dropout(nn.Dropout):

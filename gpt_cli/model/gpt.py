@@ -15,7 +15,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model.attention import Stages, join_heads, texts_apart
 from gpt_cli.model.block import Block
-from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.dropout import DropMasks, Keep, ToDraw
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.model.norms import make_norm
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
@@ -71,10 +71,16 @@ class GPT(nn.Module):
         x, rotation = self.embed(ids, positions)
         apart = None if positions is None else texts_apart(positions)
         dropping = self.training and self.config.dropout > 0
-        for number, block in enumerate(self._compiled if self.training and self._compiled else self.blocks):
-            keep = None
+        blocks = self._compiled if self.training and self._compiled else self.blocks
+        # a compiled block draws its masks itself, which fuses them with what they are for, by numbers of the device
+        itself = blocks is self._compiled and masks is not None and masks.keys is not None
+        if itself and masks is not None:
+            masks = masks.on(ids.device)
+        for number, block in enumerate(blocks):
+            keep: Keep | ToDraw | None = None
             if masks is not None and dropping:
-                keep = masks.of_block(number).draw(x.shape, self.config.num_heads, x.device)
+                keep = masks.of_block(number).to_draw()
+                keep = keep if itself else keep.draw(x.shape, self.config.num_heads, x.device)
             x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
         return self.logits(x)
 
@@ -136,7 +142,7 @@ class GPT(nn.Module):
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
         """Train with compiled blocks, which share the parameters, or with plain ones again; returns the model."""
-        self._compiled = [torch.compile(block) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
+        self._compiled = [torch.compile(_drawing(block)) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 
     def use_fused(self, fused: bool) -> GPT:
@@ -180,6 +186,17 @@ class GPT(nn.Module):
                 parameter.normal_(0, deviation, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()
+
+
+def _drawing(block: Block) -> Callable[..., Tensor]:
+    """A block that also draws its masks, which a compiler makes part of what uses them."""
+
+    def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
+        if isinstance(keep, ToDraw):
+            keep = keep.draw(x.shape, block.attention.num_heads, x.device)
+        return block(x, rotation, keep, apart)
+
+    return forward
 
 
 @contextmanager

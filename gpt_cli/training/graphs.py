@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from gpt_cli.callbacks import Notify
 from gpt_cli.errors import shown
 from gpt_cli.machine.devices import Graph, beside, new_graph, supports
-from gpt_cli.model.dropout import drop_keys
+from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Sent, clipped_gradient
 
@@ -31,7 +32,9 @@ class WholeStep:
     """
 
     def __init__(self, state: TrainingState):
-        self.state = state
+        self.state: TrainingState = weakref.proxy(
+            state
+        )  # or the memory of a training that is over would wait for the collector
         self.seconds = 0.0  # of a step, once it is recorded
         self._graph: Graph | None = None
         self._recorded = torch.empty(0)  # where the graph leaves loss and norm
@@ -39,7 +42,7 @@ class WholeStep:
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
         sequences, keys, share = self._numbers.split([part.size for part in parts])
         lanes = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
-        self._sent = Sent(-1, dict(enumerate(lanes)), keys.view(torch.int32).view(*parts[1].shape, 2))
+        self._sent = Sent(-1, dict(enumerate(lanes)), key_halves(keys.view(parts[1].shape)))
         self._share = share.view(torch.float32)[0]
 
     def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:

@@ -50,12 +50,13 @@ class Muon:
         """Change the parameters by their gradients, none of which may be None; the rate may be float32 [] on a GPU."""
         gradients = {name: parameter.grad for name, parameter in self.parameters.items() if parameter.grad is not None}
         cut = {name: _cut(name, parameter) for name, parameter in self.parameters.items()}
+        kept = 1 - learning_rate * self.weight_decay
         for key, stacked in self._pieces(gradients).items():
             momentum = self.momentum[key]
             momentum.lerp_(stacked, 1 - MOMENTUM)
             steps = orthogonalise(stacked.lerp_(momentum, MOMENTUM), self.dtype)
             for (name, number), step in zip(self.batches[key], steps, strict=True):
-                decayed = cut[name][number].mul_(1 - learning_rate * self.weight_decay)
+                decayed = cut[name][number].mul_(kept)
                 if isinstance(learning_rate, Tensor):
                     decayed.addcmul_(step, learning_rate, value=-1)
                 else:

@@ -36,7 +36,14 @@ from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Finished, Prepared
 from gpt_cli.training.request import Plan, require_run
-from gpt_cli.training.resources import fitting_device, must_shard, require_memory, require_space, resolve
+from gpt_cli.training.resources import (
+    COMPILE_FROM_SECONDS,
+    fitting_device,
+    must_shard,
+    require_memory,
+    require_space,
+    resolve,
+)
 from gpt_cli.training.resuming import (
     config_to_resume,
     ended_before,
@@ -127,13 +134,18 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         else:
             state = TrainingState.continued(config, text.ids, continued, ranks, sharded=sharded)
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
-    if config.train.compile == "on":
-        host.notice("compiling, which may take half a minute")
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (continued is None and plan.config.train.compile == "on")
-    with host.working("timing a step"), fitting_device(config, ranks.size):
-        step_seconds = _time_step(state, host.warn, must_compile=must_compile)
-        step_seconds = record_step(state, host.warn) or step_seconds
+    step_seconds: float | None = None
+    if continued is None and plan.config.train.compile == "auto" and config.train.compile == "on":
+        with host.working("timing a step"), fitting_device(config, ranks.size):
+            step_seconds = _plain_seconds_if_soon_over(state, host.warn)
+    if step_seconds is None and state.config.train.compile == "on":
+        host.notice("compiling, which may take half a minute")
+    if step_seconds is None:
+        with host.working("timing a step"), fitting_device(config, ranks.size):
+            step_seconds = _time_step(state, host.warn, must_compile=must_compile)
+            step_seconds = record_step(state, host.warn) or step_seconds
     if seconds is not None:
         _keep_to(seconds, step_seconds, state, host.notice)
     ranks.on_first(lambda: require_space(run))
@@ -266,6 +278,23 @@ def _encode(
         raise text_problem(error, continued, config, directory) from error
     require_same_text(continued, text.digest, config, directory)
     return text
+
+
+def _plain_seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
+    """The seconds of a step of plain blocks, which then train where that is over before compiling pays; else None."""
+    settings = state.config.train
+    if settings.max_time is not None:
+        return None
+    state.model.compile_blocks(False)
+    seconds = time_step(state)
+    seconds = record_step(state, warn) or seconds
+    (of_all,) = state.ranks.of_first(settings.max_steps * seconds)
+    if of_all < COMPILE_FROM_SECONDS:
+        state.stop_compiling()
+        return seconds
+    state.whole_step = None
+    state.model.compile_blocks()
+    return None
 
 
 def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:

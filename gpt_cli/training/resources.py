@@ -19,9 +19,8 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.schedule import warmup_steps
 from gpt_cli.training.snapshots import snapshot_size
 
-# shorter trainings would not gain what compiling takes
-COMPILE_FROM_STEPS = 1000
-COMPILE_FROM_SECONDS = 300.0
+# shorter trainings would not gain what compiling takes (NOTES.md)
+COMPILE_FROM_SECONDS = 60.0
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
@@ -40,16 +39,14 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
         train={
             "device": str(device),
             "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
-            "compile": choose_compile(config.train.compile, device, long=_is_long(config.train)),
+            "compile": choose_compile(config.train.compile, device, long=may_be_long(config.train)),
         }
     )
 
 
-def _is_long(settings: TrainConfig) -> bool:
-    """Whether a run is long enough to be compiled for."""
-    if settings.max_time is not None:
-        return settings.max_time >= COMPILE_FROM_SECONDS
-    return settings.max_steps >= COMPILE_FROM_STEPS
+def may_be_long(settings: TrainConfig) -> bool:
+    """Whether a run is long enough to be compiled for; one that steps end may be, until a step is timed."""
+    return settings.max_time is None or settings.max_time >= COMPILE_FROM_SECONDS
 
 
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:

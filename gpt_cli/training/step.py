@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.machine.devices import autocast
-from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.ranks.sums import tree_sum
 from gpt_cli.reporting.curves import smoothed
 from gpt_cli.training.evaluation import cross_entropy
@@ -34,12 +34,15 @@ class Sent:
 
 
 def send(state: TrainingState, step: int) -> Sent:
-    """Send what this rank's lanes of a step need, in one transfer."""
+    """Send what this rank's lanes of a step need, in one transfer; compiled blocks need a second one."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     lanes = state.layout.lanes(settings.num_lanes)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[lanes].ravel()
     numbers = state.batches.send(state.batches.numbers(step, sequences))
-    return Sent(step, dict(zip(lanes, numbers.split(micro), strict=True)))
+    keys = None
+    if settings.compile == "on" and state.device.type != "cpu":  # compiled blocks draw masks by keys on the device
+        keys = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
+    return Sent(step, dict(zip(lanes, numbers.split(micro), strict=True)), None if keys is None else key_halves(keys))
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -141,25 +144,28 @@ def compute_gradient(state: TrainingState, sent: Sent, watch: Callable[[], objec
     A lane is a micro-batch, and its loss is its share of the batch's mean. Lanes are added in the tree of
     `ranks.sums.tree_sum`, within a rank here, and then between ranks.
     """
-    settings = state.config.train
-    losses = torch.zeros(settings.num_lanes, device=state.device)
-
-    def add_up(lanes: Sequence[int]) -> None:
-        # autograd adds to what is there, in order, which is the tree of two or of an odd number
-        if len(lanes) % 2 or len(lanes) == 2:
-            for lane in lanes:
-                watch()
-                losses[lane] = _compute_lane(state, sent, lane)
-            return
-        half = len(lanes) // 2
-        add_up(lanes[:half])
-        before = state.layout.take_gradients()
-        add_up(lanes[half:])
-        state.layout.add_gradients(before)
-
-    add_up(state.layout.lanes(settings.num_lanes))
+    num_lanes = state.config.train.num_lanes
+    losses = torch.zeros(num_lanes, device=state.device)
+    _add_up(state, sent, losses, state.layout.lanes(num_lanes), watch)
     state.layout.sum_gradients()
     return losses
+
+
+def _add_up(
+    state: TrainingState, sent: Sent, losses: Tensor, lanes: Sequence[int], watch: Callable[[], object]
+) -> None:
+    """Add the gradients of some lanes to the parameters, and put their losses in their places."""
+    # autograd adds to what is there, in order, which is the tree of two or of an odd number
+    if len(lanes) % 2 or len(lanes) == 2:
+        for lane in lanes:
+            watch()
+            losses[lane] = _compute_lane(state, sent, lane)
+        return
+    half = len(lanes) // 2
+    _add_up(state, sent, losses, lanes[:half], watch)
+    before = state.layout.take_gradients()
+    _add_up(state, sent, losses, lanes[half:], watch)
+    state.layout.add_gradients(before)
 
 
 def _compute_lane(state: TrainingState, sent: Sent, lane: int) -> Tensor:

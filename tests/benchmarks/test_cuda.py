@@ -9,6 +9,7 @@ import torch
 from support.helpers import CORPUS_TEXT
 
 from benchmarks import cuda as module
+from benchmarks.cuda_commands import largest_difference
 from benchmarks.cuda_parts import PARTS, Scale
 from gpt_cli.sampling.compiled import library
 
@@ -66,6 +67,15 @@ def test_what_fails_is_reported_and_tried_again(
     found = json.loads(Path("bench-cuda.json").read_text())["parts"]
     assert found["roof"]["figures"] == [{"what": "of roof", "value": 1234.56, "unit": "m"}]
     assert [name for name, part in found.items() if part["error"]] == ["memory", "training"]
+
+
+def test_the_largest_difference_of_two_answers_is_that_of_their_numbers() -> None:
+    one = {"device": "cpu", "rows": [{"loss": 2.0, "token": "a"}, {"loss": 0.5, "token": "b"}]}
+    other = {"device": "cuda", "rows": [{"loss": 2.02, "token": "a"}, {"loss": 0.501, "token": "b"}]}
+    assert largest_difference(one, other) == pytest.approx(0.01)
+    assert largest_difference(one, one) == 0
+    with pytest.raises(ValueError, match=r"^rows.1.token differs: 'b' and 'c'$"):
+        largest_difference(one, {**one, "rows": [one["rows"][0], {"loss": 0.5, "token": "c"}]})
 
 
 @pytest.mark.long

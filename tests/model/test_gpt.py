@@ -6,6 +6,7 @@ import math
 import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 import gpt_cli.model
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
-from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 
 VOCAB = 17
 MODEL_FILES = Path(gpt_cli.model.__file__).parent
@@ -234,6 +235,14 @@ def test_compiled_blocks_train_the_same_parameters_and_compile_once(monkeypatch:
         for one, other in zip(outputs_and_gradients(plain, masks), outputs_and_gradients(compiled, masks), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
     assert backend.frame_count == 1
+    for step in range(3):  # where the keys are on the device, the compiled blocks draw the same masks themselves
+        keys = key_halves(torch.from_numpy(drop_keys(5, step, len(plain.blocks)).view(np.int64)))
+        masks = DropMasks(0.3, seed=5, step=step, first_sequence=2 * step)
+        by_keys = DropMasks(0.3, seed=0, step=0, first_sequence=2 * step, keys=keys)
+        found = outputs_and_gradients(compiled, by_keys)
+        for one, other in zip(outputs_and_gradients(plain, masks), found, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    assert backend.frame_count == 2
     compiled.eval()(ids())  # not compiled, for any length
     compiled(ids(1, 3))
-    assert backend.frame_count == 1
+    assert backend.frame_count == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -68,6 +69,30 @@ def test_a_repeated_step_has_the_bits_of_the_cpu(accelerator: Accelerator, setti
         assert len(accelerator.syncs) == waits
         assert len(accelerator.copies.to_device) == copies + 6
     assert [graph.num_replays for graph in graphs] == [1, 2 + 6]  # of one number, and of the step, twice to try it
+
+
+@pytest.mark.parametrize("setting", ["train.graph=off", "train.micro_batch_size=8"], ids=["whole step", "step"])
+def test_a_training_that_is_over_leaves_its_memory_without_the_garbage_collector(
+    accelerator: Accelerator, setting: str
+) -> None:
+    """No lack of memory on a device calls the collector of Python."""
+    give_graphs(accelerator)
+    left, took = [], 0
+    for _ in range(2):  # the first one tries what the device can do
+        gc.collect()
+        gc.disable()
+        try:
+            state = state_on("sim", setting)
+            if "graph" in setting:
+                record_step(state, pytest.fail)
+            take_step(state)
+            took = torch.accelerator.memory_allocated("sim")
+            del state
+            left.append(torch.accelerator.memory_allocated("sim"))
+        finally:
+            gc.enable()
+    assert took > left[1] + 50_000
+    assert left[1] == left[0]
 
 
 def test_tokens_of_the_disk_reach_a_repeated_step(accelerator: Accelerator, tmp_path: Path) -> None:
