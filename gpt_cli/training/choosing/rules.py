@@ -195,7 +195,7 @@ def _why_budget(budget: Budget) -> str:
         return f"budget    {counted(budget.steps, 'step')}, as asked; the speed of this machine does not matter"
     return (
         f"budget    {duration(budget.seconds)}; as a measure, this machine takes {budget.step_seconds * 1e3:.3g} ms "
-        f"for a step of the config tiny, about {_rounded(budget.reference_steps):,} of which fit"
+        f"for the work of a step of the config tiny, about {_rounded(budget.reference_steps):,} of which fit"
     )
 
 

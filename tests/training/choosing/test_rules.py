@@ -274,7 +274,7 @@ def test_reasons_name_the_figures_of_the_config() -> None:
     text, budget, model, training, length = choice.reasons
     settings = choice.config
     assert re.findall(r"vocabulary of ([\d,]+)", text) == [f"{settings.tokenizer.vocab_size:,}"]
-    assert "takes 60 ms for a step of the config tiny, about 1,000 of which fit" in budget
+    assert "takes 60 ms for the work of a step of the config tiny, about 1,000 of which fit" in budget
     assert f"{settings.model.d_model} wide, {settings.model.num_blocks} blocks" in model
     assert (
         f"{settings.tokens_per_step:,} tokens a step; the text is read about 4.8 times, hence dropout 0.1" in training
