@@ -72,15 +72,15 @@ class GPT(nn.Module):
         apart = None if positions is None else texts_apart(positions)
         dropping = self.training and self.config.dropout > 0
         blocks = self._compiled if self.training and self._compiled else self.blocks
-        # a compiled block draws its masks itself, which fuses them with what they are for, by numbers of the device
-        itself = blocks is self._compiled and masks is not None and masks.keys is not None
-        if itself and masks is not None:
-            masks = masks.on(ids.device)
+        draws_itself = False
+        if dropping and blocks is self._compiled and masks is not None and masks.keys is not None:
+            # by numbers of the device, a compiled block draws its masks itself, fused with what they are for
+            masks, draws_itself = masks.on(ids.device), True
         for number, block in enumerate(blocks):
             keep: Keep | ToDraw | None = None
             if masks is not None and dropping:
                 keep = masks.of_block(number).to_draw()
-                keep = keep if itself else keep.draw(x.shape, self.config.num_heads, x.device)
+                keep = keep if draws_itself else keep.draw(x.shape, self.config.num_heads, x.device)
             x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
         return self.logits(x)
 

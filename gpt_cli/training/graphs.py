@@ -32,9 +32,8 @@ class WholeStep:
     """
 
     def __init__(self, state: TrainingState):
-        self.state: TrainingState = weakref.proxy(
-            state
-        )  # or the memory of a training that is over would wait for the collector
+        # a reference in both directions would keep the memory of a training that is over until the collector comes
+        self.state: TrainingState = weakref.proxy(state)
         self.seconds = 0.0  # of a step, once it is recorded
         self._graph: Graph | None = None
         self._recorded = torch.empty(0)  # where the graph leaves loss and norm

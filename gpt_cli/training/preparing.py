@@ -286,10 +286,12 @@ def _plain_seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | N
     if settings.max_time is not None:
         return None
     state.model.compile_blocks(False)
-    seconds = time_step(state)
-    seconds = record_step(state, warn) or seconds
+    seconds, said = time_step(state), list[str]()
+    seconds = record_step(state, said.append) or seconds
     (of_all,) = state.ranks.of_first(settings.max_steps * seconds)
     if of_all < COMPILE_FROM_SECONDS:
+        for line in said:
+            warn(line)
         state.stop_compiling()
         return seconds
     state.whole_step = None
