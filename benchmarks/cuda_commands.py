@@ -1,8 +1,9 @@
-"""Every command that takes --device, on a device and on the CPU: how far apart the numbers are that --json prints."""
+"""Every command that reads a model, on a device and on the CPU: how far apart the numbers are that --json prints."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -81,6 +82,8 @@ def largest_difference(one: Any, other: Any, where: str = "") -> float:
         both = enumerate(zip(one, other, strict=True))
         return max((largest_difference(*pair, f"{where}.{number}") for number, pair in both), default=0.0)
     if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            raise ValueError(f"{where.removeprefix('.')} is {one} and {other}")
         return abs(one - other) / max(1.0, abs(one))
     if one != other:
         raise ValueError(f"{where.removeprefix('.')} differs: {one!r:.40} and {other!r:.40}")

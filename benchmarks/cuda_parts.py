@@ -205,7 +205,7 @@ def check(scale: Scale) -> Iterator[Figure]:
 
 
 def commands(scale: Scale) -> Iterator[Figure]:
-    """Every command that takes --device beside the same on the CPU: the largest difference of a number."""
+    """Every command that reads a model beside the same on the CPU: the largest difference of a number."""
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))
         for command, found in differences(str(scale.device), Path(name)):

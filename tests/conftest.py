@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: `auto` is the CPU in all tests, on machines with a GPU too
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch: no test takes an NVIDIA or AMD GPU
 
 import hypothesis
 import pytest

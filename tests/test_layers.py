@@ -280,7 +280,7 @@ def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:
 
 
 def test_no_comprehension_hides_a_name_of_its_module() -> None:
-    """Python 3.12 looks such a name up in the function then, where another comprehension finds nothing."""
+    """Python 3.12 makes such a name a local of the function, so another comprehension there finds it unset."""
     hidden = []
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -153,7 +153,9 @@ class Side:
         if not peak_memory(torch.device(self.device)):
             raise Skipped(f"torch reports no peak of {self.device}")
         gc.collect()
-        before = torch.accelerator.memory_allocated(self.device)  # of the kernels of earlier checks
+        before = torch.accelerator.memory_allocated(
+            self.device
+        )  # what earlier checks still hold, such as workspaces of products
         torch.accelerator.reset_peak_memory_stats(self.device)
         state = endless_state(self.config(LARGER))
         for _ in range(2):

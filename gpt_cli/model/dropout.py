@@ -121,10 +121,11 @@ def random_words(key: int | Tensor, start: int | Tensor, count: int, device: tor
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """Each word of the stream as two numbers of 16 bits, its lower half first: int32 [2 x count].
 
-    A view as int16 is the same, but a compiler makes one kernel of this and of what uses it.
+    A view as int16 is the same, but a compiler makes one kernel of this and of what uses it. Of more than 2^31 numbers,
+    places are negative, so the shift copies a sign, which the mask removes.
     """
     places = torch.arange(2 * count, dtype=torch.int32, device=device)
-    words = _mixed((places >> 1) + start, _halves(key))
+    words = _mixed(((places >> 1) & 0x7FFFFFFF) + start, _halves(key))
     return (words << (16 - 16 * (places & 1))) >> 16
 
 

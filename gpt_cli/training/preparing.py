@@ -17,7 +17,16 @@ from gpt_cli.checkpoints.header import read_header
 from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError, counted, shown, visible
+from gpt_cli.errors import (
+    CheckpointError,
+    DataError,
+    EnvironmentFailure,
+    UsageError,
+    counted,
+    is_lack_of_device_memory,
+    shown,
+    visible,
+)
 from gpt_cli.machine.devices import choose_device, use_threads
 from gpt_cli.machine.memory import available_memory
 from gpt_cli.model import GPT
@@ -58,6 +67,9 @@ from gpt_cli.training.snapshots import watched_ids
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
 
+_MOST_BY_GRAPH = (
+    20.0  # times as fast as each step anew: it was 11 times on a fast GPU beside a slow processor (NOTES.md)
+)
 _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
 
 
@@ -137,10 +149,12 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (continued is None and plan.config.train.compile == "on")
     step_seconds: float | None = None
-    if continued is None and plan.config.train.compile == "auto" and config.train.compile == "on":
-        with host.working("timing a step"), fitting_device(config, ranks.size):
-            step_seconds = _plain_seconds_if_soon_over(state, host.warn)
-    if step_seconds is None and state.config.train.compile == "on":
+    if config.train.compile == "auto":
+        if continued is None and not sharded:
+            with host.working("timing a step"), fitting_device(config, ranks.size):
+                step_seconds = _seconds_if_soon_over(state, host.warn)
+        state.compile_blocks(continued is None and not sharded and step_seconds is None)
+    if state.config.train.compile == "on":
         host.notice("compiling, which may take half a minute")
     if step_seconds is None:
         with host.working("timing a step"), fitting_device(config, ranks.size):
@@ -280,22 +294,28 @@ def _encode(
     return text
 
 
-def _plain_seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
-    """The seconds of a step of plain blocks, which then train where that is over before compiling pays; else None."""
-    settings = state.config.train
-    if settings.max_time is not None:
+def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
+    """The seconds of a step of plain blocks, if they end the training before compiling pays; else None."""
+
+    def is_over(within: float) -> bool:
+        (of_all,) = state.ranks.of_first(state.config.train.max_steps * seconds)
+        return of_all < within
+
+    try:
+        seconds = time_step(state)
+    except Exception as error:
+        # compiled blocks need less memory
+        if state.ranks.size > 1 or not is_lack_of_device_memory(error):
+            raise
         return None
-    state.model.compile_blocks(False)
-    seconds, said = time_step(state), list[str]()
-    seconds = record_step(state, said.append) or seconds
-    (of_all,) = state.ranks.of_first(settings.max_steps * seconds)
-    if of_all < COMPILE_FROM_SECONDS:
-        for line in said:
-            warn(line)
-        state.stop_compiling()
-        return seconds
+    said: list[str] = []
+    if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
+        seconds = record_step(state, said.append) or seconds
+        if is_over(COMPILE_FROM_SECONDS):
+            for line in said:
+                warn(line)
+            return seconds
     state.whole_step = None
-    state.model.compile_blocks()
     return None
 
 
@@ -313,7 +333,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         if must_compile:
             raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="--compile off") from error
     warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
-    state.stop_compiling()
+    state.compile_blocks(False)
     return time_step(state)
 
 

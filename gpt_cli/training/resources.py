@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from gpt_cli.callbacks import Notify
-from gpt_cli.config import Config, TrainConfig
+from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted, is_lack_of_device_memory
 from gpt_cli.machine.devices import choose_compile, choose_device, choose_dtype, free_memory
 from gpt_cli.model.costs import RankCosts, rank_costs
@@ -26,7 +26,7 @@ COMPILE_FROM_SECONDS = 60.0
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     """The config with device, dtype and compiling chosen; `notice` receives settings without effect.
 
-    It leaves out those that came from one of the sources.
+    It leaves out those that came from one of the sources. `compile` stays auto where a timed step has to decide.
 
     Raises EnvironmentFailure for a device that does not exist.
     """
@@ -35,18 +35,16 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
         notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
     for line in config.unused(*sources):
         notice(line)
+    asked, seconds = config.train.compile, config.train.max_time
+    compiled = choose_compile(asked, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
+    undecided = asked == "auto" and compiled == "on" and seconds is None
     return config.changed(
         train={
             "device": str(device),
             "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
-            "compile": choose_compile(config.train.compile, device, long=may_be_long(config.train)),
+            "compile": "auto" if undecided else compiled,
         }
     )
-
-
-def may_be_long(settings: TrainConfig) -> bool:
-    """Whether a run is long enough to be compiled for; one that steps end may be, until a step is timed."""
-    return settings.max_time is None or settings.max_time >= COMPILE_FROM_SECONDS
 
 
 def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) -> bool:

@@ -128,10 +128,10 @@ class TrainingState:
         """How many numbers the optimizer changes."""
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
-    def stop_compiling(self) -> None:
-        """Continue with plain blocks."""
-        self.model.compile_blocks(False)
-        self.config = self.config.changed(train={"compile": "off"})
+    def compile_blocks(self, compiled: bool) -> None:
+        """Continue with compiled blocks, or with plain ones."""
+        self.model.compile_blocks(compiled)
+        self.config = self.config.changed(train={"compile": "on" if compiled else "off"})
 
     def start_clock(self) -> None:
         """Let time pass from where the progress is."""

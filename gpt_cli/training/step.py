@@ -40,9 +40,11 @@ def send(state: TrainingState, step: int) -> Sent:
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[lanes].ravel()
     numbers = state.batches.send(state.batches.numbers(step, sequences))
     keys = None
-    if settings.compile == "on" and state.device.type != "cpu":  # compiled blocks draw masks by keys on the device
-        keys = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
-    return Sent(step, dict(zip(lanes, numbers.split(micro), strict=True)), None if keys is None else key_halves(keys))
+    # compiled blocks draw their masks by keys on the device
+    if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
+        sent = state.batches.send(drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64))
+        keys = key_halves(sent)
+    return Sent(step, dict(zip(lanes, numbers.split(micro), strict=True)), keys)
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it

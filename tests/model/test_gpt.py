@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import shutil
 import traceback
 from pathlib import Path
 
@@ -219,6 +220,20 @@ def test_activations(activation: str, expected: list[float]) -> None:
     feed_forward = make(activation=activation).blocks[0].feed_forward
     found = feed_forward.activation(torch.tensor([-1.0, 2.0]))
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float32), atol=1e-4, rtol=0)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch itself
+def test_masks_that_compiled_code_draws_are_those_of_plain_blocks() -> None:
+    """As many numbers of a sequence as lanes of a word, and one fewer; compiled by torch's own compiler."""
+    for T in (8, 7):
+        plain, compiled = make(dropout=0.3).train(), make(dropout=0.3).train().compile_blocks()
+        for step, first in ((0, 0), (1, 2), (1, 4)):
+            keys = key_halves(torch.from_numpy(drop_keys(5, step, len(plain.blocks)).view(np.int64)))
+            masks = DropMasks(0.3, seed=0, step=0, first_sequence=first, keys=keys)
+            one, other = (model(ids(2, T), masks) for model in (plain, compiled))
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of torch itself

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from benchmarks.cuda_parts import PARTS, Scale
 from gpt_cli.config import Config
 from gpt_cli.machine.devices import supports
+from gpt_cli.model import GPT
+from gpt_cli.model.dropout import drop_keys
 from gpt_cli.ranks.ranks import Ranks
 from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.examples import gather
@@ -28,7 +30,7 @@ from gpt_cli.text.token_writer import TokenWriter
 from gpt_cli.text.tokenizer import ByteTokenizer
 from gpt_cli.training.graphs import record_step
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import Diverged, read_outcomes, take_step
+from gpt_cli.training.step import Diverged, read_outcomes, send, take_step
 
 # rates of which float32 knows every share, so that a device takes the same steps as a CPU, to the bit
 RATES = ("train.learning_rate=0.0078125", "train.muon_learning_rate=0.0625", "train.warmup_steps=2")
@@ -69,6 +71,24 @@ def test_a_repeated_step_has_the_bits_of_the_cpu(accelerator: Accelerator, setti
         assert len(accelerator.syncs) == waits
         assert len(accelerator.copies.to_device) == copies + 6
     assert [graph.num_replays for graph in graphs] == [1, 2 + 6]  # of one number, and of the step, twice to try it
+
+
+def test_compiled_blocks_are_sent_the_keys_of_dropout(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By numbers of the host they would be compiled anew in each step."""
+    monkeypatch.setattr(GPT, "compile_blocks", lambda model: model)  # which would start a compiler
+    state = state_on("sim", "train.compile=on")
+    found = send(state, 3).keys
+    expected = drop_keys(state.config.train.seed, 3, state.config.model.num_blocks)
+    assert found is not None
+    assert np.array_equal(on_cpu(found).numpy().view(np.uint64)[..., 0], expected)
+    for device, settings in (
+        ("sim", ["train.compile=on", "model.dropout=0"]),
+        ("cpu", ["train.compile=on"]),
+        ("sim", []),
+    ):
+        assert send(state_on(device, *settings), 3).keys is None
 
 
 @pytest.mark.parametrize("setting", ["train.graph=off", "train.micro_batch_size=8"], ids=["whole step", "step"])

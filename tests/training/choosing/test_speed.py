@@ -21,3 +21,5 @@ def test_a_device_that_records_steps_is_timed_as_it_will_train(
     graphs = give_graphs(accelerator)
     assert speed.reference_seconds(Config().changed(train={"device": "sim"})) > 0
     assert graphs[-1].num_replays == 2 + 1  # twice to try the record, and the step that is timed
+    assert speed.reference_seconds(Config().changed(train={"device": "sim", "graph": "off"})) > 0
+    assert graphs[-1].num_replays == 2 + 1
