@@ -13,6 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+import torch
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand
 
@@ -163,6 +164,26 @@ def test_where_auto_cannot_compile_the_run_trains_without(
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
     assert json.loads(outcome.out)["loss"] == plain["loss"]
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
+
+
+def test_a_run_whose_plain_step_does_not_fit_is_compiled(
+    corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled blocks need less memory of a GPU."""
+    seconds = iter([torch.OutOfMemoryError("sim out of memory"), 0.1])
+
+    def timed(_: object) -> float:
+        if isinstance(found := next(seconds), Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr("gpt_cli.training.resources.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("torch.compile", lambda block: block)
+    monkeypatch.setattr("gpt_cli.training.preparing.time_step", timed)
+    outcome = run("train", *FAST)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count("compiling, which may take half a minute") == 1
+    assert "compile: 'on'" in Path("runs/smoke/config.yaml").read_text()
 
 
 def test_float32_stays_float32_without_advice_from_the_compiler(

@@ -5,6 +5,7 @@ import torch
 from support.helpers import small_config
 
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.training import resources
 from gpt_cli.training.resources import fitting_device, resolve
 from gpt_cli.training.schedule import rate_share
 
@@ -46,3 +47,13 @@ def test_where_a_graph_holds_memory_of_the_device_doing_without_is_an_advice(bat
         with pytest.raises(EnvironmentFailure) as raised, fitting_device(config, recorded=recorded):
             raise torch.OutOfMemoryError("CUDA out of memory.")
         assert raised.value.hint == f"{before}{hint}; or --device cpu"
+
+
+def test_a_timed_step_decides_about_compiling_where_steps_end_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*settings: str) -> str:
+        return resolve(small_config("train.compile=auto", *settings), pytest.fail).train.compile
+
+    assert found() == "off"  # a CPU
+    monkeypatch.setattr(resources, "choose_compile", lambda *_, long: "on" if long else "off")  # as on a GPU
+    assert found() == "auto"
+    assert [found(f"train.max_time={seconds}") for seconds in (59, 60)] == ["off", "on"]
