@@ -18,6 +18,7 @@ from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import table
 from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.encoding import TOKENIZING, EncodedText, encode_parts
+from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.reading import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, names_of
 from gpt_cli.text.token_store import TokensOnDisk, open_tokens, read_index
@@ -78,19 +79,29 @@ def prepare(config: Config, host: Host) -> Preparation:
     text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
     if any(STDIN in names_of(named) for named in (config.data.source, config.data.validation_source)):
         host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
-    facts = _facts(corpus, training, validation, text)
+    facts = _facts(corpus, training, validation, text, config.data.template)
     seconds = time.monotonic() - began
     facts |= {"seconds": round(seconds, 3), "bytes_per_second": round(num_encoded / seconds) if num_encoded else None}
     return Preparation(facts)
 
 
-def _facts(corpus: SourceCorpus, training: Corpus, validation: Corpus, text: EncodedText) -> dict[str, Any]:
+def _facts(
+    corpus: SourceCorpus, training: Corpus, validation: Corpus, text: EncodedText, template: str | None
+) -> dict[str, Any]:
+    def size_of(part: Corpus) -> tuple[int, int]:
+        texts = [block.text for block in part.blocks()]
+        return sum(map(len, texts)), sum(len(text.encode()) for text in texts)
+
     kept = [ids.directory if isinstance(ids, TokensOnDisk) else None for ids in (text.ids, text.validation_ids)]
-    num_bytes = training.num_bytes + validation.num_bytes
+    characters, num_bytes = corpus.num_characters, corpus.num_bytes
+    tokenized_bytes = training.num_bytes + validation.num_bytes
+    if corpus.how.conversations:  # without the JSON around them
+        characters, num_bytes = size_of(ConversationCorpus(corpus, 0, corpus.num_documents, template))
+        tokenized_bytes = sum(size_of(part)[1] for part in (training, validation))
     return {
         "documents": corpus.num_documents,
-        "characters": corpus.num_characters,
-        "bytes": corpus.num_bytes,
+        "characters": characters,
+        "bytes": num_bytes,
         "skipped_files": corpus.survey.num_skipped,
         "repeated_files": corpus.survey.num_repeated,
         "bad_files": len(corpus.survey.bad),
@@ -98,7 +109,7 @@ def _facts(corpus: SourceCorpus, training: Corpus, validation: Corpus, text: Enc
         "vocab_size": text.tokenizer.vocab_size,
         "training_tokens": len(text.ids),
         "validation_tokens": len(text.validation_ids),
-        "bytes_per_token": num_bytes / (len(text.ids) + len(text.validation_ids)),
+        "bytes_per_token": tokenized_bytes / (len(text.ids) + len(text.validation_ids)),
         "data_digest": text.digest,
         "training_directory": kept[0] and str(kept[0]),
         "validation_directory": kept[1] and str(kept[1]),

@@ -211,6 +211,15 @@ def test_data_prepare_takes_several_sources_and_a_validation_text(here: Path, ru
     assert (made["documents"], made["training_tokens"], made["validation_tokens"]) == (2, 601, 200)
 
 
+def test_data_prepare_counts_the_text_of_answers_without_the_json(here: Path, run: RunCommand) -> None:
+    Path("pairs.jsonl").write_text('{"prompt": "Two and two?", "response": "Four."}\n' * 60)
+    counted = json.loads(run("data", "stats", "pairs.jsonl", "--json").out)
+    prepared = json.loads(run("data", "prepare", "pairs.jsonl", "--config", "smoke", "--json").out)
+    assert prepared["characters"] == counted["characters"] == 60 * len("Two and two?Four.\n")
+    tokens = prepared["training_tokens"] + prepared["validation_tokens"]
+    assert prepared["bytes_per_token"] == counted["bytes"] / tokens
+
+
 def test_data_prepare_says_that_stdin_is_not_kept(here: Path, run: RunCommand, kept: None) -> None:
     outcome = run("data", "prepare", "-", *CONFIG, stdin=TEXT.encode())
     assert outcome.err.splitlines()[-1] == (
