@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shlex
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +19,8 @@ from gpt_cli.config import Config
 from gpt_cli.errors import (
     CheckpointError,
     DataError,
-    EnvironmentFailure,
     UsageError,
     counted,
-    is_lack_of_device_memory,
     shown,
     visible,
 )
@@ -40,13 +37,11 @@ from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
 from gpt_cli.training.choosing.chosen import chosen
 from gpt_cli.training.choosing.rules import PATIENCE
-from gpt_cli.training.graphs import record_step
 from gpt_cli.training.initial import begin_with, given_by
 from gpt_cli.training.prompts import first_prompt, sample_prompt
 from gpt_cli.training.reports import Finished, Prepared
 from gpt_cli.training.request import Plan, require_run
 from gpt_cli.training.resources import (
-    COMPILE_FROM_SECONDS,
     fitting_device,
     must_shard,
     require_memory,
@@ -65,11 +60,8 @@ from gpt_cli.training.resuming import (
 from gpt_cli.training.run import Run
 from gpt_cli.training.snapshots import watched_ids
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import time_step
+from gpt_cli.training.timing import time_steps
 
-_MOST_BY_GRAPH = (
-    20.0  # times as fast as each step anew: it was 11 times on a fast GPU beside a slow processor (NOTES.md)
-)
 _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
 
 
@@ -148,18 +140,8 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=state.progress if continued else None)
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (continued is None and plan.config.train.compile == "on")
-    step_seconds: float | None = None
-    if config.train.compile == "auto":
-        if continued is None and not sharded:
-            with host.working("timing a step"), fitting_device(config, ranks.size):
-                step_seconds = _seconds_if_soon_over(state, host.warn)
-        state.compile_blocks(continued is None and not sharded and step_seconds is None)
-    if state.config.train.compile == "on":
-        host.notice("compiling, which may take half a minute")
-    if step_seconds is None:
-        with host.working("timing a step"), fitting_device(config, ranks.size):
-            step_seconds = _time_step(state, host.warn, must_compile=must_compile)
-            step_seconds = record_step(state, host.warn) or step_seconds
+    with fitting_device(config, ranks.size):
+        step_seconds = time_steps(state, host, may_compile=continued is None and not sharded, must_compile=must_compile)
     if seconds is not None:
         _keep_to(seconds, step_seconds, state, host.notice)
     ranks.on_first(lambda: require_space(run))
@@ -292,49 +274,6 @@ def _encode(
         raise text_problem(error, continued, config, directory) from error
     require_same_text(continued, text.digest, config, directory)
     return text
-
-
-def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
-    """The seconds of a step of plain blocks, if they end the training before compiling pays; else None."""
-
-    def is_over(within: float) -> bool:
-        (of_all,) = state.ranks.of_first(state.config.train.max_steps * seconds)
-        return of_all < within
-
-    try:
-        seconds = time_step(state)
-    except Exception as error:
-        # compiled blocks need less memory
-        if state.ranks.size > 1 or not is_lack_of_device_memory(error):
-            raise
-        return None
-    said: list[str] = []
-    if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
-        seconds = record_step(state, said.append) or seconds
-        if is_over(COMPILE_FROM_SECONDS):
-            for line in said:
-                warn(line)
-            return seconds
-    state.whole_step = None
-    return None
-
-
-def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> float:
-    """The seconds of a step; where torch cannot compile, that of plain blocks, unless compiling was asked for."""
-    try:
-        with warnings.catch_warnings():
-            # torch's compiler would have float32 computed with fewer bits
-            warnings.filterwarnings("ignore", "TensorFloat32")
-            return time_step(state)
-    except Exception as error:
-        if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
-            raise
-        sentence = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
-        if must_compile:
-            raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="--compile off") from error
-    warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
-    state.compile_blocks(False)
-    return time_step(state)
 
 
 def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:

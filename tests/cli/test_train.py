@@ -134,7 +134,7 @@ def test_a_failed_compilation_is_reported_with_a_hint(
         raise failure("C++ compile error\n\nCommand: ...")
 
     monkeypatch.setattr("gpt_cli.model.gpt.GPT.compile_blocks", lambda model: model)
-    monkeypatch.setattr("gpt_cli.training.preparing.time_step", fail)
+    monkeypatch.setattr("gpt_cli.training.timing.time_step", fail)
     refused = run("train", *FAST, "--compile", "on")
     assert refused.code == 5
     assert refused.err.splitlines()[-2:] == [
@@ -158,7 +158,7 @@ def test_where_auto_cannot_compile_the_run_trains_without(
     outcome = run("train", *FAST, "--json")
     assert "compil" not in outcome.err  # nor does it try, for a training that is soon over
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
-    monkeypatch.setattr("gpt_cli.training.preparing.COMPILE_FROM_SECONDS", 0)
+    monkeypatch.setattr("gpt_cli.training.timing.COMPILE_FROM_SECONDS", 0)
     outcome = run("train", *FAST, "--json", "--overwrite")
     assert outcome.err.count("compiling, which may take half a minute") == 1
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
@@ -179,7 +179,7 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
 
     monkeypatch.setattr("gpt_cli.training.resources.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda block: block)
-    monkeypatch.setattr("gpt_cli.training.preparing.time_step", timed)
+    monkeypatch.setattr("gpt_cli.training.timing.time_step", timed)
     outcome = run("train", *FAST)
     assert outcome.code == 0, outcome.err
     assert outcome.err.count("compiling, which may take half a minute") == 1
@@ -193,7 +193,7 @@ def test_float32_stays_float32_without_advice_from_the_compiler(
         warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", stacklevel=1)
         return 0.1
 
-    monkeypatch.setattr("gpt_cli.training.preparing.time_step", compiling)
+    monkeypatch.setattr("gpt_cli.training.timing.time_step", compiling)
     with warnings.catch_warnings(action="error"):
         assert run("train", *FAST).code == 0
 

@@ -196,8 +196,8 @@ def test_steps_that_take_almost_too_long_are_fewer(
 ) -> None:
     """Of 2.5 s, 20 gradients of 0.1 s take 2.4 with all that belongs to their steps; of 0.11 s, 18 steps fit, and 20
     of 0.13 s are too long by themselves."""
-    monkeypatch.setattr("gpt_cli.training.preparing.time_step", lambda _: seconds)
-    monkeypatch.setattr("gpt_cli.training.preparing.record_step", lambda *_: None)
+    monkeypatch.setattr("gpt_cli.training.timing.time_step", lambda _: seconds)
+    monkeypatch.setattr("gpt_cli.training.timing.record_step", lambda *_: None)
     monkeypatch.setattr(choosing, "reference_seconds", lambda _: 1e-3)
     Path("some.txt").write_text(CORPUS_TEXT[:1500])
     outcome = run("train", "--data", "some.txt", "--max-time", "2.5s", *TINY[2:], "--out", "runs/fewer", "--quiet")
