@@ -19,7 +19,7 @@ from gpt_cli.language import say
 from gpt_cli.limits import DOWNLOAD_BYTES
 from gpt_cli.opening import read_bytes
 from gpt_cli.results import WIDTH, Result
-from gpt_cli.tables import Rows
+from gpt_cli.tables import Rows, narrow_table
 from gpt_cli.text import generated
 from gpt_cli.text.conversations import read_written
 
@@ -111,10 +111,15 @@ class Corpora(Result):
     def parts(self) -> list[Rows]:
         """A table with a row for each corpus, in the language of the user."""
         rows = [
-            (str(each["name"]), *(say(str(each[key])) for key in ("description", "licence", "state")))
+            (str(each["name"]), *(say(str(each[key])) for key in ("licence", "state", "description")))
             for each in self.corpora
         ]
-        return [[(say("name"), say("text"), say("licence"), say("state")), *rows]]
+        return [[(say("name"), say("licence"), say("state"), say("text")), *rows]]
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The table; where it is wider than `width`, each text is below its name."""
+        (rows,) = self.parts()
+        return narrow_table(rows, width, ())
 
 
 def list_corpora() -> Corpora:

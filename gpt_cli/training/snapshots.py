@@ -26,7 +26,7 @@ def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
 
     Raises DataError for a character that the vocabulary lacks, fewer than two tokens, or more than the model sees.
     """
-    where, prompt, room = "inspect.prompt", config.inspect.prompt, config.model.context_length
+    where, prompt, room = "inspect.prompt (--watch)", config.inspect.prompt, config.model.context_length
     if prompt is None:
         return []
     try:

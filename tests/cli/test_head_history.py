@@ -167,9 +167,9 @@ def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_
     ("words", "code", "line"),
     [
         (["--watch", ""], 2, 'error: --watch: "" is empty'),
-        (["--watch", "a " * 40], 3, "error: inspect.prompt: it has "),
-        (["--watch", "a"], 3, "error: inspect.prompt: it is a single token"),
-        (["--watch", "a~ü", "--set", "tokenizer.kind=char"], 3, "error: inspect.prompt: "),
+        (["--watch", "a " * 40], 3, "error: inspect.prompt (--watch): it has "),
+        (["--watch", "a"], 3, "error: inspect.prompt (--watch): it is a single token"),
+        (["--watch", "a~ü", "--set", "tokenizer.kind=char"], 3, "error: inspect.prompt (--watch): "),
         (["--watch", "a b", "--set", "inspect.every=0"], 2, "error: --set: inspect.every: 0 is not a whole number"),
     ],
 )

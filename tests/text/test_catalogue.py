@@ -171,3 +171,11 @@ def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_every
         hashlib.sha256("\n".join(documents).encode()).hexdigest()
         == "96cc82fde2c6ab26b56d698d738c345b33647c05887cdd194fd9b57c1705b035"
     )
+
+
+def test_the_list_fits_a_terminal_of_80_columns_and_a_wide_one_has_a_line_for_each() -> None:
+    listed = catalogue.list_corpora()
+    assert max(map(len, listed.as_text(80).splitlines())) <= 80
+    heading, *lines = listed.as_text(200).splitlines()
+    assert heading.split() == ["name", "licence", "state", "text"]
+    assert [line.split()[0] for line in lines] == [*ENTRIES]
