@@ -34,6 +34,11 @@ def known_keys() -> dict[str, dict[str, Any]]:
     }
 
 
+def key_names() -> list[str]:
+    """Every key as `section.key`, without the time that a JSON schema takes."""
+    return [f"{section}.{key}" for section, values in Config() for key in type(values).model_fields]
+
+
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
     """What a key allows, from its JSON schema: alternatives such as `a whole number from 1 to 9` and `null`."""
     kinds = details.get("anyOf", [details])

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpt_cli.config.describing import allowed_values, is_none_of, known_keys
+from gpt_cli.config.describing import allowed_values, is_none_of, key_names, known_keys
 from gpt_cli.config.fields import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import KeyPath
@@ -111,7 +111,7 @@ def no_setting(place: KeyPath, source: str) -> GptError:
     """The error for a key that does not exist."""
     name = ".".join(place)
     if place[-1] in Config.model_fields:
-        first = next(key for key in known_keys() if key.startswith(f"{place[-1]}."))
+        first = next(key for key in key_names() if key.startswith(f"{place[-1]}."))
         sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {first}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
     nearest = _nearest_key(place)
@@ -167,7 +167,7 @@ def _shown(value: Any) -> str:
 def setting_of(name: str, *, near: bool = False) -> str | None:
     """The setting that a word without its section means, by our name or that of others; `near` allows for letters."""
     plain = half_width(name).lower().replace("-", "_")
-    last = {key.split(".")[1]: key for key in known_keys()}
+    last = {key.split(".")[1]: key for key in key_names()}
     found = last.get(plain) or _ELSEWHERE.get(plain)
     if found or not near:
         return found
@@ -177,7 +177,7 @@ def setting_of(name: str, *, near: bool = False) -> str | None:
 def _nearest_key(place: KeyPath) -> str | None:
     """The known key or section nearest to a mistyped one: by its last part in its own section, else in any."""
     *section, last = ".".join(map(half_width, place)).split(".")
-    siblings = [name.split(".")[1] for name in known_keys() if name.startswith(f"{'.'.join(section)}.")]
+    siblings = [name.split(".")[1] for name in key_names() if name.startswith(f"{'.'.join(section)}.")]
     if exact := setting_of(last):
         return exact
     if close := difflib.get_close_matches(last, siblings if section else list(Config.model_fields), n=1, cutoff=_LIKE):

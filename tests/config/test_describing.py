@@ -4,11 +4,15 @@ import re
 
 import pytest
 
-from gpt_cli.config.describing import allowed_values, is_none_of, known_keys, settings_table
+from gpt_cli.config.describing import allowed_values, is_none_of, key_names, known_keys, settings_table
 
 
 def allowed(key: str) -> list[str]:
     return allowed_values(key, known_keys()[key])
+
+
+def test_names_are_those_of_the_schema() -> None:
+    assert key_names() == list(known_keys())
 
 
 def test_every_setting_says_what_it_allows_and_means() -> None:

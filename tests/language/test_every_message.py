@@ -75,8 +75,10 @@ def _occurs(text: str, said: str) -> bool:
         return True
     words = re.findall(r"\w+|\s+|[^\w\s]+", text)
     fewest = [0]  # pieces of the first words; marks between them cost nothing
+    starts = list[int]()  # of the pieces that a source has so far
     for end in range(1, len(words) + 1):
-        pieces = ((start, "".join(words[start:end])) for start in range(end))
-        found = (fewest[start] + any(map(str.isalnum, piece)) for start, piece in pieces if piece in said)
+        pieces = {start: "".join(words[start:end]) for start in [*starts, end - 1]}
+        starts = [start for start, piece in pieces.items() if piece in said]
+        found = (fewest[start] + any(map(str.isalnum, pieces[start])) for start in starts)
         fewest.append(min(found, default=len(words) + 1))
     return fewest[-1] <= 1 + (len(re.findall(r"\w+", text)) + 2) // 4

@@ -64,7 +64,7 @@ def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how
         assert strays(case / "run") == [], f"operation {number}"
         shutil.rmtree(case)
 
-    numbers = some_of(range(1, num_operations + 1), 6)
+    numbers = some_of(range(1, num_operations + 1), 4)
     in_parallel(killed_at, numbers)
     tally(f"kill -9 at a file operation ({how}, {kind} run) of {num_operations}: same weights in the end", len(numbers))
 

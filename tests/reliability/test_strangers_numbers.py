@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.faults import some_of
 from support.fuzzing import require_answer
 from support.helpers import RunCommand
 from support.strangers import Parts
@@ -84,7 +85,7 @@ def beside(copied: Path, here: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize("what", ALTERED)
+@pytest.mark.parametrize("what", some_of(list(ALTERED), 8))
 def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
     name, alter = ALTERED[what]
     change(beside / "checkpoints" / name, alter)
