@@ -53,7 +53,7 @@ def _joined(config: Config) -> Iterator[Ranks]:
         yield ALONE
         return
     with Meeting(place, None, lambda: ("nothing is trained", None)) as meeting:
-        group = Group(place.rank, place.size, place.local_rank, meeting, place.local_size)
+        group = Group(place.rank, place.size, meeting, place.local_size)
         group.meet({"config": config.model_dump_json()})
         yield group
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def duration(seconds: float) -> str:
     """Seconds as people write them: 42 s, 3 min 20 s, 2 h 5 min."""
@@ -11,6 +13,11 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def twice_as_long(seconds: float) -> str:
+    """Twice a time, of a second at least, as `--max-time` reads it."""
+    return f"{max(1, math.ceil(2 * seconds))}s"
 
 
 def size(num_bytes: int) -> str:

@@ -208,7 +208,9 @@ def make_directory(directory: Path) -> list[Path]:
 def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:
     """The error to raise for an OSError met while writing `path`; `folder` is written to where it is not the parent."""
     hint, folder = None, folder or (path if path.is_dir() else path.parent)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) and folder.is_dir():
+    if error.errno == errno.EDQUOT:
+        hint = "delete files or choose another place"
+    elif error.errno == errno.ENOSPC and folder.is_dir():
         hint = f"{shutil.disk_usage(folder).free / 1e6:.0f} MB are free there; delete files or choose another place"
     elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"

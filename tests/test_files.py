@@ -13,7 +13,7 @@ import pytest
 from support.faults import Fault, Operations
 
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.files import cache_directory, require_directory_place, write_directory, write_durably
+from gpt_cli.files import cache_directory, require_directory_place, write_directory, write_durably, write_failure
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -119,3 +119,5 @@ def test_free_space_is_that_of_the_filesystem_written_to(tmp_path: Path, monkeyp
     with pytest.raises(EnvironmentFailure) as raised:
         require_directory_place(tmp_path / "full" / "hf")
     assert raised.value.hint == "0 MB are free there; delete files or choose another place"
+    # of a quota, what is free there says nothing
+    assert write_failure(tmp_path / "a", OSError(errno.EDQUOT, "")).hint == "delete files or choose another place"

@@ -120,13 +120,13 @@ def prepared(
     return chain([header()], weights(), _contents(moments))
 
 
-def read_checkpoint(path: Path, *, everything: bool = False, as_stored: bool = False) -> Checkpoint:
+def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
     """A checkpoint whose header and weights are verified; with `everything` the rest too.
 
-    Weights become float32, unless they are wanted `as_stored`. Raises CheckpointError for a file that is missing,
+    Weights become float32. Raises CheckpointError for a file that is missing,
     damaged, foreign or newer, or whose numbers are not finite.
     """
-    found = parse_checkpoint(read_verified(path, everything=everything), as_stored=as_stored)
+    found = parse_checkpoint(read_verified(path, everything=everything))
     if everything:
         _require_finite(found.moments, found.where, "state of the optimizer")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console
 from gpt_cli.errors import UsageError
 from gpt_cli.machine.sharing import sharing
+from gpt_cli.machine.signals import dropped
 from gpt_cli.ranks.launch import launch, require_fitting
 from gpt_cli.ranks.place import LAUNCHER, Place, place_of, sweep_of
 from gpt_cli.ranks.watching import Launcher
@@ -20,6 +22,11 @@ from gpt_cli.training.request import Plan, TrainRequest
 
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     """Train as the flags ask; returns the exit code, which for a stop by a signal is 128 and its number."""
+    with dropped(signal.SIGUSR1):  # until there is something to save
+        return _drive(request, console, json=json, words=words)
+
+
+def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     processes = request.processes
 
     def plan(place: Place | None) -> Plan:

@@ -54,7 +54,7 @@ def train_together(place: Place, read: Callable[[Place], Plan], console: Console
                 raise failure
             assert plan is not None
             _choose_gpu(plan, place)
-            group = Group(place.rank, place.size, place.local_rank, meeting, place.local_size)
+            group = Group(place.rank, place.size, meeting, place.local_size)
             return train_and_show(
                 plan, shared, console, json=json, ranks=group, may_speak=meeting.board.claim, part=meeting.part
             )

@@ -36,7 +36,7 @@ def main() -> None:
     for stream in (0, 1, 2):  # packages ask, and print
         os.dup2(nowhere, stream)
     os.nice(NICENESS)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # Slurm sends them to every process of a job; the training answers them
     try:
         follow(name, RunFiles(Path(path)), float(seconds), lambda: bool(select.select([ended], [], [], LOOK_EVERY)[0]))

@@ -8,7 +8,6 @@ import ctypes
 from gpt_cli.amounts import size
 from gpt_cli.errors import EnvironmentFailure
 
-PROCESS_BYTES = 250_000_000  # about what Python and torch take in each process of a training
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 
 

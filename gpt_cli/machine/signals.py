@@ -28,6 +28,24 @@ def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> I
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def held_back(number: int) -> Iterator[None]:
+    """Let a signal wait; a process that is started meanwhile begins so, until `dropped`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def dropped(number: int) -> Iterator[None]:
+    """Drop a signal, also one that was held back until now; whoever listens within receives it instead."""
+    with handling((number,), lambda *_: None):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+        yield
+
+
 def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) -> bool:
     """Write all of the content, as its reader takes it; False where `is_late` said so before. Raises OSError."""
     while content:

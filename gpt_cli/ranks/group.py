@@ -38,9 +38,9 @@ class Group(Ranks):
     A method raises EnvironmentFailure where another rank has gone.
     """
 
-    def __init__(self, rank: int, size: int, local_rank: int, meeting: Meeting, local_size: int = 1):
+    def __init__(self, rank: int, size: int, meeting: Meeting, local_size: int = 1):
         assert size & (size - 1) == 0
-        self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
+        self.rank, self.size, self.local_size = rank, size, local_size
         self._meeting = meeting
 
     def leaders_first(self) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 from gpt_cli.files import working_folder
 from gpt_cli.machine.sharing import cores
-from gpt_cli.machine.signals import STOPS, handling
+from gpt_cli.machine.signals import STOPS, handling, held_back
 from gpt_cli.ranks.board import LAUNCHER_RANK, FolderBoard
 from gpt_cli.ranks.place import LAUNCHER, LOOPBACK, MEETING, process_name
 from gpt_cli.ranks.watching import Intact
@@ -115,7 +115,8 @@ class Workers:
         for rank in range(self.size):
             nowhere = subprocess.DEVNULL if rank else None
             own = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            self.processes.append(subprocess.Popen(command, stdin=nowhere, stdout=nowhere, env=own))
+            with held_back(signal.SIGUSR1):
+                self.processes.append(subprocess.Popen(command, stdin=nowhere, stdout=nowhere, env=own))
         for number in self.received:
             self._send(number)
 

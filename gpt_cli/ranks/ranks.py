@@ -20,8 +20,7 @@ class Ranks:
 
     rank = 0
     size = 1
-    local_rank = 0  # among those on this host
-    local_size = 1
+    local_size = 1  # ranks on this host
 
     @property
     def is_first(self) -> bool:

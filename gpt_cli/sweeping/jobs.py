@@ -20,7 +20,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config.reading import written
 from gpt_cli.config.sweeps import Sweep
 from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
-from gpt_cli.machine.signals import STOPS
+from gpt_cli.machine.signals import STOPS, held_back
 from gpt_cli.ranks.launch import POLL_EVERY, own_python
 from gpt_cli.ranks.place import LAUNCHER
 from gpt_cli.ranks.watching import LEAVE_WITHIN
@@ -147,7 +147,8 @@ class Jobs:
         variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
         stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read
         nothing = subprocess.DEVNULL
-        process = subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=stderr, env=variables)
+        with held_back(signal.SIGUSR1):
+            process = subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=stderr, env=variables)
         self.running.append(_Job(point, process, environment, stderr))
         if self.received is not None:  # while it was being started
             process.send_signal(self.received)

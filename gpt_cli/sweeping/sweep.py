@@ -202,7 +202,10 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
         hides = _HIDES.get(there.type) if (there := accelerator()) else None
         gpus = num_accelerators() if hides else 1 if there else 0
     found = shares(jobs, configs, cores(), gpus, os.environ, hides)
-    threads = counted(int(found[0]["OMP_NUM_THREADS"]), "thread")  # all have as many
+    number = found[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
+    threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
+    if any(config.train.threads for config in configs):
+        threads = "as many threads as train.threads says"
     each = f"{threads} and a GPU" if gpus else threads
     host.notice(f"{jobs} runs at once, each with {each}")
     return found
@@ -236,7 +239,7 @@ def shares(
     visible_gpus = environ[hides].split(",") if hides and environ.get(hides) else None
     found = []
     for number in range(jobs):
-        share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", str(num_cores // jobs))}
+        share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
         if on_gpus and hides:
             share[hides] = visible_gpus[number] if visible_gpus else str(number)
         found.append(share)

@@ -78,6 +78,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Report]:
             best_loss=found.loss if best else progress.best_loss,
             evaluations_without_best=0 if best else progress.evaluations_without_best + 1,
             evaluated_step=step,
+            elapsed=run.state.elapsed(),  # the evaluation may have taken the rest of max_time
         )
     now = due(progress, settings)
     keeps_snapshot = snapshot_due(progress, run.config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shlex
@@ -11,8 +10,7 @@ from pathlib import Path
 
 from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host, Notify, ignored
-from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.checkpoints.header import read_header
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.own_text import located, valid_config
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
@@ -82,7 +80,7 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         plan = replace(plan, config=config_to_resume(continued.config, plan.config, own, directory))
         if ended := ended_before(directory, continued.progress, plan.config, own):
             return ended
-        continued = _without_best_of_another_run(directory, continued, host.warn)
+        continued = _knowing_its_best(directory, continued, host.warn)
     corpus, seconds = None, None
     if plan.to_choose and continued is None:
         choose_device(plan.config.train.device)  # refuses one that does not exist before it reads a long text
@@ -91,7 +89,7 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         plan, seconds = replace(plan, config=choice.config), choice.seconds
     config = _config_to_train(plan, continued, host)
     reading = _where_the_text_is(plan, config, directory, host.notice)
-    require_memory(config, free, ranks)
+    require_memory(config, free, ranks, may_change=continued is None and plan.initial is None)
     given = None if plan.initial is None or continued is not None else given_by(plan.initial)
     own_tokenizer = plan.initial is not None and plan.initial.own_tokenizer
     tokenizer = None if given is None or own_tokenizer else given.tokenizer
@@ -215,21 +213,27 @@ def _where_the_text_is(plan: Plan, config: Config, directory: RunDirectory, noti
     return config.changed(data={"source": found.source, "validation_source": found.validation_source})
 
 
-def _without_best_of_another_run(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
-    """The checkpoint, which forgets the best loss where best.safetensors is not that of its run; `warn` receives why.
+def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
+    """The checkpoint, which forgets the best loss where best.safetensors has other weights; `warn` receives why.
 
     The next evaluation is then the best, of those whose weights are still there.
     """
-    with contextlib.suppress(CheckpointError):  # a damaged one is removed
-        if directory.best.exists() and not is_own_best(
-            read_header(directory.best), continued.config, continued.progress
-        ):
-            warn(
-                f"{shown(directory.best)}: this is not the best checkpoint of this run; gpt train keeps it as "
-                f"{directory.foreign_best.name} and goes on without it"
-            )
-            return replace(continued, progress=replace(continued.progress, best_loss=None))
-    return continued
+    best, forgetful = directory.best, replace(continued, progress=replace(continued.progress, best_loss=None))
+    if not best.exists():
+        return forgetful
+    try:
+        found = read_checkpoint(best)
+    except CheckpointError as error:
+        warn(f"{error.where}: {error.sentence}; gpt train goes on without it")
+        return forgetful
+    if not is_own_best(found, continued.config, continued.progress):
+        warn(
+            f"{shown(best)}: this is not the best checkpoint of this run; gpt train keeps it as "
+            f"{directory.foreign_best.name} and goes on without it"
+        )
+        return forgetful
+    # a later one is removed, and the same steps make it again
+    return continued if found.progress.step <= continued.progress.step else forgetful
 
 
 def _read(plan: Plan, config: Config, continued: Checkpoint | None, host: Host) -> SourceCorpus:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import Field, InstanceOf, WithJsonSchema
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import newest_run
+from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
@@ -38,7 +38,7 @@ from gpt_cli.config.request import (
     flag_of,
 )
 from gpt_cli.config.yaml_subset import Document, parse, read_text
-from gpt_cli.errors import GptError, UsageError, counted, shown, visible
+from gpt_cli.errors import GptError, UsageError, counted, shown
 from gpt_cli.files import require_no_file
 from gpt_cli.loggers.installed import require_installed
 from gpt_cli.ranks.place import place_of
@@ -248,7 +248,8 @@ def require_run(run: RunFiles) -> None:
     if not run.config.exists():
         hint = "gpt train --data my.txt"
         with contextlib.suppress(GptError):
-            hint = f"gpt train --out {shlex.quote(visible(newest_run()))} --resume"
+            newest = RunFiles(newest_run())
+            hint = hint if is_imported(newest) else newest.resume_command
         raise UsageError("--resume", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 

@@ -76,10 +76,11 @@ def must_shard(config: Config, vocab_size: int, free: int | None, ranks: Ranks) 
     return True
 
 
-def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> None:
+def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
     """Raise EnvironmentFailure where main memory surely cannot hold a training, whatever the vocabulary.
 
     `free` is in bytes, None where it is unknown; the ranks of this host share it. A GPU refuses by itself.
+    `may_change` says that the model is new, so that another may be proposed.
     """
     settings = config.train
     if settings.device != "cpu" or free is None:
@@ -96,8 +97,10 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE) -> No
     if (needed := needs(at_once)) <= free:
         return
     shared = [n for n in range(1, at_once + 1) if settings.batch_size % (n * ranks.size) == 0]
-    hint = "lower model.d_model, model.num_blocks or model.context_length"
-    for width in (config.model.d_model, *narrower(config.model)):
+    hint = "close other programs, or go on where there is more memory"
+    if may_change:
+        hint = "lower model.d_model, model.num_blocks or model.context_length"
+    for width in (config.model.d_model, *(narrower(config.model) if may_change else ())):
         if fitting := [n for n in shared if needs(n, width) <= free]:
             flags = [] if width == config.model.d_model else [f"--set model.d_model={width}"]
             flags += [] if fitting[-1] == at_once else [f"--set train.micro_batch_size={fitting[-1]}"]

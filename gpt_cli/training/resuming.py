@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gpt_cli.amounts import twice_as_long
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import Header, Progress
 from gpt_cli.checkpoints.list import read_outcome
@@ -113,11 +114,8 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
     return " ".join(["gpt train --init-from", own, *data, "--out", other])
 
 
-def is_own_best(best: Header, config: Config, progress: Progress) -> bool:
-    """Whether a best.safetensors is that of a run at this progress; of a later step it may be, too.
-
-    Raises CheckpointError where it is damaged.
-    """
+def is_own_best(best: Header | Checkpoint, config: Config, progress: Progress) -> bool:
+    """Whether a best.safetensors is that of a run at this progress; of a later step it may be, too."""
     found = best.progress
     return (
         not _fixed_changes(best.config, config)
@@ -222,10 +220,14 @@ def _is_whole(outcome: Mapping[str, Any]) -> bool:
     )
 
 
+def _length(config: Config) -> tuple[float | None, int | None]:
+    """What ends a training: by the clock, its steps do not."""
+    return config.train.max_time, config.train.max_steps if config.train.max_time is None else None
+
+
 def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> None:
     """Raise UsageError for a length that this command gives and that the run has passed."""
-    length = (asked.train.max_steps, asked.train.max_time)
-    if own is not None and length == (own.train.max_steps, own.train.max_time):
+    if own is not None and _length(own) == _length(asked):
         return
     if asked.train.max_time is None and asked.train.max_steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {asked.train.max_steps:,}"
@@ -237,19 +239,22 @@ def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Conf
         spent = round(progress.elapsed)
         sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {asked.train.max_time:g} s"
         ahead = own is not None and own.train.max_time is not None and own.train.max_time > progress.elapsed
-        longer = "" if ahead else f" --max-time {2 * spent}s"
+        longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("--max-time", sentence, hint=f"{run.resume_command}{longer}")
 
 
 def _sentence(run: RunFiles, progress: Progress, asked: Config) -> str:
     """That nothing is left to train, and what goes on."""
     settings, name = asked.train, visible(run.path)
+    is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
+    also = " --set train.patience=null" if is_out else ""
     match ended_by(progress, settings):
         case "steps":
-            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step} goes on"
+            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} goes on"
         case "time":
             assert settings.max_time is not None
-            return f"{name} already has its {settings.max_time:g} s; --max-time {2 * settings.max_time:g}s goes on"
+            longer = twice_as_long(settings.max_time)
+            return f"{name} already has its {settings.max_time:g} s; --max-time {longer}{also} goes on"
         case _:
             why = f"has ended at step {progress.step:,} for lack of a better validation loss"
             return f"{name} {why}; --set train.patience=null goes on"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from gpt_cli.checkpoints.header import Progress, read_header
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown
@@ -94,6 +94,6 @@ class Run:
     def _has_own_best(self) -> bool:
         """Whether best.safetensors is of this run, or damaged, which whoever reads it finds."""
         try:
-            return is_own_best(read_header(self.directory.best), self.config, self.progress)
+            return is_own_best(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:
             return True

@@ -59,10 +59,9 @@ class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of 
         loss: float | None,
         gradient_norm: float | None = None,
         learning_rate: float | None = None,
-        *,
         what: str = "the logits of a sample",
     ) -> None:
-        super().__init__(step, loss, gradient_norm, learning_rate)
+        super().__init__(step, loss, gradient_norm, learning_rate, what)  # all, as another rank makes it again
         self.step, self.loss, self.what = step, loss, what
         self.gradient_norm, self.learning_rate = gradient_norm, learning_rate
 

@@ -109,7 +109,8 @@ def test_what_a_run_was_short_of_is_done(mine: Path, run: RunCommand) -> None:
 def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(here: Path, run: RunCommand) -> None:
     (here / "my.txt").write_text(CORPUS_TEXT)
     run("train", *FAST, "--max-time", "0.01s", "--out", "runs/mine", "--quiet")
-    assert run(*RESUME).err == "runs/mine already has its 0.01 s; --max-time 0.02s goes on\n"
+    assert run(*RESUME).err == "runs/mine already has its 0.01 s; --max-time 1s goes on\n"
+    assert run(*RESUME, "--set", "train.max_steps=1").code == 0  # by the clock they do not matter
     worse = [
         "--set",
         "train.patience=1",
@@ -124,6 +125,10 @@ def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(h
     outcome = run(*RESUME)
     assert outcome.err.endswith(" for lack of a better validation loss; --set train.patience=null goes on\n")
     assert outcome.err.startswith("runs/mine has ended at step ")
+    last = json.loads((Path("runs/mine") / "outcome.json").read_text())["step"]
+    # as if its steps had ended it as well
+    outcome = run(*RESUME, "--max-steps", str(last))
+    assert outcome.err.endswith(f" steps; --max-steps {2 * last} --set train.patience=null goes on\n")
 
 
 def test_a_run_goes_on_where_its_text_was_moved(
@@ -250,6 +255,27 @@ def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCo
     worse = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
     assert run(*RESUME, *worse, "--quiet").code == 0
     assert read_checkpoint(best).progress.step == 21
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone", "later"])
+def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: str, mine: Path, run: RunCommand) -> None:
+    best = mine / "checkpoints" / "best.safetensors"
+    if how == "damaged":
+        best.write_bytes(best.read_bytes()[:-1] + b"?")
+    elif how == "gone":
+        best.unlink()
+    else:
+        (mine / "checkpoints" / "step-00000020.safetensors").unlink()  # leaves that of step 10
+    outcome = run(*RESUME, "--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21")
+    assert outcome.code == 0, outcome.err
+    warned = (
+        'best.safetensors": the file is damaged: its content does not match its digest; gpt train goes on without it'
+    )
+    assert (warned in outcome.err) == (how == "damaged")
+    step = read_checkpoint(best).progress.step
+    assert step in range(11, 22) if how == "later" else step == 21
+    assert outcome.out.endswith(f"with the best weights, those of step {step}\n")
+    assert not list(mine.rglob("best-of-another-run*"))
 
 
 def test_the_own_best_is_kept(mine: Path, run: RunCommand) -> None:

@@ -18,6 +18,7 @@ from support.faults import RESUME, START, fingerprint, new_folder
 from support.helpers import run_command, unread_pipe
 
 from gpt_cli.cli.signals import Signals, listening, signal_name
+from gpt_cli.machine.signals import held_back
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +90,15 @@ def test_the_end_of_processor_time_is_said_each_second_and_is_one_wish() -> None
             os.kill(os.getpid(), signal.SIGXCPU)
             assert heard(signals) == signal.SIGXCPU
             time.sleep(0.7)
+
+
+def test_a_wish_to_save_before_there_is_anything_to_save_ends_no_training(here: Path) -> None:
+    words = [sys.executable, "-m", "gpt_cli", "train", "--config", "smoke", "--max-steps", "1"]
+    with held_back(signal.SIGUSR1):  # as by what starts several
+        training = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    training.send_signal(signal.SIGUSR1)
+    _, err = training.communicate(timeout=100)
+    assert (training.returncode, "saved as asked" in err) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,7 @@ def test_jobs_share_cores_or_have_a_gpu_each() -> None:
     on_any = [small_config("train.device=auto")]
     assert shares(2, on_cpu, 5, 0, {}) == [{"OMP_NUM_THREADS": "2"}] * 2
     assert shares(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}) == [{"OMP_NUM_THREADS": "1"}] * 2
+    assert shares(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": ""}) == [{"OMP_NUM_THREADS": "2"}] * 2
     assert [share["CUDA_VISIBLE_DEVICES"] for share in shares(2, on_any, 4, 2, {})] == ["0", "1"]
     asked = {"CUDA_VISIBLE_DEVICES": "5,7"}
     assert [share["CUDA_VISIBLE_DEVICES"] for share in shares(2, on_any, 4, 2, asked)] == ["5", "7"]

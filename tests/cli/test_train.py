@@ -331,6 +331,10 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
         assert refused.code == 5
         assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
     assert run("train", *settings, "--set", "train.micro_batch_size=4").code == 0
+    # a run keeps its width
+    monkeypatch.setattr("gpt_cli.training.preparing.available_memory", lambda: 1)
+    refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
+    assert refused.err.endswith("\nhint: close other programs, or go on where there is more memory\n")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ def _misbehave(where: str) -> None:
         time.sleep(3600)
     if how == "term":
         os.kill(os.getpid(), signal.SIGTERM)
+    if how == "usr1":
+        os.kill(os.getpid(), signal.SIGUSR1)
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "exit":

@@ -108,10 +108,11 @@ def test_a_logger_that_fails_is_one_warning(
     assert [line["step"] for line in lines(Path("runs/smoke/metrics.jsonl"))] == [*LOGGED]
 
 
+@pytest.mark.parametrize("how", ["term", "usr1"])
 def test_a_signal_to_all_processes_does_not_cut_a_logger_short(
-    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setenv("FAKE_LOG", "term")
+    monkeypatch.setenv("FAKE_LOG", how)
     assert train(run).err == ""
     assert [line["step"] for line in given()] == [*LOGGED]
 

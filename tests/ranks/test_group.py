@@ -7,6 +7,7 @@ import pytest
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.ranks.board import LeftToAnother
 from gpt_cli.ranks.group import Group
+from gpt_cli.training.step import Diverged
 from gpt_cli.training.stopping import StopAsked
 
 
@@ -25,7 +26,7 @@ def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple
     found = []
     for rank in (0, 1):
         with pytest.raises(type(failure) if rank == 0 else Exception) as raised:
-            Group(rank, 2, rank, None).on_first(work)  # type: ignore[arg-type]
+            Group(rank, 2, None).on_first(work)  # type: ignore[arg-type]
         found.append(raised.value)
     return found[0], found[1]
 
@@ -41,6 +42,12 @@ def test_all_ranks_stop_by_the_signal_of_the_first(monkeypatch: pytest.MonkeyPat
     _, second = raised_by_both(StopAsked(15), monkeypatch)
     assert isinstance(second, StopAsked)
     assert second.signal == 15
+
+
+def test_all_ranks_know_what_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, second = raised_by_both(Diverged(3, None, what="the attention weights of inspect.prompt"), monkeypatch)
+    assert isinstance(second, Diverged)
+    assert (second.step, second.what) == (3, "the attention weights of inspect.prompt")
 
 
 @pytest.mark.parametrize(("failure", "code"), [(MemoryError(), 5), (OSError(13, "no", "f"), 5), (KeyError("x"), 1)])

@@ -387,8 +387,10 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
 
     monkeypatch.setattr("gpt_cli.training.observing.evaluate", slow)
     settings = ["train.max_time=100", "train.warmup_steps=0", "train.log_every=1", "train.learning_rate=1.0"]
-    run = start(tmp_path, small_config(*settings, "train.sample_every=null"))
-    list(train(run))
+    watched = ["inspect.prompt=4 squared", "inspect.every=50"]
+    run = start(tmp_path, small_config(*settings, "train.sample_every=50", *watched))
+    sampled = [report.step for report in train(run) if isinstance(report, Sampled)]
+    assert (sampled, list(run.directory.snapshots())) == ([8], [1, 8])
     lines = metrics(run)
     # twice four steps of 5 s and an evaluation of 30 s
     assert [line["step"] for line in lines] == list(range(1, 9))

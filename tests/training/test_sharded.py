@@ -113,7 +113,7 @@ def _count(folder: Path, rank: int) -> None:
     dist.init_process_group("gloo", store=FileStore(str(folder / "store"), 2), rank=rank, world_size=2)
     model = GPT(small_config().model, 257)
     whole = sum(parameter.numel() for parameter in model.parameters())
-    layout = Sharded(model, Group(rank, 2, rank, None), (), torch.device("cpu"))  # type: ignore[arg-type]
+    layout = Sharded(model, Group(rank, 2, None), (), torch.device("cpu"))  # type: ignore[arg-type]
     model(torch.zeros(1, 4, dtype=torch.long)).sum().backward()
     layout.sum_gradients()
     shards = sum(shard.to_local().numel() for shard in layout.shards.values())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+from gpt_cli.amounts import twice_as_long
 from gpt_cli.checkpoints.logs import metrics_of
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, GptError, visible
@@ -238,7 +239,7 @@ def of_the_whole(
         sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
         longer = f"--max-steps {2 * last.step}"
         if settings.max_time is not None:
-            longer = f"--max-time {2 * settings.max_time:g}s"
+            longer = f"--max-time {twice_as_long(settings.max_time)}"
         yield Advice("falling", sentence, f"{resume_command} {longer}")
     yield from _plateau(evaluations, config, guessing)
 
