@@ -44,7 +44,7 @@ with without_warnings(), _without_variable("MPLBACKEND") as _named:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from matplotlib.ft2font import FT2Font
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
@@ -62,7 +62,6 @@ __all__ = [
     "LogFormatter",
     "MaxNLocator",
     "PowerNorm",
-    "SubFigure",
     "Text",
     "as_file",
     "colormaps",

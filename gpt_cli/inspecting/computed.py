@@ -16,34 +16,35 @@ from gpt_cli.inspecting.heads.scores import score_windows
 from gpt_cli.inspecting.lens.lens import lens_of_ids
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.inspecting.snapshots import Snapshot, Steps
-from gpt_cli.machine.devices import choose_device
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.sampling.scoring import surprisals
 
 
-def computed_steps(run: RunFiles, paths: Sequence[Path], prompt: str, source: str, host: Host) -> Steps:
+def computed_steps(
+    run: RunFiles, paths: Sequence[Path], prompt: str, source: str, device: torch.device, host: Host
+) -> Steps:
     """The steps of the checkpoints of a run, of which one is in memory at a time; a loss is that of the prompt.
 
     Raises DataError for a prompt that the model cannot read or of one token.
     """
-    newest = _snapshot(paths[-1], prompt, source, host)
+    newest = _snapshot(paths[-1], prompt, source, device, host)
 
     def read(every: int) -> Iterator[Snapshot]:
         chosen = paths[::-1][::every][::-1]
         with host.counting("computing attention", len(chosen), "checkpoints") as count:
             for path in chosen:
-                yield newest if path == paths[-1] else _snapshot(path, prompt, source, host)
+                yield newest if path == paths[-1] else _snapshot(path, prompt, source, device, host)
                 count(1)
 
     return Steps(str(run.path), newest, len(paths), read, {"loss": [], "validation_loss": []}, computed=True)
 
 
-def _snapshot(path: Path, prompt: str, source: str, host: Host) -> Snapshot:
+def _snapshot(path: Path, prompt: str, source: str, device: torch.device, host: Host) -> Snapshot:
     """The attention of one checkpoint, in float32, with the scores of `gpt heads`."""
     loaded = load(path, None, host.warn)
-    model, sizes, where = loaded.model.to(choose_device("auto")), loaded.config.model, shown(path)
-    ids = encode_prompt(loaded.tokenizer, prompt, sizes.context_length, source=source, truncate=False)
+    model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
+    ids = encode_prompt(loaded.tokenizer, prompt, sizes.context_length, source=source, truncate=None)
     if len(ids) < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)

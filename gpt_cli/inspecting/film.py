@@ -120,7 +120,7 @@ def make_film(
 def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
     """The film of a run, written to the file of the request; raises errors as `steps_of` and `make_film` do."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
-    with steps_of(watched, host) as steps, host.working(writing):
+    with steps_of(watched, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
             write_durably(request.out, [made.page])

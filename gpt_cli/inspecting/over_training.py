@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def steps_of(watched: Watched, host: Host) -> Iterator[Steps]:
-    """The steps of a run; raises errors as `kept_steps` and `computed_steps` do."""
+def steps_of(watched: Watched, device: str | None, host: Host) -> Iterator[Steps]:
+    """The steps of a run, those of a prompt on a device; raises errors as `kept_steps` and `computed_steps` do."""
     if watched.prompt is None:
         from gpt_cli.inspecting.snapshots import kept_steps
 
@@ -25,4 +25,6 @@ def steps_of(watched: Watched, host: Host) -> Iterator[Steps]:
     with sharing():
         with host.importing():
             from gpt_cli.inspecting.computed import computed_steps
-        yield computed_steps(watched.run, step_files(watched.run), watched.prompt, watched.source, host)
+            from gpt_cli.machine.devices import choose_device
+        paths, where = step_files(watched.run), choose_device(device or "auto")
+        yield computed_steps(watched.run, paths, watched.prompt, watched.source, where, host)

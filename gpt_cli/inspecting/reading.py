@@ -35,11 +35,11 @@ class Text:
         return sum(end - start for start, end in self.windows)
 
 
-def read_prompt(request: ReadingRequest, asked: ToInspect, loaded: Loaded) -> Text:
-    """The prompt; raises DataError where it does not fit."""
+def read_prompt(asked: ToInspect, loaded: Loaded, *, truncate: bool | None) -> Text:
+    """The prompt; raises DataError as `encode_prompt` does."""
     assert asked.prompt is not None
     longest = loaded.config.model.context_length
-    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=request.truncate)
+    ids = encode_prompt(loaded.tokenizer, asked.prompt, longest, source=asked.source, truncate=truncate)
     return Text(asked.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
 
 

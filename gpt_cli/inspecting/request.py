@@ -157,7 +157,8 @@ class AttentionRequest(Request):
         """What a film has no use for, and what only generated tokens or stdout have."""
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
-            yield from self.apart("over_training", *of_step, "file_dtype", "truncate", "device")
+            kept = ("device",) if self.prompt is None and self.prompt_file is None else ()  # nothing is computed then
+            yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *kept)
             return
         if self.format and self.out != STDOUT:
             yield Misfit(("format",), "only {out} - needs it; a file's ending names its format", "{out} -")
@@ -228,7 +229,7 @@ class ReadingRequest(Request):
     @property
     def film(self) -> str:
         """The command that writes a film of the same run and prompt."""
-        given = {"--run": self.run, "--prompt": self.prompt}
+        given = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
         flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in given.items() if value is not None)
         return f"gpt attn-dump{flags} --over-training --out film.html"
 

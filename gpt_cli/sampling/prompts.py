@@ -73,13 +73,14 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 
 
 def encode_prompt(
-    tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool
+    tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
     """The ids of a prompt that leave place for those to come, after what the tokenizer puts before every text.
 
     An empty one is that, or the end-of-text token.
 
-    Raises DataError where they do not fit, unless the first ones may be left out, and as `encode_text`.
+    Raises DataError where they do not fit, unless the first ones may be left out, and as `encode_text`. `truncate` is
+    None where nobody can ask for that.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     room = context_length - num_generated
@@ -94,7 +95,7 @@ def encode_prompt(
         raise DataError(
             "prompt",
             f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}",
-            hint="--truncate keeps the last ones",
+            hint=None if truncate is None else "--truncate keeps the last ones",
         )
     return ids[-room:]
 

@@ -159,6 +159,12 @@ def test_a_film_of_the_checkpoints_and_a_table_say_what_they_are(imported: Path,
         assert (outcome.code, outcome.err.splitlines()[-1]) == (4, hint)
         outcome = run(*command, "--over-training", "--prompt", "a")
         assert (outcome.code, "it has 1 token" in outcome.err) == (3, True)
+        long = run(*command, "--over-training", "--device", "cpu", "--prompt", "the " * 999)
+        assert (long.code, len(long.err.splitlines())) == (3, 1), "--truncate is no flag of it"
+    Path("p.txt").write_text(PROMPT)
+    outcome = run("heads", "--over-training", "--prompt-file", "p.txt", "--out", "h.html")
+    hint = outcome.err.splitlines()[-1].removeprefix("hint: gpt ")
+    assert run(*hint.split()).code == 0, hint
 
 
 def test_a_run_of_one_model_has_no_steps_to_compute_from(published: Path, run: RunCommand) -> None:

@@ -161,7 +161,7 @@ class Counted(Group):
 def test_a_rank_sends_what_its_costs_say(num_ranks: int) -> None:
     """Each part of 10 numbers goes to its owner through halves of halves, and comes back so: as in a ring."""
     for rank in range(num_ranks):
-        group = Counted(rank, num_ranks, rank, cast(Any, None))
+        group = Counted(rank, num_ranks, cast(Any, None))
         part = group.sum_parts([torch.zeros(10) for _ in range(num_ranks)])
         group.share_parts(part, [10] * num_ranks)
         assert group.num_bytes == 2 * 4 * 10 * (num_ranks - 1)

@@ -44,7 +44,7 @@ _PROSE = re.compile("[A-Za-z,;:]+ [A-Za-z]")  # two words
 # what commands said in this process that has no Chinese; the end of a test run reports it
 HEARD = set[str]()
 # what one types is the same in every language: gpt, a command, perhaps its argument, then flags
-_COMMAND = re.compile(r"(gpt( [a-z]+){1,2} ([^\s-]\S* )?)?(--[a-z-]+( ('[^']*'|(?!--)\S+))?( |$))+")
+_COMMAND = re.compile(r"(gpt( [a-z][a-z-]*){1,2} ([^\s-]\S* )?)?(--[a-z-]+( ('[^']*'|(?!--)\S+))?( |$))+")
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 def _prompt(request: HeadsRequest, asked: ToInspect, loaded: Loaded) -> Text:
     """The prompt; raises DataError where it does not fit, or has a single token and the model reads more."""
-    text = read_prompt(request, asked, loaded)
+    text = read_prompt(asked, loaded, truncate=request.truncate)
     if text.num_tokens < min(2, loaded.config.model.context_length):
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     if text.num_tokens < 2 and request.ablate:

@@ -77,7 +77,7 @@ class HeadHistory(Report):
         """The scores below the loss, as PNG; `notice` hears of characters that no font has."""
         from gpt_cli.inspecting.heads.history_picture import draw_history
 
-        return draw_history(self.as_dict(), self.losses, notice)
+        return draw_history(self.as_dict(), None if self.computed else self.losses, notice)
 
 
 def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHistory:
@@ -85,7 +85,7 @@ def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHis
 
     Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
     """
-    with steps_of(watched, host) as found:
+    with steps_of(watched, request.device, host) as found:
         num_layers, num_heads = found.newest.weights.shape[:2]
         layers = parse_selection(request.layers, num_layers, "--layers")
         heads = parse_selection(request.heads, num_heads, "--heads")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import Axes, as_file, font_manager, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.drawing.labels import label_of
@@ -27,11 +28,12 @@ _GREY = "#b8b8b8"
 _PANEL = 1.35  # inches
 
 
-def draw_history(history: Mapping[str, Any], losses: Losses, notice: Callable[[str], object] = lambda _: None) -> bytes:
+def draw_history(history: Mapping[str, Any], losses: Losses | None, notice: Notify = ignored) -> bytes:
     """A png: the loss on top, below it a panel for each share that was measured, with a line for each head.
 
     The heads that reach most have a name, and a colour that is theirs in all panels, which share the axis of steps.
-    `losses` are all that metrics record. `notice` receives a line when no installed font has a character of the title.
+    `losses` are all that metrics record, None where those of steps are of the prompt. `notice` receives a line when no
+    installed font has a character of the title.
     """
     steps = [at["step"] for at in history["steps"]]
     scores = {name: _lines(history["steps"], name) for name in SHARES}
@@ -69,11 +71,14 @@ def _lines(steps: Sequence[Mapping[str, Any]], column: str) -> dict[str, np.ndar
     return {name: np.array(line) for name, line in found.items()}
 
 
-def _draw_losses(axes: Axes, steps: Sequence[Mapping[str, Any]], losses: Losses, spoken: str) -> None:
-    """The loss of batches and of validation; without metrics, that of the snapshots' batches."""
-    training = losses["loss"] or [(at["step"], at["loss"]) for at in steps]
+def _draw_losses(axes: Axes, steps: Sequence[Mapping[str, Any]], losses: Losses | None, spoken: str) -> None:
+    """The loss of batches and of validation; without metrics, that of the snapshots' batches, or of the prompt."""
+    of_steps = [(at["step"], at["loss"]) for at in steps]
     last = steps[-1]["step"]
-    drawn = (("training", training, "-", "#777777"), ("validation", losses["validation_loss"], "o-", "black"))
+    drawn = [("this prompt", of_steps, "o-", "#777777")]
+    if losses is not None:
+        drawn = [("training", losses["loss"] or of_steps, "-", "#777777")]
+        drawn.append(("validation", losses["validation_loss"], "o-", "black"))
     for label, points, style, colour in drawn:
         points = [(step, loss) for step, loss in points if step <= last]
         if points:

@@ -97,9 +97,12 @@ def passage_history(request: HeadsRequest, asked: ToInspect, host: Host) -> Pass
     """
     assert request.passages
     run = RunFiles(asked.header.path.parent.parent)
-    paths, device, layers, heads = step_files(run), choose_device("auto"), asked.layers, asked.heads
+    paths, device, layers, heads = step_files(run), choose_device(request.device or "auto"), asked.layers, asked.heads
     loaded = load(paths[-1], None, host.warn, asked.read, asked.header)
-    text = read_text(request, asked, loaded, host) if asked.prompt is None else read_prompt(request, asked, loaded)
+    if asked.prompt is None:
+        text = read_text(request, asked, loaded, host)
+    else:
+        text = read_prompt(asked, loaded, truncate=None)
     if text.num_tokens < 2:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
     require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)

@@ -67,8 +67,10 @@ class HeadsRequest(ReadingRequest):
     def misfits(self) -> Iterator[Misfit]:
         """What a history, a prompt or scores alone have no use for."""
         if self.over_training:
-            others = ("checkpoint", "ablate", "query", "circuits", "truncate", "device", "dtype", "threads")
-            yield from self.apart("over_training", *others, *(("sort",) if self.passages else ("data", "max_tokens")))
+            others = ("checkpoint", "ablate", "query", "circuits", "truncate", "dtype", "threads")
+            kept = () if self.passages or self.prompted else ("device",)  # of snapshots nothing is computed
+            other = ("sort",) if self.passages else ("data", "max_tokens")
+            yield from self.apart("over_training", *others, *kept, *other)
             if self.passages:
                 yield from self.without_text()
         else:

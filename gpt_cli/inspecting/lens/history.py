@@ -93,7 +93,7 @@ def lens_history(request: LensRequest, asked: ToInspect, host: Host) -> LensHist
     device = choose_device(request.device or "auto")
     last = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
     of_prompt, run = asked.prompt is not None, RunFiles(asked.header.path.parent.parent)
-    text = read_prompt(request, asked, last) if of_prompt else read_text(request, asked, last, host)
+    text = read_prompt(asked, last, truncate=request.truncate) if of_prompt else read_text(request, asked, last, host)
     steps, paths = list[Row](), step_files(run)
     with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
         for loaded in each_checkpoint(paths, last, device, host):

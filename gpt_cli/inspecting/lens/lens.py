@@ -55,7 +55,10 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
     loaded.model.to(device)
     tuned = tuned_maps(request, asked, loaded, host) if request.tuned else None
     rest = tuned is not None and tuned.of_data and bool(request.data)
-    text = read_prompt(request, asked, loaded) if of_prompt else read_text(request, asked, loaded, host, rest=rest)
+    if of_prompt:
+        text = read_prompt(asked, loaded, truncate=request.truncate)
+    else:
+        text = read_text(request, asked, loaded, host, rest=rest)
     ways = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(ways), "tokens") as count:
         seen, *mapped = (read_layers(loaded, text, asked.layers, device, count, maps) for maps in ways)

@@ -112,7 +112,7 @@ def draw_lens_history(history: dict[str, Any], notice: Notify = ignored) -> byte
                 axes.fill_between(steps, numbers - errors, numbers + errors, color=colour, alpha=0.2, linewidth=0)
             axes.set_title(say(name + _UNITS.get(name, ""), spoken), fontsize=7)
             axes.set_xlabel(say("step", spoken))
-            if name == "rank":
+            if name == "rank" and any(row["rank"] is not None for at in history["steps"] for row in at["layers"]):
                 _scale_ranks(axes)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right", frameon=False, fontsize=6)
 

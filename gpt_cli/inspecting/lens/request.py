@@ -49,7 +49,8 @@ class LensRequest(ReadingRequest):
         if self.truncate:
             self.require_prompt("--truncate", host)
         if self.out is not None:
-            require_report(self.out, self.film if self.over_training else None)
+            page = self.film if self.prompted else "--out lens.png"
+            require_report(self.out, page if self.over_training else None)
         asked = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
         if self.tuned and asked.header.config.model.num_blocks == 1:
             wrong = "this model has one block, whose stream the output layer reads, so there is no map to train"

@@ -51,9 +51,9 @@ def read_tasks(pairs: Sequence[Pair], loaded: Loaded, device: torch.device, host
 def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
     text, longest = getattr(pair, key), loaded.config.model.context_length
     try:
-        return encode_prompt(loaded.tokenizer, text, longest, source=pair.named(key), truncate=False)
+        return encode_prompt(loaded.tokenizer, text, longest, source=pair.named(key), truncate=None)
     except DataError as error:
-        error.where, error.hint = pair.named(key), error.hint if "--truncate" not in (error.hint or "") else None
+        error.where = pair.named(key)
         raise
 
 

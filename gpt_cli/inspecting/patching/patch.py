@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -219,28 +219,28 @@ def _report(
 
 
 def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task]) -> Row:
-    """The fields of a report that say what was compared, and its tokens where all pairs share them."""
+    """The fields of a report that say what was compared, and the tokens that all pairs share.
+
+    Those of a position are null unless all share that of the clean prompt and that of the corrupt one.
+    """
     say, one = loaded.tokenizer.token_text, request.pairs is None
 
-    def shared(ids: Sequence[int | None]) -> str | None:
-        return say(ids[0]) if len({*ids}) == 1 and ids[0] is not None else None
+    def shared(ids: Iterable[int | None]) -> str | None:
+        (token, *others) = {*ids}
+        return None if others or token is None else say(token)
 
     lengths = {len(task.clean) for task in tasks}
-    sides = [[getattr(task, side).tolist() for task in tasks] for side in ("clean", "corrupt")]
-    tokens = [
-        {
-            "position": at,
-            "clean": shared([ids[at] for ids in sides[0]]),
-            "corrupt": shared([ids[at] for ids in sides[1]]),
-        }
-        for at in (range(lengths.pop()) if len(lengths) == 1 else ())
-    ]
+    tokens = list[Row]()
+    for at in range(lengths.pop()) if len(lengths) == 1 else ():
+        clean, corrupt = (shared(int(getattr(task, side)[at]) for task in tasks) for side in ("clean", "corrupt"))
+        both = (clean, corrupt) if clean is not None and corrupt is not None else (None, None)
+        tokens.append({"position": at, "clean": both[0], "corrupt": both[1]})
     return {
         "clean": asked.pairs[0].clean if one else None,
         "corrupt": asked.pairs[0].corrupt if one else None,
         "pairs": None if one else {"file": str(request.pairs), "number": len(tasks)},
         "metric": "log_probability" if tasks[0].against is None else "logit_difference",
-        "answer": shared([task.answer for task in tasks]),
-        "against": shared([task.against for task in tasks]),
+        "answer": shared(task.answer for task in tasks),
+        "against": shared(task.against for task in tasks),
         "tokens": tokens,
     }

@@ -110,7 +110,7 @@ def _label(report: dict[str, Any], place: int) -> str:
 def _draw(figure: Figure, axes: Axes, panel: Panel, most: float, missing: set[str], spoken: str) -> None:
     image = axes.imshow(panel.numbers, vmin=-most, vmax=most, cmap="RdBu_r", aspect="auto")
     axes.set_title(say(_TITLES[panel.title], spoken), fontsize=8)
-    axes.set_yticks(range(len(panel.rows)), panel.rows)
+    axes.set_yticks(range(len(panel.rows)), [say(row, spoken) for row in panel.rows])
     turned = max((len(line) for label in panel.columns for line in label.split("\n")), default=0) > 5
     axes.set_xticks(range(len(panel.columns)), [known(label, missing) for label in panel.columns], parse_math=False)
     axes.tick_params(axis="x", rotation=90 if turned else 0)

@@ -28,7 +28,7 @@ def metric_words(report: Any) -> str:
         return (
             "log probability of the answer" if report.answer is None else f"log probability of {quoted(report.answer)}"
         )
-    if report.answer is None:
+    if report.answer is None or report.against is None:
         return "logit of the answer minus logit of the other"
     return f"logit of {quoted(report.answer)} minus logit of {quoted(report.against)}"
 

@@ -85,4 +85,4 @@ class Scatter {
   }
 }
 
-function scatterText(value) { return value === 0 ? "0" : value.toPrecision(2); }
+function scatterText(value) { return value !== 0 && value < 10 ? value.toPrecision(2) : String(Math.round(value)); }

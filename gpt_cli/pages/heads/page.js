@@ -127,7 +127,7 @@ class HeadsPage {
       ...["receives", "gives"].filter((way) => composed[way].length).map((way) =>
         tableOf(["", words[way], ""], composed[way].map(([kind, layer, number, score]) => [kind, shortName({ layer, head: number }), score.toFixed(3)]))));
     byId("circuits").replaceChildren(...tables);
-    if (this.scatter.source) this.scatter.show();
+    this.scatter.show();
     this.film?.show();
   }
 

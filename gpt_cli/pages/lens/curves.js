@@ -28,7 +28,7 @@ function panelOf(name, layers, lenses, words) {
   for (const [at, { layer }] of layers.entries()) {
     if (at % Math.ceil(layers.length / 8) === 0) svg.append(drawn("text", "", { x: across(at), y: height - 5 }, `L${layer}`));
   }
-  for (const value of new Set([low, high])) svg.append(drawn("text", "end", { x: left - 6, y: Number(down(value)) + 4 }, value.toPrecision(3)));
+  for (const value of new Set([low, high])) svg.append(drawn("text", "end", { x: left - 6, y: Number(down(value)) + 4 }, value < 100 ? value.toPrecision(3) : String(Math.round(value))));
   const table = element("table");
   const gains = lenses.length > 1 && `${name}_gain` in layers[0];
   if (lenses.length > 1) {

@@ -58,7 +58,7 @@ class AttentionOfRun {
   }
 
   show() {
-    const { page: { words, runs, content }, weights, palette, chosen } = this;
+    const { page: { words, runs }, weights, palette, chosen } = this;
     const { steps, losses } = weights.frames ?? {};
     const step = steps ? steps.at(-1) : weights.origin?.step;
     const what = words.attentionTo(`\u2068${weights.origin?.prompt ?? ""}\u2069`, whole.format(step));
@@ -106,6 +106,6 @@ class Attention {
     byId("no-attention").textContent = words.noAttention(content.attentionCommand);
     for (const part of this.parts)
       if (part instanceof AttentionOfRun) part.show();
-      else part.figure.textContent = `${part.run.name}: ${part.problem || `${words.tooLarge} ${words.more(part.command)}`}`;
+      else part.figure.textContent = `${part.run.name}: ${part.problem || (part.command ? `${words.tooLarge} ${words.more(part.command)}` : words.tooLarge)}`;
   }
 }

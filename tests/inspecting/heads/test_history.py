@@ -78,7 +78,14 @@ def test_a_colour_belongs_to_a_head_in_all_panels(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_word_of_the_picture_has_chinese() -> None:
-    for word in [*(name.replace("_", " ") for name in SHARES), "loss (nats/token)", "step", "training", "validation"]:
+    for word in [
+        *(name.replace("_", " ") for name in SHARES),
+        "loss (nats/token)",
+        "step",
+        "training",
+        "validation",
+        "this prompt",
+    ]:
         assert chinese().find(word) is not None
 
 
@@ -87,6 +94,7 @@ def test_a_picture_without_metrics_or_a_font_is_drawn_and_it_is_said(monkeypatch
     said: list[str] = []
     history = history_of("a", [a_snapshot(1, "今 $x$")], NO_LOSSES, [0], [0])
     assert draw_history(history.as_dict(), NO_LOSSES, said.append)
+    assert draw_history(history.as_dict(), None) != draw_history(history.as_dict(), NO_LOSSES), "the loss of the prompt"
     assert said == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"]
 
 

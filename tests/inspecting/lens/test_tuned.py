@@ -187,6 +187,11 @@ def test_over_training_has_what_each_checkpoint_has(run: RunCommand, copied: Pat
     of_prompt = gpt_cli.load(copied).lens("The value", over_training=True, layers=1)
     assert isinstance(of_prompt, LensHistory)
     assert [row["loss_error"] for at in of_prompt.steps for row in at["layers"]] == [None] * len(steps)
+    # one token has no next one, and so no rank
+    for name in ("t.csv", "t.png"):
+        assert run("lens", "--run", str(copied), "--over-training", "--prompt", "", "--out", name).code == 0
+    outcome = run(*words, "--over-training", "--out", "h.html")
+    assert (outcome.code, outcome.err.splitlines()[-1]) == (2, "hint: --out lens.png")
     shutil.copy(copied / "checkpoints" / "best.safetensors", "alone.safetensors")
     assert run("lens", "--run", "alone.safetensors", "--over-training", "--prompt", "a").code == 4
     assert run(*words, "--over-training", "--tuned").code == 2

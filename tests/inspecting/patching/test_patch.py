@@ -91,6 +91,22 @@ def test_pairs_have_means_and_errors_by_position_where_they_are_of_one_length(
     assert "from 3 to 4 tokens" in outcome.err
 
 
+def test_tokens_that_pairs_share_in_one_prompt_alone_have_no_name(
+    run: RunCommand, smoke_run: Path, tmp_path: Path
+) -> None:
+    others = {**ONE, "corrupt": "A name of"}, {**ONE, "against": " of"}
+    for other, metric in zip(others, ('logit of " the" minus logit of " a"', "logit of the answer minus"), strict=True):
+        words = ("patch", "--run", str(smoke_run), "--pairs", write_pairs(tmp_path / "a.jsonl", ONE, other))
+        outcome = run(*words)
+        assert outcome.code == 0, outcome.err
+        assert metric in outcome.err
+        found = json.loads(run(*words, "--json").out)
+        shared = [token["position"] for token in found["tokens"] if token["clean"] is not None]
+        assert shared == ([1, 2] if other is others[0] else [0, 1, 2])
+        for name in ("a.png", "a.html"):
+            assert run(*words, "--out", str(tmp_path / name)).code == 0
+
+
 def test_without_an_answer_the_likeliest_tokens_are_compared(smoke_run: Path) -> None:
     loaded = replace(gpt_cli.load(smoke_run), model=two_head_circuit(), tokenizer=CharTokenizer("abcdefg"))
     found = loaded.patch("eabcda", corrupt="ecbada")
