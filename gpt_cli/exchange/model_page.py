@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,13 +101,14 @@ def model_content(model: GPT) -> dict[str, Any]:
 def first_prompt(config: Config, tokenizer: Tokenizer) -> str:
     """A text to begin with that the model can read: that of its snapshots, or a short one."""
     for text in (config.inspect.prompt, *_PROMPTS):
-        try:
+        with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):
                 return text
-        except DataError:
-            continue
-    assert isinstance(tokenizer, CharTokenizer), "the others read every text"
-    return "".join(tokenizer.characters[:3])
+    if isinstance(tokenizer, CharTokenizer):
+        return "".join(tokenizer.characters[:3])
+    # an imported vocabulary may have digits alone
+    texts = map(tokenizer.token_text, range(tokenizer.vocab_size))
+    return next((text for text in texts if text.strip() and tokenizer.decode(tokenizer.encode(text)) == text), "")
 
 
 @torch.no_grad()

@@ -93,7 +93,7 @@ class ImportRequest(Request):
             yield Misfit(
                 ("directory",),
                 "several directories need {steps}, which makes a checkpoint of each",
-                "gpt import DIR... --steps, or import one at a time",
+                "{steps}, or import one at a time",
             )
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:

@@ -78,7 +78,10 @@ def library() -> ctypes.CDLL | None:
 
     The variable CC names the compiler; an empty one means none.
     """
-    compiler = shlex.split(os.environ.get("CC", "cc"))
+    try:
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+    except ValueError:  # a quote that does not end
+        return None
     if not compiler:
         return None
     key = sha256("\0".join([SOURCE.read_text("utf-8"), *compiler, *_COMPILE, processor_abilities()]).encode())

@@ -174,7 +174,8 @@ class SampleRequest(Request):
         return ToSample(model, prompts, prompt_source(self.prompt, self.prompt_file), self._seed_to_use(), asked)
 
     def _seed_to_use(self) -> int | None:
-        return new_seed() if self.seed is None and not self.greedy else self.seed
+        is_drawn = not self.greedy and self.temperature != 0
+        return new_seed() if self.seed is None and is_drawn else self.seed
 
     def find_model(self, host: Host) -> ToLoad:
         """The model; raises UsageError or CheckpointError for what its header rules out."""

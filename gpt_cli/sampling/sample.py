@@ -207,13 +207,11 @@ class Sampler:
         free, batch, longest, config = available_memory(), list[Prompt](), 0, self._decoder.config
         most = SAMPLING_BYTES if free is None else min(SAMPLING_BYTES, free // 2)
         for prompt in prompts:
-            # no token has less than a byte
-            length = min(len(prompt.text.encode("utf-8", "replace")), config.context_length)
-            longest = max(longest, length)
+            longest = max(longest, len(prompt.ids))
             of_row = row_bytes(config, self.loaded.tokenizer.vocab_size, longest, longest + request.max_new_tokens)
             if batch and (len(batch) + 1) * request.num_samples * of_row > most:
                 yield batch
-                batch, longest = [], length
+                batch, longest = [], len(prompt.ids)
             batch.append(prompt)
         yield batch
 

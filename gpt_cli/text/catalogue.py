@@ -130,7 +130,7 @@ def list_corpora() -> Corpora:
 
 @dataclass(frozen=True)
 class Fetched(Result):
-    """The files that hold the corpora, but for one that is part of Python and was not written."""
+    """The files that hold the corpora, but for those that need no download and were not written."""
 
     paths: list[Path]
 
@@ -152,7 +152,7 @@ def fetch_corpora(entries: Sequence[Entry], folder: Path | None, host: Host) -> 
         if folder is not None:
             paths.append(_write_text(entry, documents, folder))
         elif entry.url is None:
-            host.notice(f"{entry.name} is part of Python and needs no download")
+            host.notice(f"{entry.name} needs no download")
         elif entry.cached.exists():
             paths.append(entry.cached)
         else:

@@ -78,7 +78,7 @@ def conversation(record: Mapping[str, Any], where: str, *, answered: bool = True
         raise DataError(where, f"its last message is by {shown(last)}, so there is no answer to learn")
     if not answered and last != "user":
         raise DataError(where, f"its last message is by {shown(last)}, so there is nothing to answer; let a user ask")
-    choices = record.get("choices", [])
+    choices = [] if record.get("choices") is None else record["choices"]  # as in tables
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise DataError(where, 'choices is a list of answers such as ["yes", "no"]')
     if choices and answered and (turns[-1].content not in choices or len(set(choices)) < max(2, len(choices))):

@@ -150,12 +150,12 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int) -> None:
     if len(ids) < context_length + 1:
         found, least = counted(len(ids), "token"), context_length + 1
         sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
-        hint = "add text with --data" + (", or lower --set model.context_length" if len(ids) > 2 else "")
+        hint = "name more text" + (", or lower --set model.context_length" if len(ids) > 2 else "")
         raise DataError("corpus", sentence, hint=hint)
     if len(validation_ids) < 2:
         found = counted(len(validation_ids), "token")
         sentence = f"its validation part has {found}, but an evaluation needs at least 2"
-        raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or add text with --data")
+        raise DataError("corpus", sentence, hint="raise --set data.validation_fraction, or name more text")
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:

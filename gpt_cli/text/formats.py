@@ -57,16 +57,17 @@ def read_file(
     file = open_regular(path, DataError, hint=hint)
     try:
         before = os.fstat(file.fileno())
-        if how.conversations and not _has_lines(path):
-            sentence = "this is not a .jsonl file, but the first file contains questions and answers, so all must"
-            raise DataError(shown(path), sentence)
-        if path.suffix == ".parquet":
+        wrong = how.conversations and not _has_lines(path)
+        if path.suffix == ".parquet" and not wrong:
             return _watched(path, file, before, _rows_of_table(path, file, how), count)
         content = _unpacked(path, file, how)
         first = next(content, b"")
         if not named and is_binary(first):
             file.close()
             return None
+        if wrong:
+            sentence = "this is not a .jsonl file, but the first file contains questions and answers, so all must"
+            raise DataError(shown(path), sentence)
     except OSError as error:  # a broken disk
         file.close()
         raise DataError(shown(path), reason(error)) from error
@@ -87,6 +88,15 @@ def holds_conversations(path: Path, how: Reading) -> bool:
                 blocks = decoded(_unpacked(path, file, how), visible(path))
                 _, first = next(_lines((block.text for block in blocks), path), ("", ""))
                 return is_conversation(json.loads(first), how.text_field)
+    return False
+
+
+def is_left_out(path: Path, how: Reading) -> bool:
+    """Whether a file that nobody named has no text; False for what cannot be read, too."""
+    with contextlib.suppress(GptError, OSError):
+        if path.suffix != ".parquet" and not _has_lines(path):
+            with open_regular(path, DataError) as file:
+                return is_binary(next(_unpacked(path, file, how), b""))
     return False
 
 
@@ -205,7 +215,7 @@ def _text_field(line: str, field: str, where: str) -> str:
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
         hint = f"--set data.text_field={texts[-1]}" if texts else None
         if is_conversation(record, field):
-            hint = "put questions with answers into a file of their own"
+            hint = "name a file that has nothing but questions with answers"
         raise DataError(where, sentence, hint=hint)
     try:
         text.encode("utf-8")

@@ -22,7 +22,7 @@ from gpt_cli.strict_json import plainly, strict_json
 from gpt_cli.text.base_tokenizer import Tokenizer, utf8
 from gpt_cli.text.blocks import MAX_PIECE
 from gpt_cli.text.decoding import decoder, leaves_out_space
-from gpt_cli.text.pipelines import covers_text, names_of, problems, steps
+from gpt_cli.text.pipelines import covers_text, names_of, problems, require_merges, steps
 
 if TYPE_CHECKING:
     import tokenizers
@@ -69,6 +69,7 @@ class KeptTokenizer(Tokenizer):
             if wrong:
                 raise together(wrong)
             names = names_of(content)
+            require_merges(content["model"])
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CheckpointError("tokenizer", f"this is not a tokenizer: {plainly(error)}") from None
         if self.vocab_size != max(names) + 1 or self.end_of_text not in names:

@@ -180,6 +180,15 @@ def problems(content: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def require_merges(model: Mapping[str, Any]) -> None:
+    """Raises ValueError where a merge is of tokens, or makes one, that a vocabulary lacks: the library panics there."""
+    known = model["vocab"]
+    for merge in model.get("merges", ()):
+        one, other = merge.split(" ") if isinstance(merge, str) else merge
+        if not {one, other, one + other} <= known.keys():
+            raise ValueError("a merge is of tokens, or makes one, that it does not have")
+
+
 def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
     for step in steps(content, part):
         kind = step["type"]

@@ -24,6 +24,7 @@ from gpt_cli.text.sources import STDIN, names_of
 from gpt_cli.text.token_store import TokensOnDisk, open_tokens, read_index
 
 _SMALL = "a text this short is tokenized at every start"
+_ANSWERS = "questions and answers are tokenized at every start"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Preparation(Result):
     """What was made of a text: `figures` by name, those that --json prints."""
 
     figures: dict[str, Any]
+    why_none: str = field(default=_SMALL, repr=False)  # of it is on disk
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt data prepare --json` prints."""
@@ -42,13 +44,13 @@ class Preparation(Result):
         written = {
             "time": duration(facts["seconds"]),
             "bytes_per_token": f"{facts['bytes_per_token']:.2f}",
-            "on_disk": size(facts["bytes_on_disk"]) if facts["bytes_on_disk"] else f"nothing; {_SMALL}",
+            "on_disk": size(facts["bytes_on_disk"]) if facts["bytes_on_disk"] else f"nothing; {self.why_none}",
         }
         if facts["bytes_on_disk"]:
             speed = facts["bytes_per_second"]
             written["time"] += f", {size(speed)}/s" if speed else "; an earlier gpt had prepared this text"
             for part in ("training", "validation"):
-                written[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {_SMALL}"
+                written[f"{part}_directory"] = facts[f"{part}_directory"] or f"none; {self.why_none}"
         hidden = {"bad_files"} if not facts["bad_files"] else set[str]()
         hidden |= {"seconds", "bytes_per_second", "bytes_on_disk", "training_directory", "validation_directory"}
         rows = {key: value for key, value in facts.items() if key not in hidden} | written
@@ -82,7 +84,7 @@ def prepare(config: Config, host: Host) -> Preparation:
     facts = _facts(corpus, training, validation, text, config.data.template)
     seconds = time.monotonic() - began
     facts |= {"seconds": round(seconds, 3), "bytes_per_second": round(num_encoded / seconds) if num_encoded else None}
-    return Preparation(facts)
+    return Preparation(facts, _ANSWERS if corpus.how.conversations else _SMALL)
 
 
 def _facts(

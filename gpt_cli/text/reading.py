@@ -27,7 +27,7 @@ from gpt_cli.text.blocks import Block, decoded, in_blocks, split_at
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
 from gpt_cli.text.examples import ConversationCorpus, split_conversations
-from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, is_plain, read_file
+from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, is_left_out, is_plain, read_file
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 NOBODY = Host()  # a caller who wants to see nothing
@@ -264,7 +264,8 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
     """How a config reads some SOURCEs: as questions and answers where the first file begins with one."""
     how = Reading(config.text_field, config.max_expansion)
     with contextlib.suppress(GptError):  # reading itself finds the words
-        first = next(iter(Walk(names_of(sources), config.skip_bad)), None)
+        files = Walk(names_of(sources), config.skip_bad)
+        first = next((found for found in files if found.named or not is_left_out(Path(found.name), how)), None)
         return replace(how, conversations=first is not None and _is_of_conversations(first, how))
     return how
 

@@ -74,7 +74,9 @@ def make_tokenizer(
     """
     if config.kind == "kept":
         sentence = "kept is the tokenizer of an imported model, which no text gives"
-        raise UsageError("tokenizer.kind", sentence, hint="--init-from RUN begins with such a model and its tokenizer")
+        raise UsageError(
+            "tokenizer.kind", sentence, hint="gpt train --init-from RUN begins with such a model and its tokenizer"
+        )
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind == "char":

@@ -16,7 +16,8 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.checkpoints.header import read_header
+from gpt_cli.sampling.decoder import Decoder, row_bytes
 
 
 def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path, run: RunCommand) -> None:
@@ -58,6 +59,8 @@ def test_greedy_is_temperature_zero_and_top_k_one(smoke_run: Path, run: RunComma
         )
     }
     assert len(outs) == 1
+    drawn = [run("sample", "--prompt", "The", "--json", "--temperature", name).out for name in ("0", "1")]
+    assert [json.loads(out)["seed"] is None for out in drawn] == [True, False]
 
 
 def test_several_samples_come_in_one_batch_and_the_first_is_that_of_one(smoke_run: Path, run: RunCommand) -> None:
@@ -316,6 +319,14 @@ def test_many_prompts_are_continued_in_batches_of_bounded_memory(
     assert (in_batches.code, in_batches.err) == (0, "")
     assert sum(counts) == 24
     assert len(counts) > 1
+    # of a conversation, all turns count, not the last one alone
+    turns = [{"role": role, "content": text} for role, text in (("user", "The value " * 5), ("assistant", "x"))]
+    Path("m.jsonl").write_text((json.dumps([*turns, {"role": "user", "content": "y"}]) + "\n") * 6)
+    counts.clear()
+    found = read_header(smoke_run / "checkpoints" / "best.safetensors").config.model
+    monkeypatch.setattr("gpt_cli.sampling.sample.SAMPLING_BYTES", 6 * row_bytes(found, 512, 1, 5))
+    assert run("sample", "--messages", "m.jsonl", "--max-new-tokens", "4").code == 0
+    assert (sum(counts), len(counts) > 1) == (6, True)
     if form:
         drawn, expected = (json.loads(outcome.out)["samples"] for outcome in (in_batches, together))
         assert [sample["tokens"] for sample in drawn] == [sample["tokens"] for sample in expected]

@@ -44,8 +44,8 @@ def assert_of_python(text: str) -> None:
         ("--prompt 3", 'prompt="3"'),
         ("--device cpu", 'device="cpu"'),
         (
-            "add text with --data, or lower --set model.context_length",
-            "add text with data=, or lower model.context_length",
+            "name more text, or lower --set model.context_length",
+            "name more text, or lower model.context_length",
         ),
         ("another --data FILE beside the first", "another data=FILE beside the first"),
         ('"--greedy" is not a whole number', '"--greedy" is not a whole number'),

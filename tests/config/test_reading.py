@@ -407,6 +407,11 @@ def test_an_editor_accepts_durations_as_people_write_them() -> None:
         assert not re.fullmatch(text["pattern"], other)
 
 
+def test_stdin_is_read_once() -> None:
+    (line, _) = problems("data: {source: [a.txt, '-'], validation_source: '-'}")
+    assert line.endswith("stdin can be read once, so it cannot be the training text and the validation text")
+
+
 def test_of_thousands_of_wrong_keys_fifty_are_named() -> None:
     """To find what each was meant to be took minutes."""
     found = problems("train:\n" + "".join(f"  k{i}: 1\n" for i in range(3_000)))

@@ -141,7 +141,7 @@ def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunC
     outcome = run("import", "two/small", "two/large")
     assert (outcome.code, outcome.err.splitlines()[1]) == (
         2,
-        "hint: gpt import DIR... --steps, or import one at a time",
+        "hint: --steps, or import one at a time",
     )
 
 

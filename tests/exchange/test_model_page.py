@@ -121,6 +121,12 @@ def test_the_first_prompt_is_one_that_the_model_can_read(
     assert first_prompt(small_config(*settings), tokenizer) == prompt
 
 
+def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an imported model, whose tokenizer drops what it does not know."""
+    monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: [ord(c) for c in text if c.isdigit()])
+    assert first_prompt(small_config(), ByteTokenizer()) == "0"
+
+
 def test_the_worker_is_covered_by_the_hash_of_the_script_and_may_load_nothing() -> None:
     from gpt_cli.pages.building import build_page
     from gpt_cli.pages.model import PARTS

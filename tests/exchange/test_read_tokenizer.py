@@ -249,8 +249,11 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "many added": (lambda c: c.update(added_tokens=[{"id": 1, "content": "a"}] * 16385), "gpt reads at most 16,384"),
     "an added nothing": (lambda c: c["added_tokens"][0].update(content=""), "an added token has no text"),
     "half a character": (lambda c: c["model"]["vocab"].update({"\ud800": 9999}), "cannot read it|half a character"),
-    "a merge of no token": (lambda c: c["model"]["merges"].append(["x", "zzz"]), "cannot read it"),
-    "merges of numbers": (lambda c: c["model"].update(merges=[1]), "cannot read it"),
+    "a merge of no token": (lambda c: c["model"]["merges"].append(["x", "zzz"]), "a merge is of tokens, or makes"),
+    "a merge that makes no token": (  # at which the library panics
+        lambda c: c["model"]["vocab"].pop("".join(c["model"]["merges"][-1])), "a merge is of tokens, or makes one"
+    ),
+    "merges of numbers": (lambda c: c["model"].update(merges=[1]), "of another type"),
     "a decoder without its text": (
         lambda c: c.update(decoder={"type": "Sequence", "decoders": [{"type": "Replace", "content": ""}]}),
         "its decoder Replace has no pattern",

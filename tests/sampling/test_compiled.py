@@ -115,7 +115,7 @@ def test_a_machine_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert kept.suffix == ".so"
 
 
-@pytest.mark.parametrize("compiler", ["", "false", "no-such-compiler"])
+@pytest.mark.parametrize("compiler", ["", "false", "no-such-compiler", '"cc'])
 def test_without_a_compiler_torch_computes_all(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CC", compiler)

@@ -113,7 +113,16 @@ def test_a_question_among_lines_of_text_needs_a_file_of_its_own(here: Path) -> N
     source = lines(here / "a.jsonl", {"text": "a text"}, PAIR)
     with pytest.raises(DataError) as raised:
         read_data(small_config(f"data.source={source}").data)
-    assert raised.value.hint == "put questions with answers into a file of their own"
+    assert raised.value.hint == "name a file that has nothing but questions with answers"
+
+
+@pytest.mark.parametrize("picture", ["a.png", "z.png"])
+def test_a_file_without_text_in_a_directory_is_left_out(here: Path, picture: str) -> None:
+    (here / "texts").mkdir()
+    lines(here / "texts" / "m.jsonl", PAIR, {**PAIR, "choices": None})
+    (here / "texts" / picture).write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    found = read_data(small_config("data.source=texts").data)
+    assert (found.how.conversations, found.num_documents, found.survey.num_skipped) == (True, 2, 1)
 
 
 def test_files_of_two_kinds_are_refused(here: Path) -> None:
