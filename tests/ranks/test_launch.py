@@ -177,6 +177,7 @@ def test_a_signal_goes_to_all_and_usr1_to_the_first(tmp_path: Path, number: sign
     script = f"""
 def hear(number, _): open(f"{tmp_path}/{{rank}}-{{number}}", "w").close(); number == 10 or os._exit(128 + number)
 for n in (1, 2, 10, 15): signal.signal(n, hear)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [10])
 open(f"{tmp_path}/ready-{{rank}}", "w").close()
 while True: time.sleep(0.01)"""
     workers = Workers(2, tmp_path, intact)

@@ -230,9 +230,10 @@ def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Seque
         return None if others or token is None else say(token)
 
     lengths = {len(task.clean) for task in tasks}
+    sides = [[getattr(task, side).tolist() for task in tasks] for side in ("clean", "corrupt")]
     tokens = list[Row]()
     for at in range(lengths.pop()) if len(lengths) == 1 else ():
-        clean, corrupt = (shared(int(getattr(task, side)[at]) for task in tasks) for side in ("clean", "corrupt"))
+        clean, corrupt = (shared(ids[at] for ids in of_side) for of_side in sides)
         both = (clean, corrupt) if clean is not None and corrupt is not None else (None, None)
         tokens.append({"position": at, "clean": both[0], "corrupt": both[1]})
     return {
