@@ -5,9 +5,10 @@ GPT := .venv/bin/gpt
 DEVICE ?= cuda
 DATA ?= tinyshakespeare
 OUT ?= bench-cuda.json
-# a process for each core; more than four would take more memory than a laptop has
+# one more than there are cores, as many tests wait for a process; more than four would take more memory than a laptop has
 # files stay whole, so that each of their shared fixtures is made once
-PYTEST := .venv/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+NUM_WORKERS = $(shell .venv/bin/python -c 'import os; print(min(4, 1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
+PYTEST = .venv/bin/python -m pytest --numprocesses $(NUM_WORKERS) --dist loadfile --no-loadscope-reorder
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 # what `make demo` says, in the language that gpt would find too
 ifneq ($(filter zh%,$(firstword $(GPT_LANGUAGE) $(LC_ALL) $(LC_MESSAGES) $(LANG))),)

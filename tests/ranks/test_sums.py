@@ -21,7 +21,7 @@ class InThread(Group):
     """A rank that exchanges tensors with ranks of other threads."""
 
     def __init__(self, rank: int, size: int, boxes: dict[tuple[int, int], Queue[Tensor]]):
-        super().__init__(rank, size, rank, meeting=None)  # type: ignore[arg-type]
+        super().__init__(rank, size, meeting=None)  # type: ignore[arg-type]
         self.boxes = boxes
 
     def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
