@@ -22,7 +22,7 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
     length = servers.gpt(whole, *START).seconds
     expected = fingerprint(whole / "run")
     draw = random.Random(0)
-    count = scaled(200, 6)
+    count = scaled(200, 4)
     plans = [(draw.uniform(0, length), draw.choice((2, 15, 1)), draw.random() < 0.2) for _ in range(count)]
     latencies: list[float] = []
 
