@@ -19,7 +19,9 @@ def main() -> None:
     weights = torch.rand(SHAPE)
     forms: dict[str, Callable[[int], object]] = {
         "torch": lambda _: F.dropout(weights, 0.1),
-        "keyed": lambda step: drop_out(weights, DropMasks(0.1, 0, step).keep("weights", SHAPE, weights.device), 0.1),
+        "keyed": lambda step: drop_out(
+            weights, DropMasks(0.1, 0, step).to_draw().keep("weights", SHAPE, weights.device), 0.1
+        ),
     }
     seconds: dict[str, list[float]] = {name: [] for name in forms}
     for step in range(ROUNDS + 1):

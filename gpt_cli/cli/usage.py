@@ -129,7 +129,11 @@ class _Line:
         self.words = list(words)
         self._first = len(command.split()) - 1  # gpt itself is no word of the line
         parameters = context.command.params if context is not None else []
-        self._runs = f"{command} {{}}" if any(one.metavar == "RUN" for one in parameters) else None
+        self._runs = (
+            f"{command} {{}}"
+            if any(one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-" for one in parameters)
+            else None
+        )
         self._flags: Mapping[str, Any] = {flag: one for one in parameters for flag in one.opts if flag[:1] == "-"}
 
     def unknown_flag(self, name: str) -> tuple[str, str | None]:
@@ -155,10 +159,15 @@ class _Line:
             return self._with_value(f"--{name} {{}}", given)
         if self._runs and name in ("run", "runs", "name", "model", "ckpt"):
             return self._runs.format(given or "RUN")
+        # these read the declarations of all settings
+        from gpt_cli.config.problems import setting_of
+        from gpt_cli.config.schema import PUBLISHED
+
+        if name == "tokenizer" and value in PUBLISHED and "--set" in self._flags:
+            return f"--set tokenizer.kind=tiktoken --set tokenizer.name={value}"
         for ours in _ELSEWHERE.get(name, ()):
             if ours.split()[0] in self._flags:
                 return self._with_value(ours, given)
-        from gpt_cli.config.problems import setting_of  # reads the declarations of all settings
 
         has_settings = "--set" in self._flags
         if has_settings and (key := setting_of(name)):
@@ -211,6 +220,7 @@ class _Line:
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
         """The flags of these words; what names nothing is a prompt, where the command takes one."""
+        from gpt_cli.checkpoints.own_text import is_imported
         from gpt_cli.config.reading import shipped_configs
         from gpt_cli.text.catalogue import ENTRIES
 
@@ -228,7 +238,7 @@ class _Line:
                 word.endswith(_CHECKPOINT) or os.path.isdir(named_run(word))
             ):
                 yield f"--run {shlex.quote(word)}"
-            elif is_run and not typed & {"--config", "--data", "--out"}:
+            elif is_run and not typed & {"--config", "--data", "--out"} and not is_imported(RunFiles(named_run(word))):
                 yield f"--out {shlex.quote(str(named_run(word)))} --resume"
             elif trains and "--init-from" not in typed and (is_run or word.endswith(_CHECKPOINT)):
                 yield f"--init-from {shlex.quote(word)}"

@@ -13,7 +13,9 @@ _CHINESE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _OPENING, _CLOSING = "（“‘《「『【", "，。；：？！、）”’》」』】…"
 _WORD = rf"""(?:'[^']*'|"[^"]*"|[^\s'"{_CHINESE}])+"""  # of a shell: quoted, it has spaces
 _FLAG = rf"--?[a-z][\w-]*(?:[ =](?!-){_WORD})?"
-_WHOLE = rf"(?:(?:gpt|pip|hf|apt|iconv|ulimit)(?: (?!-){_WORD}){{1,3}}|{_FLAG})(?: {_FLAG})*(?: > {_WORD})?"
+# of other programs, with files that they read and write
+_OTHER = rf"(?:iconv|tr|python|ulimit)(?: -\w+(?: (?![<>-]){_WORD})?)+(?: (?![<>-]){_WORD})?(?: [<>] {_WORD})*"
+_WHOLE = rf"(?:{_OTHER}|(?:(?:gpt|pip|hf|apt)(?: (?!-){_WORD}){{1,3}}|{_FLAG})(?: {_FLAG})*(?: > {_WORD})?)"
 # what stays together: a command, a Chinese character, a word; each with the punctuation around it
 _PIECE = re.compile(
     rf"\s|[{_OPENING}]*(?:{_WHOLE}[^\s{_CHINESE}]*|[{_CHINESE}]|[^\s{_CHINESE}]+)[{_CLOSING}]*|[{_OPENING}]+"

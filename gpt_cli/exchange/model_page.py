@@ -75,7 +75,6 @@ def model_page(
         "origin": {
             "run": name,
             "step": progress.step,
-            "loss": progress.loss,
             "best_loss": progress.best_loss,
             "parameters": num_parameters,
             "context_length": checkpoint.config.model.context_length,

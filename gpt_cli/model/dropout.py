@@ -53,14 +53,6 @@ class DropMasks:
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
-    def draw(self, shape: Sequence[int], num_heads: int, device: torch.device) -> Keep:
-        """All masks of the block for a batch of shape [B, T, D]."""
-        return self.to_draw().draw(shape, num_heads, device)
-
-    def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
-        """False where an entry is dropped, each independently with the rate (to 2^-16): bool [B, ...]."""
-        return self.to_draw().keep(site, shape, device)
-
     def to_draw(self) -> ToDraw:
         """What decides the masks of the block."""
         if self.keys is None:

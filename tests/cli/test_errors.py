@@ -590,3 +590,16 @@ def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
     ):
         assert outcome.code == 3
         assert f"error: {where}: {sentence}\n" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("train --tokenizer gpt2", "did you mean --set tokenizer.kind=tiktoken --set tokenizer.name=gpt2?"),
+        ("train --tokenizer char", "did you mean --set tokenizer.kind=char?"),
+        ("info --run runs/smoke", "did you mean gpt info runs/smoke?"),
+        ("info --model tiny", "did you mean gpt info tiny?"),
+    ],
+)
+def test_a_flag_of_others_is_answered_with_what_can_be_typed(run: RunCommand, command: str, hint: str) -> None:
+    assert run(*command.split()).err.splitlines()[-1] == f"hint: {hint}"

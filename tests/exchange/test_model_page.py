@@ -43,7 +43,6 @@ def test_a_page_has_weights_config_and_tokenizer_and_no_paths(tmp_path: Path) ->
     assert content["origin"] == {
         "run": "diary",
         "step": 0,
-        "loss": None,
         "best_loss": None,
         "parameters": sum(weight.numel() for weight in checkpoint.weights.values()),
         "context_length": 80,

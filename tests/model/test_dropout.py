@@ -19,7 +19,7 @@ def test_torch_and_numpy_draw_the_same_words(start: int) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
 def test_the_rate_is_exact_and_entries_are_independent(rate: float) -> None:
-    keep = DropMasks(rate, seed=1, step=2).keep("weights", (4, 8, 64, 64), CPU).float()
+    keep = DropMasks(rate, seed=1, step=2).to_draw().keep("weights", (4, 8, 64, 64), CPU).float()
     count = keep.numel()
     deviation = (rate * (1 - rate) / count) ** 0.5
     assert abs(keep.mean().item() - (1 - rate)) <= 5 * deviation + 2**-16
@@ -33,7 +33,7 @@ def test_the_rate_is_exact_and_entries_are_independent(rate: float) -> None:
 def test_masks_differ_by_seed_step_block_and_site() -> None:
     shape = (2, 64)
     masks = [
-        masks.keep(site, shape, CPU)
+        masks.to_draw().keep(site, shape, CPU)
         for masks in (
             DropMasks(0.5, 0, 0),
             DropMasks(0.5, 1, 0),
@@ -43,25 +43,25 @@ def test_masks_differ_by_seed_step_block_and_site() -> None:
         for site in ("attention", "feed_forward")
     ]
     assert len({bytes(mask.numpy().tobytes()) for mask in masks}) == 8
-    assert torch.equal(masks[0], DropMasks(0.5, 0, 0).keep("attention", shape, CPU))
+    assert torch.equal(masks[0], DropMasks(0.5, 0, 0).to_draw().keep("attention", shape, CPU))
 
 
 def test_a_sequence_has_its_mask_however_the_batch_is_split() -> None:
-    whole = DropMasks(0.3, 0, 0).keep("weights", (6, 3, 5), CPU)
-    parts = [DropMasks(0.3, 0, 0, first_sequence=i).keep("weights", (2, 3, 5), CPU) for i in (0, 2, 4)]
+    whole = DropMasks(0.3, 0, 0).to_draw().keep("weights", (6, 3, 5), CPU)
+    parts = [DropMasks(0.3, 0, 0, first_sequence=i).to_draw().keep("weights", (2, 3, 5), CPU) for i in (0, 2, 4)]
     assert torch.equal(torch.cat(parts), whole)
 
 
 def test_keys_on_the_device_give_the_masks_of_seed_and_step() -> None:
     keys = torch.from_numpy(drop_keys(7, 3, num_blocks=2).view(np.int32)).view(2, 3, 2)
     for block in (0, 1):
-        by_step = DropMasks(0.5, 7, 3, first_sequence=4).of_block(block).draw((2, 5, 6), 3, CPU)
-        by_keys = DropMasks(0.5, 0, 0, first_sequence=4, keys=keys).of_block(block).draw((2, 5, 6), 3, CPU)
+        by_step = DropMasks(0.5, 7, 3, first_sequence=4).of_block(block).to_draw().draw((2, 5, 6), 3, CPU)
+        by_keys = DropMasks(0.5, 0, 0, first_sequence=4, keys=keys).of_block(block).to_draw().draw((2, 5, 6), 3, CPU)
         assert all(map(torch.equal, by_step, by_keys))
 
 
 def test_the_mean_stays_and_evaluation_changes_nothing() -> None:
-    x, keep = torch.ones(1000, 100), DropMasks(0.2, 0, 0).keep("attention", (1000, 100), CPU)
+    x, keep = torch.ones(1000, 100), DropMasks(0.2, 0, 0).to_draw().keep("attention", (1000, 100), CPU)
     dropout = Dropout(0.2)
     kept = dropout(x, keep)
     assert sorted(set(kept.flatten().tolist())) == [0, 1.25]

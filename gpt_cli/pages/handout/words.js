@@ -1,7 +1,7 @@
 // The words of the first page of a hand-out.
 Object.assign(WORDS.en, {
   title: "A model to look into",
-  origin: ({ run, step, best_loss, parameters }) => `${run}, step ${step}${best_loss ? `, validation loss ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters`,
+  origin: ({ run, step, best_loss, parameters }) => `${run}, step ${step}${best_loss ? `, lowest validation loss until then ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters`,
   prompt: (text) => `Our text: “${text}”`,
   names: { model: "The model", attention: "Its attention", film: "How it learned to look" },
   meanings: {
@@ -13,7 +13,7 @@ Object.assign(WORDS.en, {
 });
 Object.assign(WORDS.zh, {
   title: "看看模型里面",
-  origin: ({ run, step, best_loss, parameters }) => `${run}，第 ${step} 步${best_loss ? `，验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数`,
+  origin: ({ run, step, best_loss, parameters }) => `${run}，第 ${step} 步${best_loss ? `，此前最低的验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数`,
   prompt: (text) => `我们的文本：“${text}”`,
   names: { model: "模型", attention: "模型的注意力", film: "模型怎样学会看" },
   meanings: {

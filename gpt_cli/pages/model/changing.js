@@ -44,7 +44,9 @@ class Changing {
     this.changed();
   }
 
-  has(layer, head) { return this.list.some((change) => change.part === "head" && change.layer === layer && change.head === head); }
+  has(layer, head, token) {
+    return this.list.some((change) => change.part === "head" && change.layer === layer && change.head === head && [null, token].includes(change.position));
+  }
 
   // The part of the page that makes changes.
   speak() {

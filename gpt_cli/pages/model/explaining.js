@@ -62,7 +62,9 @@ class Explaining {
     frame.append(group[0].beside ? this.tableBeside(group) : this.table(group[0]));
     section.append(frame);
     const { changes, layer, query } = this.wanted;
-    const here = changes.filter((change) => change.part === "head" && change.layer === layer && [null, query].includes(change.position));
+    const of = (part) => changes.filter((change) => change.part === part && change.layer === layer && [null, query].includes(change.position));
+    const here = of("head");
+    if (group[0].name === "projected" && of("attention").length) section.append(element("p", "off", this.page.words.explainWhole));
     const heads = (isOff) => here.filter(({ how }) => (how === "zero") === isOff).map(({ head }) => `h${head}`).join(", ");
     if (group[0].name === "concatenated" && heads(true)) section.append(element("p", "off", this.page.words.explainOff(heads(true))));
     if (group[0].name === "concatenated" && heads(false)) section.append(element("p", "off", this.page.words.explainReplaced(heads(false))));

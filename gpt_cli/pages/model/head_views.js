@@ -14,7 +14,7 @@ class HeadViews extends Views {
 
   told(token) { return [this.reading.sentence(token)]; }
 
-  writesName(token) { return this.changing.has(this.layer, this.head) ? this.words.writesOff(this.tokens.quoted(token)) : super.writesName(token); }
+  writesName(token) { return this.changing.has(this.layer, this.head, token) ? this.words.writesOff(this.tokens.quoted(token)) : super.writesName(token); }
 
   // What the model has computed of a text, or of its end from `start` on. The chosen token stays the chosen one, and
   // has the focus if it had it; a choice of the last one stays one of the last. While it plays, heads keep their places.

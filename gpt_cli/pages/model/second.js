@@ -72,7 +72,7 @@ class LivePatches {
     const { page, of, compared } = this, { ids, other } = this.texts;
     const { layer } = this.view, part = this.view.map.startsWith("heads") ? "head" : this.view.map;
     this.computing = true;
-    this.show();
+    page.second.show(); // without an earlier refusal
     byId("patch-progress").hidden = false;
     try {
       const found = await page.engine.call("patch", { ids, other, part, layer, ...compared }, ({ done, total }) => Object.assign(byId("patch-progress"), { value: done, max: total }));

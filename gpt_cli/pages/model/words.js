@@ -2,7 +2,7 @@
 Object.assign(WORDS.en, {
   title: "A model that runs on this page",
   sizes: (layers, heads, context, own) => `${layers} layers × ${heads} heads · reads up to ${context.toLocaleString("en")} tokens${own > context ? `, where the model itself reads ${own.toLocaleString("en")}` : ""}`,
-  origin: ({ run, step, best_loss, parameters, kind }) => `${run}, step ${step}${best_loss ? `, validation loss ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters in ${kind}`,
+  origin: ({ run, step, best_loss, parameters, kind }) => `${run}, step ${step}${best_loss ? `, lowest validation loss until then ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters in ${kind}`,
   opening: ({ parameters }) => `Opening the model: ${parameters.toLocaleString("en")} parameters …`,
   failed: (reason) => `The model stopped: ${reason}`,
   reasons: {
@@ -80,13 +80,14 @@ Object.assign(WORDS.en, {
   explainingHelp: "All numbers of one head for the chosen token, from its input to what it adds. Rounded to 4 decimals; … stands for omitted columns.",
   explainOff: (heads) => `Switched off: ${heads}, so there are zeros here.`,
   explainReplaced: (heads) => `Replaced: ${heads}, so other numbers are here.`,
+  explainWhole: "Replaced: the attention of this layer, so these are not the numbers of the formula.",
   explainOne: "Choose a single head to see its steps.",
   shortcuts: "Keys: Ctrl+Enter adds a token, Space plays and pauses outside of a field, x makes and undoes the chosen change.",
 });
 Object.assign(WORDS.zh, {
   title: "在本页中运行的模型",
   sizes: (layers, heads, context, own) => `${layers} 层 × ${heads} 头 · 最多读 ${context.toLocaleString("en")} 个 token${own > context ? `（模型本身最多读 ${own.toLocaleString("en")} 个）` : ""}`,
-  origin: ({ run, step, best_loss, parameters, kind }) => `${run}，第 ${step} 步${best_loss ? `，验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数（${kind}）`,
+  origin: ({ run, step, best_loss, parameters, kind }) => `${run}，第 ${step} 步${best_loss ? `，此前最低的验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数（${kind}）`,
   opening: ({ parameters }) => `正在打开模型：${parameters.toLocaleString("en")} 个参数……`,
   failed: (reason) => `模型停止运行：${reason}`,
   reasons: {
@@ -164,6 +165,7 @@ Object.assign(WORDS.zh, {
   explainingHelp: "所选 token 在一个注意力头中的全部数值，从输入到它加回的内容。四舍五入到 4 位小数；… 表示省略的列。",
   explainOff: (heads) => `已关闭 ${heads.replaceAll(", ", "、")}，所以对应的位置是 0。`,
   explainReplaced: (heads) => `已替换 ${heads.replaceAll(", ", "、")}，所以这里是另外的数。`,
+  explainWhole: "这一层的注意力已替换，所以这里不是按公式算出的数。",
   explainOne: "请选择单个注意力头，查看它的计算步骤。",
   shortcuts: "快捷键：Ctrl+Enter 续写一个 token；焦点不在输入框时，空格键开始或暂停续写；x 作出或撤销所选的改动。",
 });

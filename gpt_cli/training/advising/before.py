@@ -54,9 +54,11 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     steps = int(one_digit(share * start.steps_left))
     if steps < _FEWEST_STEPS:
         flags = [MORE_TEXT]
-    elif share < 1:
-        flags += [f"--max-steps {steps}" if settings.max_time is None else "--set train.patience=3"]
-    yield Advice("memorised", sentence, " ".join(flags))
+    elif share < 1 and settings.max_time is None:
+        flags += [f"--max-steps {steps}"]
+    elif share < 1 and settings.patience is None:
+        flags += ["--set train.patience=3"]
+    yield Advice("memorised", sentence, " ".join(flags) or MORE_TEXT)
 
 
 def _size(model: ModelConfig, vocab_size: int) -> int:

@@ -104,7 +104,7 @@ class Curve:
             self._losses.clear()
             if not self._is_last(line.step):  # then the end says more
                 found += other_kind(self._evaluations, self._start, self._guessing)
-                found += of_evaluations(self._evaluations, self._config, self._guessing)
+                found += of_evaluations(self._evaluations, self._start, self._guessing)
         news: list[Advice] = []
         for advice in filter(self._is_new, found):
             news.append(advice)
@@ -179,8 +179,9 @@ def other_kind(evaluations: Sequence[Evaluation], start: Prepared, guessing: flo
     yield Advice("other", sentence, flags)
 
 
-def of_evaluations(evaluations: Sequence[Evaluation], config: Config, guessing: float) -> Iterator[Advice]:
+def of_evaluations(evaluations: Sequence[Evaluation], start: Prepared, guessing: float) -> Iterator[Advice]:
     """What the evaluations so far show: the validation loss has turned, or nothing moves any more."""
+    config = start.config
     last, best = evaluations[-1], _best(evaluations)
     if has_turned(evaluations):
         above = last.validation_loss - best.validation_loss
@@ -189,18 +190,19 @@ def of_evaluations(evaluations: Sequence[Evaluation], config: Config, guessing: 
             "while the training loss falls; Ctrl-C keeps the best weights"
         )
         flags = [] if config.train.patience else ["--set train.patience=3"]
-        yield Advice("turned", sentence, _either(*flags, *_against_memory(config)), degree=above)
+        yield Advice("turned", sentence, _either(*flags, *_against_memory(config)) or MORE_TEXT, degree=above)
     else:
-        yield from _plateau(evaluations, config, guessing)
+        yield from _plateau(evaluations, start, guessing)
 
 
-def _plateau(evaluations: Sequence[Evaluation], config: Config, guessing: float) -> Iterator[Advice]:
-    last, rate = evaluations[-1], rate_of(config)
+def _plateau(evaluations: Sequence[Evaluation], start: Prepared, guessing: float) -> Iterator[Advice]:
+    last, rate = evaluations[-1], rate_of(start.config)
     if is_level(evaluations) and last.training_loss < _STUCK * guessing:
         sentence = (
             f"the loss has not moved since step {evaluations[len(evaluations) // 2].step:,}: {last.validation_loss:.3f}"
         )
-        wider = f"--set model.d_model={2 * config.model.d_model}"
+        is_new = start.began_from is None  # the weights of another fit one width alone
+        wider = f"--set model.d_model={2 * start.config.model.d_model}" if is_new else MORE_TEXT
         yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
 
@@ -241,7 +243,7 @@ def of_the_whole(
         if settings.max_time is not None:
             longer = f"--max-time {twice_as_long(settings.max_time)}"
         yield Advice("falling", sentence, f"{resume_command} {longer}")
-    yield from _plateau(evaluations, config, guessing)
+    yield from _plateau(evaluations, start, guessing)
 
 
 def has_turned(evaluations: Sequence[Evaluation]) -> bool:

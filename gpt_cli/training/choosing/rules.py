@@ -104,7 +104,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
     width, blocks = shape_of(tokens, steps, vocabulary, given["model"], most_parameters)
     bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, given["model"], math.inf)
-    validation = tokens * (1 - share or 0.1)  # another text is about as long as a share of this one would be
+    validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
     length = given["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
     batch = given["train"].get("batch_size") or _batch(length, given["train"].get("micro_batch_size"))
     sizes, tokens_per_step = (width, blocks, vocabulary, given["model"].get("feed_forward_size")), batch * length
@@ -121,7 +121,7 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
         possible = max(1, round(possible / _SLOWER))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
-    heads = given["model"].get("num_heads") or heads_of(width, given["model"].get("num_key_value_heads", 1))
+    heads = given["model"].get("num_heads") or heads_of(width, given["model"].get("num_key_value_heads") or 1)
     model = {
         "context_length": length,
         "d_model": width,

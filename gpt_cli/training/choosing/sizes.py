@@ -63,7 +63,7 @@ def shape_of(
             best = (width, blocks)
     width, blocks = best
     multiple = given.get("num_heads") or given.get("num_key_value_heads")
-    if multiple and "head_size" not in given and "d_model" not in given:  # rope turns pairs within each head
+    if multiple and not given.get("head_size") and "d_model" not in given:  # rope turns pairs within each head
         width = max(1, width // (2 * multiple)) * 2 * multiple
     return width, blocks
 

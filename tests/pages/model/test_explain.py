@@ -59,3 +59,14 @@ def test_heads_that_are_switched_off_are_missing_before_and_beside(run_script: R
         np.testing.assert_allclose(steps[name], numbers[name], rtol=0, atol=1e-4)
     assert not any(steps["concatenated"][:12])  # of head 0, 12 wide
     assert all(steps["concatenated"][12:24])
+
+
+def test_where_the_whole_attention_is_switched_off_nothing_is_added(run_script: RunScript) -> None:
+    change = {"part": "attention", "layer": 2, "head": None, "position": 8, "how": "zero"}
+    wanted = {"ids": random_ids(9), "changes": [change], "layer": 2, "head": 1, "query": 8}
+    (found,) = answers(run_script, sharp_checkpoint(), ("explain", wanted))
+    steps = {step["name"]: step for step in found["steps"]}
+    assert not any(steps["projected"]["numbers"])
+    assert any(steps["concatenated"]["numbers"])
+    width = len(steps["residual"]["numbers"])
+    assert steps["residual"]["numbers"] == steps["stream"]["numbers"][8 * width :]

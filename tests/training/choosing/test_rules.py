@@ -201,9 +201,21 @@ def test_what_somebody_set_stays_and_the_rest_follows() -> None:
     assert chosen(english(1_000_000), tokenizer={"vocab_size": 700}).config.tokenizer.vocab_size == 700
     assert chosen(chinese(100_000), tokenizer={"vocab_size": 700}).config.tokenizer.kind == "bpe"
     assert chosen(english(10**6), model={"num_heads": 5}).config.model.d_model % 10 == 0
+    nothing = {"num_heads": 5, "head_size": None, "num_key_value_heads": None}  # as if they were not given
+    assert chosen(english(10**6), model=nothing).config.model.d_model % 10 == 0
     assert chosen(english(10**6), train={"micro_batch_size": 3}).config.train.batch_size % 3 == 0
     with pytest.raises(UsageError, match=r"rope needs an even head size|is not a multiple of num_heads"):
         chosen(english(10**6), model={"num_heads": 5, "d_model": 101})
+
+
+def test_a_context_is_as_long_as_a_validation_text_of_any_share_allows() -> None:
+    """Of 1,500 characters, which are tokens here, 150 hold four windows of 32, 750 and 1,350 of 128."""
+    tokenizer = {"kind": "char"}
+    lengths = [
+        chosen(english(1_500), data={"validation_fraction": share}, tokenizer=tokenizer).config.model.context_length
+        for share in (0.1, 0.5, 0.9)
+    ]
+    assert lengths == [32, 128, 128]
 
 
 def test_a_given_width_or_depth_chooses_the_other() -> None:

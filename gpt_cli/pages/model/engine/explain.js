@@ -31,7 +31,7 @@ class Steps {
   }
 }
 
-// The memory has read the ids, perhaps more after them.
+// The memory has read the ids.
 function explainHead(model, ids, names, { memory, layer, head, query }) {
   const steps = new Steps(names, query);
   const block = model.blocks[layer], { attention } = block;
@@ -165,6 +165,7 @@ function joins(model, block, stream, seen, memory, layer, steps) {
   const heads = numHeads === 1 ? "(h0)" : numHeads === 2 ? "(h0, h1)" : `(h0, ..., h${numHeads - 1})`;
   const mixed = mix(attention, steps.rowOf(seen), 1, steps.query, memory.caches[layer], memory.hooks[layer]);
   const projected = linear(projectionLayer, mixed, 1);
+  memory.hooks[layer].touch("attention", projected, 1, steps.query);
   const added = sum(steps.rowOf(stream), projected);
   steps.own("concatenated", `hs = ${heads}`, mixed);
   steps.own("projected", `o = projection_layer hs${projectionLayer.bias ? " + b" : ""}`, projected);

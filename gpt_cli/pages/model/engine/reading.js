@@ -56,9 +56,6 @@ class Memory {
     return Float32Array.from(this.patterns.flatMap(({ numbers }) => meanPatterns(numbers, this.ids.length)));
   }
 
-  // Whether these are the first tokens of those that were read.
-  has(ids) { return commonPrefix(this.ids, ids) === ids.length; }
-
   // The weights of every head [L, H, ...]: the rows of each lower triangle, of the tokens from `first` on.
   attention(first) {
     const [start, end] = [triangle(first), triangle(this.ids.length)];

@@ -6,20 +6,16 @@ const PATIENCE = 50; // milliseconds of work, after which newer messages are loo
 class Engine {
   // The content of a page, and its weights in base64.
   open({ content, weights }) {
-    const started = performance.now();
     const { config, tensors, tokenizer } = content;
     this.model = new GPT(config, new Tensors(tensors, bytesOf(weights)));
     this.tokenizer = openTokenizer(tokenizer);
     this.memories = new Map(); // by what is changed, the latest last
     this.recordings = new Map(); // by the text whose parts they keep: its own or the other one
     return {
-      config,
       num_layers: config.num_blocks,
       num_heads: config.num_heads,
       context_length: config.context_length,
-      vocab_size: this.model.vocabSize,
       end_of_text: this.tokenizer.endOfText,
-      milliseconds: performance.now() - started,
     };
   }
 
@@ -39,7 +35,6 @@ class Engine {
   // of all heads, it gives the rows of tokens from `first` on, after those of `had`, of which the caller knows them; null
   // wants none. `patterns` has the scores of all heads on it. `chances` wants the likeliest tokens. `goesOn` hears how many of how many tokens are read, and decides.
   async run({ ids, changes = [], other = null, had = [], chances = null }, goesOn = () => true) {
-    const started = performance.now();
     const start = windowStart(ids.length, this.model.config.context_length);
     const window = this.checked(ids.slice(start));
     const memory = await this.reading(window, changes, other, goesOn);
@@ -56,7 +51,6 @@ class Engine {
       attention: memory.attention(first),
       patterns: memory.meanPatterns(),
       chances: chances && this.chances(chances),
-      milliseconds: performance.now() - started,
     };
   }
 
