@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -16,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from gpt_cli.config import Config
 from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import validate
-from gpt_cli.errors import CheckpointError, GptError, shown, within
+from gpt_cli.errors import CheckpointError, GptError, shown, visible, within
 from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
 from gpt_cli.opening import reading
 from gpt_cli.safetensors_header import MALFORMED, Stored, parse_header, read_header_bytes
@@ -105,6 +106,9 @@ def header_of(file: BinaryIO, path: Path) -> Header:
     if content[:2] in _PICKLES:
         sentence = "this is a PyTorch pickle, which gpt never loads because a pickle can run code"
         raise CheckpointError(where, sentence)
+    if content[:4] == b"GGUF":
+        hint = f"gpt import {shlex.quote(visible(path))}"
+        raise CheckpointError(where, "this is a GGUF file, not a checkpoint of gpt", hint=hint)
     foreign = CheckpointError(where, "this is not a checkpoint of gpt", hint="gpt train writes checkpoints")
     if len(content) < 8 or length > CHECKPOINT_HEADER_BYTES:
         raise foreign

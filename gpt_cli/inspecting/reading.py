@@ -9,7 +9,7 @@ import numpy as np
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.checkpoints.run_files import named_run
-from gpt_cli.errors import DataError, counted
+from gpt_cli.errors import DataError, counted, visible
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.sampling.prompts import encode_prompt
@@ -57,6 +57,7 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
         own = own_text(name, asked.text, host)
         is_own_text(name, own, loaded, host)
         corpus, about = own.validation, own.validated_on
+    remark_on_answers(loaded, host)
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
     if rest:
@@ -66,6 +67,15 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
     windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
     return Text(about, ids, windows, windows)
+
+
+def remark_on_answers(loaded: Loaded, host: Host) -> None:
+    """Say of a model that was trained on answers alone that its loss here is another figure than that of `gpt eval`."""
+    if loaded.config.data.loss == "answers":
+        name = visible(loaded.path.parent.parent)
+        host.notice(
+            f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
+        )
 
 
 def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:

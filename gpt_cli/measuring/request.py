@@ -54,7 +54,9 @@ class InfoRequest(Request):
             host.notice(path)
         target = Path(path) if path in shipped_configs() else named_run(path)
         # a path with a folder that does not end like a config names a run
-        names_a_run = target.suffix == ".safetensors" or ("/" in path and target.suffix not in (".yaml", ".yml"))
+        names_a_run = target.suffix in (".safetensors", ".gguf") or (
+            "/" in path and target.suffix not in (".yaml", ".yml")
+        )
         if target.is_dir() or names_a_run:
             if self.settings:
                 raise UsageError("--set", f"{path} is not a config, and a run keeps its settings")

@@ -215,7 +215,7 @@ def _text_field(line: str, field: str, where: str) -> str:
         sentence = f"this line has no field {shown(field)} that contains text, as {example} has"
         hint = f"--set data.text_field={texts[-1]}" if texts else None
         if is_conversation(record, field):
-            hint = "name a file that has nothing but questions with answers"
+            hint = "questions with answers are read without other text; name their file alone"
         raise DataError(where, sentence, hint=hint)
     try:
         text.encode("utf-8")

@@ -112,6 +112,13 @@ def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path)
         assert (refused.code, f"error: {flag}: it measures a text" in refused.err) == (2, True)
 
 
+def test_reports_that_read_questions_too_say_so(run: RunCommand) -> None:
+    said = "runs/smoke learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
+    for words in (["lens"], ["heads", "--ablate", "layer"], ["compare", "runs/smoke", "runs/smoke"]):
+        ended = run(*words, "--max-tokens", "64")
+        assert (ended.code, said in ended.err.splitlines()) == (0, True), ended.err
+
+
 def test_a_single_question_is_refused_and_not_called_a_document(run: RunCommand) -> None:
     Path("one.jsonl").write_text('{"prompt": "a", "response": "one"}\n')
     ended = run("train", "--config", "smoke", "--data", "one.jsonl", "--out", "runs/one")

@@ -108,3 +108,10 @@ def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: 
     outcome = run("info", smoke_run, "--set", "train.batch_size=4")
     assert outcome.code == 2
     assert outcome.err.endswith("is not a config, and a run keeps its settings\n")
+
+
+def test_a_gguf_file_leads_to_gpt_import(run: RunCommand, here: Path) -> None:
+    Path("m.gguf").write_bytes(b"GGUF" + bytes(99))
+    for words in (["info", "m.gguf"], ["sample", "--run", "m.gguf", "--prompt", "a"]):
+        ended = run(*words)
+        assert (ended.code, ended.err.splitlines()[-1]) == (4, "hint: gpt import m.gguf")

@@ -113,7 +113,7 @@ def test_a_question_among_lines_of_text_needs_a_file_of_its_own(here: Path) -> N
     source = lines(here / "a.jsonl", {"text": "a text"}, PAIR)
     with pytest.raises(DataError) as raised:
         read_data(small_config(f"data.source={source}").data)
-    assert raised.value.hint == "name a file that has nothing but questions with answers"
+    assert raised.value.hint == "questions with answers are read without other text; name their file alone"
 
 
 @pytest.mark.parametrize("picture", ["a.png", "z.png"])

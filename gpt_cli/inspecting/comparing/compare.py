@@ -24,7 +24,7 @@ from gpt_cli.inspecting.comparing.report import Comparison
 from gpt_cli.inspecting.comparing.request import CompareRequest, ToCompare
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT
-from gpt_cli.inspecting.reading import spaced_windows
+from gpt_cli.inspecting.reading import remark_on_answers, spaced_windows
 from gpt_cli.inspecting.reports import written
 from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
@@ -77,6 +77,7 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
         corpus, about = own.validation, own.validated_on
     for loaded in (first, second):
         loaded.model.to(device)
+        remark_on_answers(loaded, host)
     found = (_on_tokens if asked.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
     weights = weight_changes(first.model, second.model)
     _say_what_is_left_out((first, second), asked, weights, host)

@@ -177,7 +177,7 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 def _why_fewer(possible: int, *, known_by_heart: bool) -> str:
     if known_by_heart:
         return ", which learn so short a text by heart; more text makes a better model"
-    return f" instead of {possible:,}, which would learn the text by heart"
+    return f" instead of {possible:,}, which would probably learn the text by heart"
 
 
 def _why_perhaps_fewer() -> str:

@@ -91,7 +91,7 @@ def test_a_small_text_is_not_learned_by_heart() -> None:
     assert short.config.train.max_time is None
     assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
     assert short.config.model.dropout == 0.2
-    assert "learn the text by heart" in short.reasons[-1]
+    assert "probably learn the text by heart" in short.reasons[-1]
     whole = chosen(english(10_000_000), 60)
     assert whole.config.train.max_time == 60.0
     assert whole.config.model.dropout == 0.0  # of ten megabytes, a minute reads a part
