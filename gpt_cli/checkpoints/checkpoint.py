@@ -123,8 +123,8 @@ def prepared(
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
     """A checkpoint whose header and weights are verified; with `everything` the rest too.
 
-    Weights become float32. Raises CheckpointError for a file that is missing,
-    damaged, foreign or newer, or whose numbers are not finite.
+    Weights become float32. Raises CheckpointError for a file that is missing, damaged, foreign or newer, or whose
+    numbers are not finite.
     """
     found = parse_checkpoint(read_verified(path, everything=everything))
     if everything:

@@ -129,11 +129,8 @@ class _Line:
         self.words = list(words)
         self._first = len(command.split()) - 1  # gpt itself is no word of the line
         parameters = context.command.params if context is not None else []
-        self._runs = (
-            f"{command} {{}}"
-            if any(one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-" for one in parameters)
-            else None
-        )
+        names_run = any(one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-" for one in parameters)
+        self._runs = f"{command} {{}}" if names_run else None
         self._flags: Mapping[str, Any] = {flag: one for one in parameters for flag in one.opts if flag[:1] == "-"}
 
     def unknown_flag(self, name: str) -> tuple[str, str | None]:

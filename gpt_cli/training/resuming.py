@@ -11,7 +11,7 @@ import torch
 
 from gpt_cli.amounts import twice_as_long
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.checkpoints.header import Header, Progress
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.list import read_outcome
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
@@ -114,7 +114,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
     return " ".join(["gpt train --init-from", own, *data, "--out", other])
 
 
-def is_own_best(best: Header | Checkpoint, config: Config, progress: Progress) -> bool:
+def is_own_best(best: Checkpoint, config: Config, progress: Progress) -> bool:
     """Whether a best.safetensors is that of a run at this progress; of a later step it may be, too."""
     found = best.progress
     return (
