@@ -13,7 +13,7 @@ from gpt_cli.errors import DataError, counted, visible
 from gpt_cli.inspecting.request import ReadingRequest, ToInspect
 from gpt_cli.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.sampling.texts import given_text, is_own_text, own_text
+from gpt_cli.sampling.texts import given_text, is_own_text, own_text, training_share
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.token_store import Ids, validation_windows
@@ -29,6 +29,7 @@ class Text:
     ids: Ids
     windows: list[tuple[int, int]]
     targets: list[tuple[int, int]]
+    training_share: float | None = None  # of --data, about how much of it the model has learned from
 
     @property
     def num_tokens(self) -> int:
@@ -49,10 +50,11 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
     With `rest` they are of what DATA_TO_TRAIN leaves of --data.
     """
     assert asked.text
-    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
+    name, share = str(named_run(request.run) if request.run else loaded.path.parent.parent), None
     if request.data:
-        corpus: Corpus = given_text(request.data, asked.text, host)
+        corpus: Corpus = (given := given_text(request.data, asked.text, host))
         about: str | list[str] = [*request.data]
+        share = training_share(name, given, loaded, host)
     else:
         own = own_text(name, asked.text, host)
         is_own_text(name, own, loaded, host)
@@ -66,7 +68,7 @@ def read_text(request: ReadingRequest, asked: ToInspect, loaded: Loaded, host: H
         place = "--data" if request.data else name
         raise DataError(place, f"the text has {counted(len(ids), 'token')}; use at least 3")
     windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
-    return Text(about, ids, windows, windows)
+    return Text(about, ids, windows, windows, share)
 
 
 def remark_on_answers(loaded: Loaded, host: Host) -> None:

@@ -35,7 +35,7 @@ from gpt_cli.sampling.scoring import (
     windows_at_once,
 )
 from gpt_cli.sampling.surprisals import Surprisals
-from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text
+from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text, training_share
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.corpus import Corpus
@@ -111,6 +111,7 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             how = (text.text_field, text.max_expansion, text.skip_bad)
             if how not in given:
                 given[how] = given_text(request.data, text, host, answers=True)
+            found["training_share"] = training_share(name, given[how], loaded, host)
             measured: Corpus = given[how]
             if given[how].how.conversations:
                 measured = ConversationCorpus(given[how], 0, given[how].num_documents, None)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from gpt_cli.callbacks import Host
+from gpt_cli.callbacks import Host, ignored
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.checkpoints.own_text import located
 from gpt_cli.checkpoints.run_files import named_run
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, GptError
+from gpt_cli.errors import DataError, GptError, visible
+from gpt_cli.text.catalogue import ENTRIES, read_entry
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import both_examples, digest_of, encode
 from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.formats import Reading
-from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split, reading_of
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split, reading_of, split_of
+from gpt_cli.text.sources import Found, Walk, names_of
 
 
 def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
@@ -60,7 +63,14 @@ def own_text(name: str, data: DataConfig, host: Host) -> OwnText:
 
 def is_own_text(name: str, own: OwnText, loaded: Loaded, host: Host) -> bool:
     """Whether a text gives the ids that the run was trained and evaluated on; the user is warned where it does not."""
-    data, training, validation = own
+    data = own.data
+    if not (same := _gives_same_ids(own.training, own.validation, loaded, host)):
+        sources = [*names_of(data.source), *names_of(data.validation_source)]
+        host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
+    return same
+
+
+def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: Host) -> bool:
     try:
         if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
             digest = digest_of(*both_examples(training, validation, loaded.config, loaded.tokenizer, host))
@@ -69,13 +79,53 @@ def is_own_text(name: str, own: OwnText, loaded: Loaded, host: Host) -> bool:
             with host.counting("comparing with the training", num_bytes, "B") as count:
                 ids = [encode(part, loaded.tokenizer, count, host.notice) for part in (training, validation)]
             digest = digest_of(*ids)
-        same = digest == loaded.data_digest
     except DataError:  # it has characters that the run's vocabulary lacks
-        same = False
-    if not same:
-        sources = [*names_of(data.source), *names_of(data.validation_source)]
-        host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
-    return same
+        return False
+    return digest == loaded.data_digest
+
+
+def training_share(name: str, given: SourceCorpus, loaded: Loaded, host: Host) -> float:
+    """About which share of --data the model has learned from; the user hears of one.
+
+    It counts files that the run was trained on and that are older than the checkpoint, and a short text that gives the
+    same ids under any name.
+    """
+    data, share = loaded.config.data, 0.0
+    with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there
+        share = 0.0 if loaded.header.progress.imported else _share_of_files(name, given, loaded)
+        if not share and not given.is_large and data.separator is None and data.validation_source is None:
+            parts = split_of(given, data)
+            share = (1 - data.validation_fraction) * _gives_same_ids(*parts, loaded, replace(host, notice=ignored))
+    if share >= 0.005:
+        part = "all" if share > 0.995 else f"about {share:.0%}"
+        host.notice(f"{visible(name)} learned from {part} of this text; without --data its validation text is measured")
+    return share
+
+
+def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
+    data, written = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
+    sizes = {_identity(found): (_size(found), found) for found in Walk(names_of(data.source), data.skip_bad)}
+    left = sum(size for size, _ in sizes.values())
+    left *= 1.0 if data.validation_source else 1 - data.validation_fraction  # of the training part, which comes first
+    learned = dict[object, float]()
+    for identity, (size, found) in sizes.items():
+        if found.status is None or found.status.st_mtime <= written:
+            learned[identity] = min(size, max(0.0, left))
+        left -= size
+    measured = {_identity(found): _size(found) for found in Walk(given.sources, given.skip_bad)}
+    return sum(learned.get(identity, 0.0) for identity in measured) / max(1, sum(measured.values()))
+
+
+def _identity(found: Found) -> object:
+    return found.name if found.status is None else (found.status.st_dev, found.status.st_ino)
+
+
+def _size(found: Found) -> int:
+    """The bytes of a file, or of a text of the catalogue that is here."""
+    if found.status is not None:
+        return found.status.st_size
+    entry = ENTRIES.get(found.name)
+    return sum(len(text.encode()) for text in read_entry(entry)) if entry and entry.is_here() else 0
 
 
 def joined(source: str | list[str]) -> str:

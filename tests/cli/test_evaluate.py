@@ -3,7 +3,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,33 @@ def test_a_changed_text_is_reported_in_a_warning_the_table_and_the_json(own_runs
     assert (found["text"], found["same_text"]) == ("a.txt", False)
 
 
+def test_a_text_that_a_model_learned_from_is_called_so(own_runs: Path, run: RunCommand) -> None:
+    shutil.copy("a.txt", "copy.txt")
+    Path("both").mkdir()
+    for name in ("a", "b"):
+        os.link(f"{name}.txt", f"both/{name}.txt")
+    shares = {"a.txt": 0.9, "copy.txt": 0.9, "both": 0.45, "b.txt": 0}  # both are of equal length
+    for source, share in shares.items():
+        asked = ["--run", "runs/a", "--data", source]
+        outcome = run("eval", *asked, "--json")
+        assert json.loads(outcome.out)["runs"][0]["training_share"] == pytest.approx(share)
+        line = f"runs/a learned from about {share:.0%} of this text; without --data its validation text is measured"
+        assert outcome.err == (f"{line}\n" if share else "")
+        assert gpt_cli.lens(run="runs/a", data=source).training_share == pytest.approx(share)
+    (first, second) = gpt_cli.compare(["runs/a", "runs/b"], data="a.txt").runs
+    assert (first["training_share"], second["training_share"]) == (pytest.approx(0.9), 0)
+    assert gpt_cli.lens(run="runs/a").training_share is None
+    Path("a.txt").write_text("All of it is new.\n" * 60)
+    assert gpt_cli.heads(run="runs/a", data="a.txt").training_share == 0
+
+
+def test_a_validation_text_of_its_own_was_not_learned(own_runs: Path, run: RunCommand) -> None:
+    words = "train --config smoke --data a.txt --set data.validation_source=b.txt --max-steps 2 --out runs/v --quiet"
+    assert run(*words.split()).code == 0
+    assert run("eval", "--run", "runs/v", "--data", "b.txt").err == ""
+    assert "runs/v learned from all of this text; " in run("eval", "--run", "runs/v", "--data", "a.txt").err
+
+
 def test_a_text_is_found_from_another_folder_unless_it_is_gone_or_another_one(
     own_runs: Path, run: RunCommand, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +258,8 @@ def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: 
     # nor is their difference computed
     assert [line.split()[-1] for line in apart.out.splitlines()] == ["text", "a.txt", "b.txt"]
     together = run("eval", *both, "--data", "a.txt")
-    assert (together.code, together.err) == (0, "")
+    assert (together.code, together.err.count("\n")) == (0, 1)
+    assert together.err.startswith("runs/a learned from about 90% of this text; ")
     assert "text" not in together.out.splitlines()[0].split()
 
 

@@ -39,7 +39,7 @@ from gpt_cli.sampling.scoring import (
     standard_error,
     surprisals,
 )
-from gpt_cli.sampling.texts import given_text, is_own_text, own_text
+from gpt_cli.sampling.texts import given_text, is_own_text, own_text, training_share
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -68,9 +68,12 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     device = choose_device(request.device or "auto")
     pairs = zip(asked.paths, asked.headers, strict=True)
     first, second = (load(path, None, host.warn, asked.read, header) for path, header in pairs)
+    shares = list[Row]()
     if request.data:
-        corpus: Corpus = given_text(request.data, asked.text, host)
+        corpus: Corpus = (given := given_text(request.data, asked.text, host))
         about: str | list[str] = [*request.data]
+        both = zip(asked.paths, (first, second), strict=True)
+        shares = [{"training_share": training_share(str(path), given, loaded, host)} for path, loaded in both]
     else:
         own = own_text(str(asked.paths[0]), asked.text, host)
         is_own_text(str(asked.paths[0]), own, first, host)
@@ -81,9 +84,10 @@ def compare(request: CompareRequest, asked: ToCompare, host: Host) -> Comparison
     found = (_on_tokens if asked.one_tokenizer else _on_stretches)((first, second), corpus, request, host)
     weights = weight_changes(first.model, second.model)
     _say_what_is_left_out((first, second), asked, weights, host)
+    each = zip(asked.paths, (first, second), found.tokens, found.runs, shares or [{}, {}], strict=True)
     runs: list[Row] = [
-        {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, "tokens": tokens, **figures}
-        for path, loaded, tokens, figures in zip(asked.paths, (first, second), found.tokens, found.runs, strict=True)
+        {"run": str(path), "checkpoint": str(loaded.path), "step": loaded.step, "tokens": tokens, **figures, **share}
+        for path, loaded, tokens, figures, share in each
     ]
     result = Comparison(
         runs=runs,

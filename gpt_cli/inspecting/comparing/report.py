@@ -27,7 +27,8 @@ _TEXT = 44  # characters of a passage there
 class Comparison(Report):
     """Two models on the same text: differences are those of the second from the first."""
 
-    runs: list[Row]  # run, checkpoint, step, tokens, loss, loss_error (nats/token), bits_per_byte
+    # run, checkpoint, step, tokens, loss, loss_error (nats/token), bits_per_byte; of --data also training_share
+    runs: list[Row]
     text: str | list[str]  # its sources
     difference: Row  # value, error, unit
     divergence: Row | None  # mean, error: of the second's predictions from the first's; None of other tokens

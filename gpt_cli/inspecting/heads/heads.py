@@ -78,6 +78,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         step=loaded.step,
         text=text.about,
         tokens=text.num_tokens,
+        training_share=text.training_share,
         heads=sort_rows(rows, request.sort),
         of_prompt=asked.prompt is not None,
         out=request.out and str(request.out),

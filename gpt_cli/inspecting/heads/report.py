@@ -59,12 +59,14 @@ class HeadReport(Report):
     query: Row | None = None  # the position, and its token, at which tokens are promoted
     circuits: Row | None = None  # the baseline, and the composition of each pair of heads, the highest score first
     of_prompt: bool = False
+    training_share: float | None = None  # of --data, about how much of it the model has learned from
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt heads --json` prints."""
         found = {"checkpoint": self.checkpoint, "step": self.step, "text": self.text, "tokens": self.tokens}
-        asked = {"loss": self.loss, "layers": self.layers, "query": self.query, "circuits": self.circuits}
+        asked: dict[str, Any] = {"training_share": self.training_share, "loss": self.loss}
+        asked |= {"layers": self.layers, "query": self.query, "circuits": self.circuits}
         return found | {name: value for name, value in asked.items() if value is not None} | {"heads": self.heads}
 
     def as_coloured_text(self, width: int = WIDTH) -> str:

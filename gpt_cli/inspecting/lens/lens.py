@@ -67,6 +67,7 @@ def lens(request: LensRequest, asked: ToInspect, host: Host) -> LensReport:
         step=loaded.step,
         text=text.about,
         tokens=text.num_tokens,
+        training_share=text.training_share,
         layers=mean_rows(asked.layers, seen, *mapped),
         positions=by_position(loaded.tokenizer, text.ids[:].tolist(), asked.layers, seen[0], *mapped[:1])
         if of_prompt

@@ -37,14 +37,15 @@ class LensReport(Report):
     layers: list[Row]
     positions: list[Row] | None = None  # position, token, next, layers
     tuned: Row | None = None  # of maps: the text and the steps of their training, and the file that keeps them
+    training_share: float | None = None  # of --data, about how much of it the model has learned from
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt lens --json` prints."""
         found = {"checkpoint": self.checkpoint, "step": self.step, "text": self.text, "tokens": self.tokens}
-        each = {} if self.positions is None else {"positions": self.positions}
-        maps = {} if self.tuned is None else {"tuned": self.tuned}
-        return {**found, **maps, "layers": self.layers, **each}
+        more = {"training_share": self.training_share, "tuned": self.tuned, "layers": self.layers}
+        more["positions"] = self.positions
+        return found | {name: value for name, value in more.items() if value is not None}
 
     def key_figures(self) -> dict[str, Any]:
         """The text, and the loss of each layer."""
