@@ -158,7 +158,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     training runs as the reports are taken. The first is Prepared, and files are written after it; of a run with nothing
     left to train, Finished is the only one. The run directory is locked until then. Ctrl-C raises KeyboardInterrupt and
     saves nothing; resume=True continues from the last checkpoint. With dry_run=True nothing is trained, and this is no
-    generator: it returns the config, with the reasons of what gpt chose.
+    generator: it returns the config, the reasons of what gpt chose, and Prepared.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"
@@ -166,7 +166,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
 
     if request.dry_run:
         with host.importing():
-            from gpt_cli.training.choosing.chosen import dry_run
+            from gpt_cli.training.dry_run import dry_run
 
         rarer: Any = dry_run(plan, host)
         return rarer

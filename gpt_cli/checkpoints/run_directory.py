@@ -56,7 +56,8 @@ class RunDirectory(RunFiles):
         snapshots; `snapshots` are all that are to come.
         """
         own = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
-        free = shutil.disk_usage(self.path).free + sum(path.stat().st_size for path in own)
+        disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
+        free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in own)
         needed = num_checkpoints * checkpoint + 2 * best + snapshots
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"

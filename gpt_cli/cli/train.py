@@ -54,8 +54,12 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
     if request.dry_run:
         with sharing():
             with importing_torch():
-                from gpt_cli.training.choosing.chosen import dry_run
-            result = dry_run(found, console.host())
+                from gpt_cli.cli.train_lines import announce
+                from gpt_cli.training.dry_run import dry_run
+            several = place is not None or processes not in (None, 1)
+            result = dry_run(found, console.host(), several=several)
+            if result.prepared is not None:
+                announce(result.prepared, console)
         console.pieces(result.as_json()) if json else console.result(result.as_text())
         return 0
     if processes is not None and processes > 1:

@@ -81,12 +81,12 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         if ended := ended_before(directory, continued.progress, plan.config, own):
             return ended
         continued = _knowing_its_best(directory, continued, host.warn)
-    corpus, seconds = None, None
+    corpus, seconds, reasons = None, None, ()
     if plan.to_choose and continued is None:
         choose_device(plan.config.train.device)  # refuses one that does not exist before it reads a long text
         corpus = _read(plan, plan.config, None, host)
         choice = chosen(plan.config, corpus, host)
-        plan, seconds = replace(plan, config=choice.config), choice.seconds
+        plan, seconds, reasons = replace(plan, config=choice.config), choice.seconds, choice.reasons
     config = _config_to_train(plan, continued, host)
     reading = _where_the_text_is(plan, config, directory, host.notice)
     require_memory(config, free, ranks, may_change=continued is None and plan.initial is None)
@@ -144,7 +144,7 @@ def prepare(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared
         _keep_to(seconds, step_seconds, state, host.notice)
     ranks.on_first(lambda: require_space(run))
     ends_early = seconds is not None and state.config.train.max_time is None
-    return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early)
+    return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early, reasons=reasons)
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:

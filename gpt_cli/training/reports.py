@@ -40,6 +40,7 @@ class Prepared:
     num_trained: int | None = None  # numbers that the optimizer changes; None means all of the model
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
     ends_early: bool = False  # whether gpt chose fewer steps than there is time for, before the text is known by heart
+    reasons: tuple[str, ...] = ()  # of what gpt chose
 
     @property
     def disk_bytes(self) -> int:

@@ -142,7 +142,9 @@ class TrainRequest(Request):
     )
 
     dry_run: Switch = Field(
-        default=False, description="Print the config that would be trained, and why it was chosen, and train nothing."
+        default=False,
+        description="Print the config that would be trained, say all that comes before the first step, and train "
+        "nothing.",
     )
 
     def misfits(self) -> Iterator[Misfit]:

@@ -69,7 +69,13 @@ def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
 def test_a_dry_run_prints_the_config_alone_and_writes_nothing(here: Path, run: RunCommand) -> None:
     outcome = run("train", "--data", "corpus.txt", "--dry-run", "--max-time", "1m")
     assert outcome.code == 0, outcome.err
-    assert [line.split()[0] for line in outcome.err.splitlines()] == ["text", "budget", "model", "training", "length"]
+    begins = ["text", "budget", "model", "training", "length", "device", "parameters", "corpus", "tokenizer"]
+    assert [line.split()[0] for line in outcome.err.splitlines()] == [
+        *begins[:5],
+        "corpus.txt",
+        *begins[5:],
+        "estimate",
+    ]
     assert not Path("runs").exists()
     Path("my.yaml").write_text(outcome.out)
     config = read_config("my.yaml")
@@ -77,10 +83,24 @@ def test_a_dry_run_prints_the_config_alone_and_writes_nothing(here: Path, run: R
     found = json.loads(quiet.out)
     assert quiet.err == ""
     assert found["config"] == config.model_dump(mode="json")
-    assert found["reasons"] == outcome.err.splitlines()
+    assert found["reasons"] == outcome.err.splitlines()[:5]
     shown = run("train", "--config", "smoke", "--dry-run", "--seed", "5")
-    assert yaml.safe_load(shown.out)["train"]["seed"] == 5
-    assert shown.err == ""
+    assert (yaml.safe_load(shown.out)["train"]["seed"], yaml.safe_load(shown.out)["train"]["device"]) == (5, "auto")
+
+
+def test_a_dry_run_says_all_that_the_training_says_before_its_first_step(run: RunCommand) -> None:
+    Path("notes").mkdir()
+    Path("notes/a.txt").write_bytes(CORPUS_TEXT.replace("\n", "\r\n").encode())
+    Path("notes/b.jpg").write_bytes(b"\xff\xd8\0\0")
+    words = ("train", "--config", "smoke", "--data", "notes", "--max-steps", "4", "--out", "runs/notes")
+    dry, real = run(*words, "--dry-run"), run(*words)
+    before = real.err[: real.err.index("; ", real.err.index("\nestimate ")) + 1]
+    assert dry.err.startswith(before)
+    said = ("warm-up of 5 steps shortened to 2", "left out 1 file", "Windows line ends", " for 4 steps of 256 tokens")
+    assert all(line in dry.err for line in said)
+    again = run(*words, "--dry-run")
+    assert (again.code, again.out) == (0, dry.out), "a run that is there is none of its concern"
+    assert "already has its 4 steps" in run(*words, "--dry-run", "--resume").err
 
 
 def test_settings_that_are_given_stay(run: RunCommand) -> None:
@@ -105,7 +125,8 @@ def test_one_size_is_enough_and_the_other_fits_it(given: str, value: int, run: R
 def test_python_has_the_choice_too() -> None:
     notices: list[str] = []
     found: Any = gpt_cli.train(data="corpus.txt", dry_run=True, max_steps=100, notice=notices.append)
-    assert list(found.reasons) == notices
+    assert list(found.reasons) == notices[:5]
+    assert (found.prepared.steps_left, found.prepared.config.train.device) == (100, "cpu")
     assert found.config.train.max_steps == 100
     assert str(found) == found.as_text()
     assert not Path("runs").exists()
@@ -173,7 +194,6 @@ def test_errors_come_before_anything_is_measured(
 
 def test_a_missing_device_is_named_before_the_text_is_read(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.training.preparing.read_data", refused)
-    monkeypatch.setattr(choosing, "read_data", refused)
     for words in ([], ["--dry-run"]):
         outcome = run("train", "--data", "corpus.txt", "--device", "nowhere", *words)
         assert (outcome.code, "nowhere is not available" in outcome.err) == (5, True), outcome.err

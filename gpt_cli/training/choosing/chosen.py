@@ -1,65 +1,21 @@
-"""`gpt train` without a config: it reads the text, times this machine, and lets the rules choose."""
+"""`gpt train` without a config: it measures the text, times this machine, and lets the rules choose."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.own_text import valid_config
-from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
-from gpt_cli.config.reading import write_config
 from gpt_cli.errors import DataError, counted
-from gpt_cli.machine.devices import choose_device, free_memory, threads_kept, use_threads
-from gpt_cli.machine.memory import available_memory, reuse_memory
+from gpt_cli.machine.devices import choose_device, free_memory, use_threads
+from gpt_cli.machine.memory import available_memory
 from gpt_cli.model.costs import estimate
-from gpt_cli.results import WIDTH, Result
 from gpt_cli.text.examples import ConversationCorpus
-from gpt_cli.text.reading import SourceCorpus, read_data
+from gpt_cli.text.reading import SourceCorpus
 from gpt_cli.training.choosing.rules import DEFAULT_SECONDS, Budget, Choice, choose
 from gpt_cli.training.choosing.speed import reference_seconds
 from gpt_cli.training.choosing.text_figures import TextFigures, describe, describe_examples
-from gpt_cli.training.request import Plan
-from gpt_cli.training.resuming import config_to_resume
 
 _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
 FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
-
-
-@dataclass(frozen=True)
-class Chosen(Result):
-    """The config that a training would have, and why where gpt chose it."""
-
-    config: Config
-    reasons: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """What `gpt train --dry-run --json` prints."""
-        return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
-
-    def as_text(self, width: int = WIDTH) -> str:
-        """The config as YAML, which `--config` takes."""
-        return write_config(self.config).rstrip()
-
-
-def dry_run(plan: Plan, host: Host) -> Chosen:
-    """The config of a training that does not begin; `host.notice` receives the reasons.
-
-    Raises errors as `chosen`, EnvironmentFailure for a device that does not exist, and CheckpointError for settings
-    that a run may not change.
-    """
-    if not plan.to_choose:
-        run = RunDirectory(plan.directory)
-        continued = run.newest(host.warn) if plan.resume else None
-        return Chosen(
-            config_to_resume(continued.config, plan.config, valid_config(run), run) if continued else plan.config
-        )
-    choose_device(plan.config.train.device)
-    reuse_memory()
-    with threads_kept():
-        choice = chosen(plan.config, read_data(plan.config.data, host), host)
-    return Chosen(choice.config, choice.reasons)
 
 
 def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:

@@ -1,0 +1,60 @@
+"""`gpt train --dry-run`: all that a training says before its first step, and the config that it would have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpt_cli.callbacks import Host
+from gpt_cli.config import Config
+from gpt_cli.config.reading import write_config
+from gpt_cli.machine.devices import threads_kept
+from gpt_cli.machine.memory import reuse_memory
+from gpt_cli.results import WIDTH, Result
+from gpt_cli.text.reading import read_data
+from gpt_cli.training.choosing.chosen import chosen
+from gpt_cli.training.preparing import prepare
+from gpt_cli.training.reports import Finished, Prepared
+from gpt_cli.training.request import Plan
+
+
+@dataclass(frozen=True)
+class Chosen(Result):
+    """The config that a training would have, why where gpt chose it, and what the training would take.
+
+    `prepared` is None for a run that has nothing left to train.
+    """
+
+    config: Config
+    reasons: tuple[str, ...] = ()
+    prepared: Prepared | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt train --dry-run --json` prints."""
+        return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        """The config as YAML, which `--config` takes."""
+        return write_config(self.config).rstrip()
+
+
+def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
+    """Prepare a training that does not begin; raises errors as it does, but for a run that is there already.
+
+    Device, dtype and compiling stay as they were asked for: another machine may have others. Of `several` processes,
+    one cannot tell what each would hold, so it only chooses the config.
+    """
+    reuse_memory()
+    with threads_kept():
+        if several and plan.to_choose:
+            choice = chosen(plan.config, read_data(plan.config.data, host), host)
+            return Chosen(choice.config, choice.reasons)
+        found = None if several else prepare(replace(plan, overwrite=True), host)
+    if found is None:
+        return Chosen(plan.config)
+    if isinstance(found, Finished):
+        host.notice(found.before or "")
+        return Chosen(plan.config)
+    asked, (_, prepared) = plan.config.train, found
+    kept = {key: getattr(asked, key) for key in ("device", "dtype", "compile")}
+    return Chosen(prepared.config.changed(train=kept), prepared.reasons, prepared)
