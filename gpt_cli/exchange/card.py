@@ -38,7 +38,9 @@ written = model.generate(**ids, max_new_tokens={num_new}, do_sample=True)
 print(tokenizer.decode(written[0], skip_special_tokens=True))
 ```
 
-Its context is {context_length:,} tokens long, so prompt and continuation together should have no more.
+Its context is {context_length:,} tokens long, so prompt and continuation together should have no more. To train
+it further, end each text with the token `tokenizer.eos_token_id`{padding}. The library peft takes all matrices with
+`LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")`.
 {characters}{notes}
 {licence}
 ## Settings
@@ -50,6 +52,9 @@ _CHARACTERS = """
 Each token is a character of its training text. A prompt with any other character is an error of the tokenizer:
 `WordLevel error: Missing [UNK] token from the vocabulary`.
 """
+_END_PADS = """, and take the collator
+`DataCollatorForSeq2Seq(tokenizer)` with `labels` equal to `input_ids`. No other token is spare, so this one fills
+batches too, and `DataCollatorForLanguageModeling` would never learn it: in a test, 0 of 8 answers then ended, not 8"""
 _LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name one here."
 
 
@@ -64,10 +69,12 @@ def model_card(
     best: float | None,
     began_from: str | None = None,
     prompt: str = "The",
+    end_pads: bool = False,
 ) -> str:
     """The text of README.md; `loss` of the last step and `best` of all evaluations are in nats per token.
 
-    `began_from` names the model whose weights the training began with; the model can read `prompt`.
+    `began_from` names the model whose weights the training began with; the model can read `prompt`;
+    with `end_pads`, end-of-text fills batches too.
     """
     losses = [f"Loss of the last step: {loss:.4f} nats/token.\n"] if loss is not None else []
     losses += [f"Lowest validation loss until then: {best:.4f} nats/token.\n"] if best is not None else []
@@ -88,6 +95,7 @@ def model_card(
     return _CARD.format(
         language=f"language: {languages.pop()}\n" if len(languages) == 1 and None not in languages else "",
         kind=config.tokenizer.kind,
+        padding=_END_PADS if end_pads else "",
         characters=_CHARACTERS if config.tokenizer.kind == "char" else "",
         licence=_LICENCE + (f" Licences of its texts: {licences(config)}.\n" if known else "\n"),
         title=visible(name),

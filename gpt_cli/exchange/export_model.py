@@ -25,7 +25,7 @@ from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, wri
 from gpt_cli.exchange.page_size import Kind
 from gpt_cli.exchange.recipes import Fit
 from gpt_cli.exchange.request import FILES, ExportRequest
-from gpt_cli.exchange.tokenizer_json import as_file, chat_template, tokenizer_files
+from gpt_cli.exchange.tokenizer_json import as_file, chat_template, padding_id, tokenizer_files
 from gpt_cli.files import write_directory
 from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.attention_page import attention_page, prompt_content
@@ -153,7 +153,11 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
     ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
     types = {name: type_of(dtype_of(recipe, ours)) for name, recipe in found.tensors.items()}
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
-    ends = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}
+    ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
+    # the embedding of what pads has no gradient there, so end-of-text is not named
+    padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
+    # generation begins where padding on the left ends, but training counts learned positions from the very first token
+    side = "left" if config.model.positions in ("rope", "none") else "right"
     template = chat_template(config, tokenizer)
     card = model_card(
         os.path.basename(os.path.realpath(out)),
@@ -165,17 +169,18 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
         best=progress.best_loss,
         began_from=progress.began_from,
         prompt=first_prompt(config, tokenizer) if prompt is None else prompt,
+        end_pads=pad == tokenizer.end_of_text,
     )
     contents = (
         [card.encode("utf-8")],
-        [as_file({**found.config, **ends, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
-        [as_file({**ends, "pad_token_id": tokenizer.end_of_text})],
+        [as_file({**found.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
+        [as_file({**ends, "pad_token_id": pad})],
         # several libraries look for this key; one tensor at a time is in memory beside the model
         chain(
             [header_bytes({n: recipe.shape for n, recipe in found.tensors.items()}, {"format": "pt"}, dtype=types)],
             (bytes_of(computed(recipe, ours)) for recipe in found.tensors.values()),
         ),
-        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template)),
+        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, side)),
     )
     write_directory(out, dict(zip(FILES, contents, strict=True)))
     return found

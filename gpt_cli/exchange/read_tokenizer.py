@@ -9,12 +9,12 @@ from typing import Any
 
 from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.exchange.directory import read_json
-from gpt_cli.exchange.tokenizer_json import tokenizer_json
+from gpt_cli.exchange.tokenizer_json import PADDING, tokenizer_json
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES, TOKENIZER_WORK
 from gpt_cli.opening import read_bytes
 from gpt_cli.strict_json import plainly, strict_json
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
-from gpt_cli.text.kept import KeptTokenizer
+from gpt_cli.text.kept import KeptTokenizer, name_of
 from gpt_cli.text.patterns import PATTERNS
 from gpt_cli.text.pipelines import names_of, steps
 from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
@@ -120,11 +120,9 @@ def _end_of_text(
     for number in asked if isinstance(asked, list) else [asked]:
         if type(number) is int and number in names:
             return number
-    named = settings.get("eos_token")
-    named = named.get("content") if isinstance(named, dict) else named
     ids = {name: number for number, name in names.items()}
-    for name in (named, END_OF_TEXT):
-        if isinstance(name, str) and name in ids:
+    for name in (name_of(settings.get("eos_token")), END_OF_TEXT):
+        if name in ids:
             return ids[name]
     hint = "name one of its tokens as eos_token_id in config.json"
     raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts", hint=hint)
@@ -136,6 +134,8 @@ def _ours(content: Mapping[str, Any], own: Mapping[str, Any]) -> Tokenizer | Non
     if kind not in ("byte", "char", "bpe", "tiktoken") or not isinstance(model.get("vocab"), dict):
         return None
     names = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    if (padded := PADDING in names) and len(spare := set(byte_letters()).difference(names)) == 1:
+        names[names.index(PADDING)] = spare.pop()  # in whose place it stands
     found: Tokenizer = ByteTokenizer()
     if kind == "char":
         if not all(len(name) == 1 and not "\ud800" <= name <= "\udfff" for name in names):
@@ -149,4 +149,4 @@ def _ours(content: Mapping[str, Any], own: Mapping[str, Any]) -> Tokenizer | Non
         found = BytePairTokenizer(kind, own["pattern"], [bytes(map(letters.__getitem__, name)) for name in names])
     # save_pretrained of transformers writes a template that adds nothing
     adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))
-    return found if not adds and tokenizer_json(found) == {**content, "post_processor": None} else None
+    return found if not adds and tokenizer_json(found, padded) == {**content, "post_processor": None} else None

@@ -9,20 +9,35 @@ from typing import Any
 
 from gpt_cli.config import Config
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
-from gpt_cli.text.kept import KeptTokenizer
+from gpt_cli.text.kept import KeptTokenizer, name_of
 from gpt_cli.text.patterns import as_oniguruma
 from gpt_cli.text.templates import template_for
 from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
 
+PADDING = "<|pad|>"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
 
-def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+def padding_id(tokenizer: Tokenizer) -> int:
+    """The id that fills a batch: that of a byte which no UTF-8 text has; end-of-text where no id is spare.
+
+    Collators leave out of the loss whatever has this id, so that of end-of-text would never be learned.
+    """
+    end = tokenizer.end_of_text
+    if isinstance(tokenizer, KeptTokenizer):
+        named = name_of(tokenizer.settings.get("pad_token"))
+        return next((number for number, name in tokenizer.names.items() if name == named), end)
+    spare = [number for number, token in enumerate(tokenizer.token_bytes) if b"\xff" in token]
+    return spare[0] if len(spare) == 1 and PADDING.encode() not in tokenizer.token_bytes else end
+
+
+def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
     """The content of tokenizer.json: it encodes every text to the ids that ours gives, cut into pieces as ours is.
 
     End-of-text is not a token of the model but an added one, which gets the next id, the last: in the vocabulary, the
-    text of that name would be found whole.
+    text of that name would be found whole. Not `padded` is what earlier versions wrote.
     """
+    padding = padding_id(tokenizer) if padded else tokenizer.end_of_text
     if isinstance(tokenizer, CharTokenizer):
         vocabulary = {character: i for i, character in enumerate(tokenizer.characters)}
         # the unknown one is in no vocabulary, so that an unknown character is an error
@@ -30,16 +45,17 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         cut, decoder = split(r"[\s\S]"), {"type": "Fuse"}
     else:
         ours = tokenizer if isinstance(tokenizer, BytePairTokenizer) else None
-        model = _byte_pairs(tokenizer.token_bytes)
+        model = _byte_pairs(tokenizer.token_bytes, padding)
         cut, decoder = BYTE_LEVEL, BYTE_LEVEL
         if ours:
             cut = {"type": "Sequence", "pretokenizers": [split(as_oniguruma(ours.pattern)), BYTE_LEVEL]}
-    end_of_text = {"id": tokenizer.end_of_text, "content": END_OF_TEXT, "special": True, "normalized": False}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    added = {padding: PADDING, tokenizer.end_of_text: END_OF_TEXT}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [end_of_text | {"single_word": False, "lstrip": False, "rstrip": False}],
+        "added_tokens": [{"id": number, "content": name, **flags} for number, name in added.items()],
         "normalizer": None,
         "pre_tokenizer": cut,
         "post_processor": None,
@@ -57,7 +73,9 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
     return None if has_own and template_for(None, tokenizer) == template else template.jinja(tokenizer)
 
 
-def tokenizer_files(tokenizer: Tokenizer, context_length: int, template: str | None = None) -> tuple[bytes, bytes]:
+def tokenizer_files(
+    tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
+) -> tuple[bytes, bytes]:
     """The bytes of tokenizer.json and of tokenizer_config.json; those of a kept one are as they came.
 
     Where a chat `template` is written, the token that it names is found in a text too.
@@ -74,7 +92,9 @@ def tokenizer_files(tokenizer: Tokenizer, context_length: int, template: str | N
                 **settings,
             }
         return tokenizer.written.encode("utf-8"), as_file({**settings, **chat})
-    return as_file(tokenizer_json(tokenizer)), as_file({**tokenizer_config(context_length), **chat})
+    pad = END_OF_TEXT if padding_id(tokenizer) == tokenizer.end_of_text else PADDING
+    settings = {**tokenizer_config(context_length), "pad_token": pad, "padding_side": padding_side, **chat}
+    return as_file(tokenizer_json(tokenizer)), as_file(settings)
 
 
 def as_file(content: Mapping[str, Any]) -> bytes:
@@ -134,7 +154,7 @@ def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
     return parts
 
 
-def _byte_pairs(token_bytes: Sequence[bytes]) -> dict[str, Any]:
+def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
     letters = byte_letters()
 
     def written(token: bytes) -> str:
@@ -149,7 +169,7 @@ def _byte_pairs(token_bytes: Sequence[bytes]) -> dict[str, Any]:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": True,  # as tiktoken does: a piece that is a token is that token
-        "vocab": {written(token): rank for rank, token in enumerate(token_bytes)},
+        "vocab": {PADDING if rank == padding else written(token): rank for rank, token in enumerate(token_bytes)},
         "merges": [[written(one), written(two)] for one, two in merges(token_bytes)],
     }
 

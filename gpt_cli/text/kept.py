@@ -113,7 +113,7 @@ class KeptTokenizer(Tokenizer):
     def template(self) -> tuple[list[int], list[int]]:
         """The ids that transformers puts before and after every text."""
         ids = {name: number for number, name in self.names.items()}
-        asked = [(f"add_{end}_token", _name(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
+        asked = [(f"add_{end}_token", name_of(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
         if any(isinstance(self.settings.get(key), bool) for key, _ in asked):
             sides = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in asked]
             return sides[0], sides[1]
@@ -264,17 +264,17 @@ def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], 
     """The tokens that a tokenizer_config.json names, and whether its flags count more than those of tokenizer.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
-    special = list(filter(None, map(_name, [*map(settings.get, _NAMED), *lists])))
+    special = list(filter(None, map(name_of, [*map(settings.get, _NAMED), *lists])))
     listed = settings.get("added_tokens_decoder")
     for token in listed.values() if isinstance(listed, dict) else ():
-        if isinstance(token, dict) and (name := _name(token)):
+        if isinstance(token, dict) and (name := name_of(token)):
             flags = {key: token[key] for key in (*_FLAGS, "special") if isinstance(token.get(key), bool)}
             yield {"content": name, **flags, "special": flags.get("special", False) or name in special}, True
     for name in special:
         yield {"content": name, "special": True}, False
 
 
-def _name(token: Any) -> str | None:
+def name_of(token: Any) -> str | None:
     """The text of a token in tokenizer_config.json, which may be an object with flags."""
     found = token.get("content") if isinstance(token, dict) else token
     return found if isinstance(found, str) and found else None

@@ -48,7 +48,7 @@ def test_an_unknown_character_is_an_error() -> None:
 def test_bytes_that_are_no_character_are_the_same_text() -> None:
     ours = ByteTokenizer()
     theirs = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(ours)))
-    ids = [*"今".encode()[:2], 255, 65]
+    ids = [*"今".encode()[:2], 254, 65]
     assert theirs.decode(ids) == ours.decode(ids) == "\ufffd\ufffdA"
 
 
