@@ -183,7 +183,9 @@ def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
 
 
 def _show_evaluation(report: Evaluated, way: _Way, console: Console) -> None:
-    loss, change = report.score.loss, "the first"
+    loss, change, whole = report.score.loss, "the first", way.start.num_validation_tokens
+    if report.score.num_tokens < whole - 1 and way.start.config.data.loss is None:  # the first has no prediction
+        change = f"the first, on {report.score.num_tokens:,} of {whole:,} tokens"
     if way.best is not None:
         step, best = way.best
         change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at step {step:,}"

@@ -10,7 +10,7 @@ from gpt_cli.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.errors import visible
 from gpt_cli.language import say
 from gpt_cli.reporting.curves import COLOURS, TITLES, scale_of, short, thinned, unit_of
-from gpt_cli.reporting.figures import by_token, curve
+from gpt_cli.reporting.figures import by_token, curve, of_tokens
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.request import MOST_DRAWN
 
@@ -77,7 +77,8 @@ def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
             axes.plot(x[best], y[best], color=colour, marker="*", markersize=10, linestyle="none", clip_on=False)
     _finish(axes, records, axis, "loss", ("loss", "validation_loss"))
     if axes.lines:
-        legend = "thick: smoothed; thin: each line of metrics; dots: validation text, a star at its lowest"
+        text = f"validation text{of_tokens(records)}"
+        legend = f"thick: smoothed; thin: each line of metrics; dots: {text}, a star at its lowest"
         axes.set_title(legend, fontsize=8)
 
 
@@ -96,7 +97,7 @@ def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, 
     curves = [curve(record, name, axis) for record in records for name in drawn]
     scale = scale_of(quantity, [y for _, y in curves])
     end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
-    axes.set_ylabel(TITLES[quantity])
+    axes.set_ylabel(TITLES[quantity] + of_tokens(records).replace(" ", "\n", 1) * (quantity == "bits_per_byte"))
     if scale.log:
         axes.set_yscale("log")
     elif scale.low == 0:

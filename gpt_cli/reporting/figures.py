@@ -38,6 +38,18 @@ def curve(record: RunRecord, quantity: str, axis: str = "step") -> tuple[np.ndar
     return x[there], y[there]
 
 
+def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
+    """How many tokens each evaluation of the curves read; None where that is the whole text, or differs among runs."""
+    read = {tuple(curve(record, "validation_tokens")[1][-1:]) for record in records}
+    whole = {(record.outcome.get("validation_tokens"),) for record in records}
+    return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
+
+
+def of_tokens(records: Sequence[RunRecord]) -> str:
+    """The same as an end of a title, empty for None."""
+    return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
+
+
 def final_figures(record: RunRecord) -> dict[str, Figure]:
     """What is known, None for the rest. Losses are in nats per token.
 

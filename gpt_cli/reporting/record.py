@@ -30,6 +30,7 @@ FIGURES = (
     "loss",
     "smoothed_loss",
     "validation_loss",
+    "validation_tokens",
     "bits_per_byte",
     "learning_rate",
     "gradient_norm",

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpt_cli.errors import visible
 from gpt_cli.reporting.curves import COLOURS, TITLES, axis_end, letter_of, scale_of, short, thinned
-from gpt_cli.reporting.figures import by_token, curve, final_figures, result
+from gpt_cli.reporting.figures import by_token, curve, final_figures, of_tokens, result
 from gpt_cli.reporting.record import RunRecord
 
 _WIDEST = 120
@@ -132,7 +132,7 @@ class _Panel:
             for number, record in enumerate(records)
         ]
         self.curves = [line for line in found if len(line.x)]
-        self.many = len(records) > 1
+        self.many, self.of_tokens = len(records) > 1, of_tokens(records)
         self.has_marks = any(not line.joined for line in self.curves)
         self.end = max((float(line.x[-1]) for line in self.curves), default=0.0)
         self.scale = scale_of(quantity, [line.y for line in self.curves])
@@ -159,6 +159,8 @@ class _Panel:
         title = TITLES[self.quantity] + (", log scale" if self.scale.log else "")
         if self.has_marks:
             title += f"; {_MARK if self.style.braille else 'o'} validation"
+        if self.has_marks or self.quantity in ("validation_loss", "bits_per_byte"):
+            title += self.of_tokens * (len(title + self.of_tokens) <= self.total)
         return Text(title[: self.total], no_wrap=True)
 
     def _number(self, height: float) -> str:

@@ -78,6 +78,10 @@ def test_losses_are_drawn_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> Non
         draw_report(runs, "step", "png")
         axes = figures[-1].axes[0]
         assert axes.get_title() == f"{of_the_page}, a star at its lowest"
+        part = [replace(one, metrics={**one.metrics, "validation_tokens": np.full(3, 1024.0)}) for one in runs]
+        draw_report(part, "step", "png")
+        assert figures[-1].axes[0].get_title() == f"{of_the_page} (of 1,024 tokens), a star at its lowest"
+        assert figures[-1].axes[1].get_ylabel() == "validation, bits per byte\n(of 1,024 tokens)"
         for number in range(len(runs)):
             logged, smoothed, validation, lowest = axes.lines[4 * number : 4 * number + 4]
             assert {line.get_color() for line in (logged, smoothed, validation, lowest)} == {COLOURS[number]}

@@ -18,6 +18,7 @@ def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state
     known = {"step": steps, "tokens": 100 * steps, "seconds": 60 * steps, "loss": loss, "validation_loss": loss + 1}
     mean = filled(steps, loss, np.full(len(losses), np.nan))
     other = {
+        "validation_tokens": np.full(len(losses), np.nan),
         "bits_per_byte": loss / 2,
         "learning_rate": 0.001 * steps,
         "gradient_norm": loss,

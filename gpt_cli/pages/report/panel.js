@@ -35,11 +35,12 @@ class Panel {
   }
 
   speak() {
-    const { words } = this.page;
-    this.title.textContent = words.panels[this.quantity];
+    const { words, content } = this.page;
+    const ofTokens = content.evaluatedTokens ? words.ofTokens(content.evaluatedTokens.toLocaleString("en")) : "";
+    this.title.textContent = words.panels[this.quantity] + (this.quantity === "bits_per_byte" ? ofTokens : "");
     const legend = this.curves.smooth ? words.lossLegend : words.plainLegend;
-    this.legend.textContent = this.quantity === "loss" ? legend : "";
-    this.svg.setAttribute("aria-label", words.panels[this.quantity]);
+    this.legend.textContent = this.quantity === "loss" ? legend + ofTokens : "";
+    this.svg.setAttribute("aria-label", this.title.textContent);
   }
 
   get logarithmic() { return ["loss", "gradient_norm"].includes(this.quantity) && this.curves.logarithmic && this.low > 0; }
