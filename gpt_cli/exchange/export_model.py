@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -24,9 +25,9 @@ from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.model_page import ModelPage, first_prompt, model_page, write_model_page
 from gpt_cli.exchange.page_size import Kind
 from gpt_cli.exchange.recipes import Fit
-from gpt_cli.exchange.request import FILES, ExportRequest
+from gpt_cli.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.exchange.tokenizer_json import as_file, chat_template, padding_id, tokenizer_files
-from gpt_cli.files import write_directory
+from gpt_cli.files import Buffer, remove, write_directory, write_durably
 from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.attention_page import attention_page, prompt_content
 from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
@@ -182,7 +183,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
         ),
         *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, side)),
     )
-    write_directory(out, dict(zip(FILES, contents, strict=True)))
+    _write(out, dict(zip(FILES, contents, strict=True)), FILES)
     return found
 
 
@@ -197,4 +198,13 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
         pages["film"] = film.page
     about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}
     first = build_page(PARTS, {"handout": about})
-    write_directory(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}})
+    _write(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)
+
+
+def _write(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
+    """Write a directory as a whole, or one file after another where others have files in it, which stay."""
+    if not out.is_dir() or set(os.listdir(out)) <= set(ours):
+        write_directory(out, files)
+    else:
+        for name in ours:
+            write_durably(out / name, files[name]) if name in files else remove(out / name)

@@ -151,6 +151,9 @@ class ExportRequest(Request):
     )
     title: str | None = Field(default=None, description="The title of the pages (html, handout).")
     prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
+    overwrite: Switch = Field(
+        default=False, description="Replace the export in --out also where others have files there, which stay."
+    )
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
 
@@ -178,7 +181,7 @@ class ExportRequest(Request):
         page that no browser opens.
         """
         if self.format in ("hf", "handout"):
-            require_directory(self.out, self.format)
+            require_directory(self.out, self.format, self.overwrite)
             require_directory_place(self.out)
         else:
             require_file(self.out, self.format)
@@ -215,17 +218,20 @@ class ExportRequest(Request):
         return header, prompt, ReadingAhead(header.path).read
 
 
-def require_directory(out: Path, form: str) -> None:
+def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
     """Raises UsageError where `out` is neither new, nor empty, nor an earlier export of this form, which a new one
-    replaces, or where a new name is that of a file."""
+    replaces, with `overwrite` beside files of others, or where a new name is that of a file."""
     known, is_ours = (FILES, _is_export) if form == "hf" else (PAGES, _is_handout)
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():
         names = sorted(path.name for path in replaced.iterdir())
-        if names and not is_ours(replaced, names):
-            foreign = next((name for name in names if name not in known), None)
+        foreign = next((name for name in names if name not in known), None)
+        ours = is_ours(replaced)
+        if names and not (ours and (overwrite or foreign is None)):
             contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
-            raise UsageError("--out", f"{shown(out)} {contains}; name a new directory, an empty one or an export")
+            hint = "--overwrite replaces the export in it and leaves the other files" if ours else None
+            sentence = f"{shown(out)} {contains}; name a new directory, an empty one or an export"
+            raise UsageError("--out", sentence, hint=hint)
     elif os.path.lexists(out):
         raise UsageError("--out", f"{shown(out)} is not a directory, as --format {form} writes")
     elif out.suffix in (".safetensors", ".html", ".gguf"):
@@ -257,20 +263,22 @@ def require_gguf() -> None:
         )
 
 
-def _is_export(directory: Path, names: list[str]) -> bool:
-    """Whether we wrote all of a directory; transformers names its version in a config.json that it writes again."""
+def _is_export(directory: Path) -> bool:
+    """Whether we wrote the model in a directory; transformers names its version in a config.json that it writes again,
+    and peft puts a card of its own in the place of ours."""
     try:
         config = json.loads(read_bytes(directory / "config.json", CheckpointError, most=_MOST))
+        card = read_bytes(directory / "README.md", CheckpointError, most=_MOST)
     except (GptError, ValueError, RecursionError):
         return False
     known = isinstance(config, dict) and "gpt_cli" in config and "transformers_version" not in config
-    return known and set(names) <= set(FILES)
+    return known and b"\n- gpt-cli\n" in card
 
 
-def _is_handout(directory: Path, names: list[str]) -> bool:
-    """Whether we wrote all of a directory: its first page says so."""
+def _is_handout(directory: Path) -> bool:
+    """Whether we wrote the pages in a directory: the first one says so."""
     try:
         first = read_bytes(directory / "index.html", CheckpointError, most=("a page", 2**20))
     except GptError:
         return False
-    return b'<script type="application/json" id="content">{"handout": ' in first and set(names) <= set(PAGES)
+    return b'<script type="application/json" id="content">{"handout": ' in first

@@ -247,6 +247,35 @@ def test_what_cannot_be_is_refused_before_torch_is_loaded(
     assert sorted(taken.rglob("*")) == before
 
 
+@pytest.mark.parametrize(("form", "own"), [("hf", "README.md"), ("handout", "index.html")])
+def test_beside_files_of_others_an_export_is_replaced_if_overwrite_says_so(
+    form: str, own: str, copied: Path, run: RunCommand
+) -> None:
+    """They stay to the byte, and so does what only has the names of ours."""
+    asked = ["export", "--run", copied, "--out", "made", "--format", form, "--quiet"]
+    assert run(*asked, "--overwrite").code == 0, "a new one"
+    stale = Path("made", "film.html")
+    stale.touch()
+    before, edited = Path("made", own).read_bytes(), Path("made", "adapter")
+    edited.mkdir()
+    (edited / "notes.txt").write_text("mine")
+    Path("made", own).write_bytes(before + b"edited")
+    refused = run(*asked)
+    assert refused.code == 2
+    assert 'error: --out: "made" contains "adapter"; name a new directory' in refused.err
+    assert "hint: --overwrite replaces the export in it and leaves the other files" in refused.err
+    assert run(*asked, "--overwrite").code == 0
+    assert (edited / "notes.txt").read_text() == "mine"
+    assert Path("made", own).read_bytes() == before
+    assert stale.exists() == (form == "hf"), "which is no page of an export"
+    Path("made", own).write_text("another's")
+    for words in ([], ["--overwrite"]):
+        outcome = run(*asked, *words)
+        assert outcome.code == 2
+        assert "overwrite replaces" not in outcome.err
+    assert Path("made", own).read_text() == "another's"
+
+
 def test_a_checkpoint_of_a_run_is_never_overwritten(copied: Path, run: RunCommand) -> None:
     best = copied / "checkpoints" / "best.safetensors"
     before = best.read_bytes()
