@@ -7,7 +7,7 @@ import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpt_cli.errors import GptError, counted, inert_json, shown, visible
 from gpt_cli.tables import Rows, html_of, table
@@ -30,6 +30,18 @@ class Result:
         """The class and its key figures in a line."""
         known = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
         return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in known.items())})"
+
+    if not TYPE_CHECKING:  # a checker knows the fields
+
+        def __getattr__(self, name: str) -> Any:
+            """A figure of `as_dict` that is no field, so that all that --json prints are attributes."""
+            if not name.startswith("_") and name in (figures := self.as_dict()):
+                return figures[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __dir__(self) -> list[str]:
+        """What completion offers."""
+        return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
         """What the class is about: its fields, but for those that are no figures."""
@@ -98,6 +110,14 @@ class Result:
         failure = self.failure()
         text = "\n".join(filter(None, [self.as_text(), *(failure.lines() if failure else [])]))
         return found | {"text/plain": text}
+
+
+class Figures(Result):
+    """A result whose figures a type checker does not know by name."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 def _unless_refused(make: Callable[[], Made | None]) -> Made | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import gpt_cli
@@ -140,7 +141,9 @@ def test_a_repr_is_a_line_with_the_key_figures() -> None:
     assert str(Table()) == Table().as_text(), "print shows the text as before"
 
 
-def test_no_result_of_a_command_dumps_its_fields(smoke_run: Path) -> None:
+def test_what_a_result_has_is_an_attribute_and_its_repr_is_short(smoke_run: Path, tmp_path: Path) -> None:
+    ended = gpt_cli.train("smoke", out=tmp_path / "short", max_steps=1).finish()
+    assert ended.validation_loss == ended.as_dict()["validation_loss"]
     found = [
         gpt_cli.sample("The", max_new_tokens=40, num_samples=9),
         gpt_cli.attention("The value of the value"),
@@ -149,7 +152,15 @@ def test_no_result_of_a_command_dumps_its_fields(smoke_run: Path) -> None:
         gpt_cli.explain("The value"),
         gpt_cli.tokens("The value " * 99),
         gpt_cli.report(),
+        *gpt_cli.report().runs,
         gpt_cli.runs(),
+        *gpt_cli.runs().runs,
+        ended,
+        gpt_cli.info("runs/smoke"),
+        gpt_cli.lens("The value of"),
+        gpt_cli.data.stats("python-docs", config="smoke"),
+        gpt_cli.data.list(),
+        gpt_cli.configs.check("smoke"),
         gpt_cli.configs.settings(),
         gpt_cli.configs.show("smoke"),
     ]
@@ -158,4 +169,8 @@ def test_no_result_of_a_command_dumps_its_fields(smoke_run: Path) -> None:
         assert line.startswith(f"{type(each).__name__}("), line
         assert len(line) < 300, line
         assert "\n" not in line
+        assert each.as_dict().keys() <= set(dir(each)), line
+        assert all(hasattr(each, name) for name in each.as_dict()), line
+    with pytest.raises(AttributeError, match="'Finished' object has no attribute 'validation_los'"):
+        _ = ended.validation_los
     assert "stages={weights: float32[2, 2, " in repr(found[1])

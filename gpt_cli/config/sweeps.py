@@ -75,7 +75,7 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
             for number in range(repeats)
         ]
         configs = check.configs(points)
-    record = {**_flat(content), **_flat(below.content, "base."), "max_time": max_time}
+    record = {**flat(content), **flat(below.content, "base."), "max_time": max_time}
     return Sweep(path, base, sound["settings"], tuple(points), configs, record, repeats)
 
 
@@ -84,12 +84,12 @@ def _by_line(wrong: Iterable[GptError]) -> list[GptError]:
     return sorted({str(problem): problem for problem in wrong}.values(), key=line_of)
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Mappings within mappings as one, its keys joined by dots."""
-    flat = dict[str, Any]()
+    found = dict[str, Any]()
     for key, value in content.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def _wrong_keys(document: Document, where: str) -> Iterator[GptError]:

@@ -20,18 +20,15 @@ from gpt_cli.pages.building import build_page, packed
 from gpt_cli.pages.report import PARTS
 from gpt_cli.reporting.curves import thinned
 from gpt_cli.reporting.figures import (
-    AXES,
-    QUANTITIES,
     Row,
     by_token,
     evaluated_tokens,
-    final_figures,
     means_of_records,
-    result,
+    repeated,
     rows,
     settings,
 )
-from gpt_cli.reporting.record import RunRecord
+from gpt_cli.reporting.record import AXES, QUANTITIES, RunRecord
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.dump import AttentionDump
@@ -58,7 +55,7 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
     """What the page shows, as JSON can hold it."""
     assert records
     assert axis in AXES
-    every_setting = settings(records)
+    every_setting, means = settings(records), means_of_records(records)
     return {
         "runs": [_run_content(record, len(records)) for record in records],
         "quantities": QUANTITIES,
@@ -66,7 +63,7 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
         "axis": axis,
         "byToken": by_token(records),
         "evaluatedTokens": evaluated_tokens(records),
-        "means": [mean._asdict() for mean in means_of_records(records)],
+        "means": [mean._asdict() for mean in means] if repeated(means) else [],
         "settings": _rows_content(every_setting),
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
@@ -80,7 +77,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
     most = max(_FEWEST_SAMPLES, _MOST_SAMPLES // num_runs)
     places = np.unique(np.linspace(0, len(record.samples) - 1, most).astype(int)) if record.samples else ()
     samples, shared = [record.samples[place] for place in places], _shared_beginning(record)
-    compared = result(record)
+    compared = record.result
     return {
         "name": visible(record.name),
         "path": visible(record.path),
@@ -89,7 +86,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
         "notes": {"en": record.notes, "zh": [chinese().say(note) for note in record.notes]},
         "alike": record.differs and record.differs.shipped,
         "differs": dict(record.differs.settings) if record.differs else {},
-        "figures": final_figures(record),
+        "figures": record.final_figures(),
         "result": compared and compared._asdict(),
         "curves": curves_content(record, max(_FEWEST_POINTS, min(_MOST_POINTS_OF_A_RUN, _MOST_POINTS // num_runs))),
         "samples": [

@@ -10,7 +10,7 @@ from gpt_cli.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.errors import visible
 from gpt_cli.language import say
 from gpt_cli.reporting.curves import COLOURS, TITLES, scale_of, short, thinned, unit_of
-from gpt_cli.reporting.figures import by_token, curve, of_tokens
+from gpt_cli.reporting.figures import by_token, of_tokens
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.request import MOST_DRAWN
 
@@ -66,10 +66,10 @@ def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
     for number, record in enumerate(records):
         colour, stroke = _stroke(number)
         for quantity, alpha, width in (("loss", 0.38, 0.8), ("smoothed_loss", 1.0, 1.8)):
-            x, y = curve(record, quantity, axis)
+            x, y = record.curve(quantity, axis)
             kept = thinned(y, _MOST_POINTS)
             axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, alpha=alpha, linewidth=width)
-        x, y = curve(record, "validation_loss", axis)
+        x, y = record.curve("validation_loss", axis)
         if len(x):
             dots: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
             axes.plot(x, y, color=colour, linestyle=stroke, linewidth=0.9, **dots)
@@ -85,7 +85,7 @@ def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
 def _draw(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str) -> None:
     for number, record in enumerate(records):
         colour, stroke = _stroke(number)
-        x, y = curve(record, quantity, axis)
+        x, y = record.curve(quantity, axis)
         kept = thinned(y, _MOST_POINTS)
         marker = "o" if len(kept) == 1 else ""  # a line of one point would not be visible
         axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, marker=marker, markersize=3, linewidth=1)
@@ -94,7 +94,7 @@ def _draw(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str) ->
 
 def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
     """Scales and names of both sides."""
-    curves = [curve(record, name, axis) for record in records for name in drawn]
+    curves = [record.curve(name, axis) for record in records for name in drawn]
     scale = scale_of(quantity, [y for _, y in curves])
     end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
     axes.set_ylabel(TITLES[quantity] + of_tokens(records).replace(" ", "\n", 1) * (quantity == "bits_per_byte"))

@@ -4,43 +4,19 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from gpt_cli.checkpoints.list import Result, have_one_tokenizer
 from gpt_cli.config.reading import written
 from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.record import RunRecord
 
-Figure = float | int | None
-
-QUANTITIES = (
-    "loss",  # of training, in nats per token, as the next two
-    "smoothed_loss",
-    "validation_loss",
-    "bits_per_byte",  # of the validation text
-    "learning_rate",
-    "gradient_norm",  # of the whole gradient
-    "tokens_per_second",  # of training steps alone
-)
-AXES = ("step", "tokens", "seconds")  # seconds of training steps
-
-
-def curve(record: RunRecord, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
-    """The points of one of QUANTITIES against one of AXES: x and y, both float64, the numbers of metrics.jsonl.
-
-    A line that lacks one of the two, or where one is not finite, has no point.
-    """
-    x, y = record.metrics[axis], record.metrics[quantity]
-    there = np.isfinite(x) & np.isfinite(y)
-    return x[there], y[there]
-
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
     """How many tokens each evaluation of the curves read; None where that is the whole text, or differs among runs."""
-    read = {tuple(curve(record, "validation_tokens")[1][-1:]) for record in records}
+    read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(record.outcome.get("validation_tokens"),) for record in records}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
@@ -50,92 +26,70 @@ def of_tokens(records: Sequence[RunRecord]) -> str:
     return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
 
 
-def final_figures(record: RunRecord) -> dict[str, Figure]:
-    """What is known, None for the rest. Losses are in nats per token.
-
-    `loss` is that of the last line, `best_validation_loss` the lowest of the evaluations while training, and
-    `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
-    `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is that of the whole training,
-    and of one that has not ended the median of its lines.
-    """
-    ended, speeds = record.outcome, curve(record, "tokens_per_second")[1]
-    tokens = _number(ended.get("tokens"), _last(record, "tokens"))
-    return {
-        "steps": record.overview.steps,
-        "tokens": None if tokens is None else int(tokens),
-        "seconds": _number(ended.get("seconds"), _last(record, "seconds")),
-        "loss": _last(record, "loss"),
-        "smoothed_loss": _last(record, "smoothed_loss"),
-        "best_validation_loss": record.overview.best_loss,
-        "validation_loss": _number(ended.get("validation_loss"), _last(record, "validation_loss")),
-        "validation_loss_error": _number(ended.get("validation_loss_error")),
-        "bits_per_byte": _number(ended.get("bits_per_byte"), _last(record, "bits_per_byte")),
-        "tokens_per_second": _number(ended.get("tokens_per_second"), float(np.median(speeds)) if len(speeds) else None),
-        "parameters": record.overview.num_parameters,
-    }
-
-
-def result(record: RunRecord) -> Result | None:
-    """What a run is compared by; of one whose checkpoints cannot be read, the lowest evaluation of its metrics."""
-    losses = record.metrics["validation_loss"]
-    if record.overview.result is not None or not np.isfinite(losses).any():
-        return record.overview.result
-    place = int(np.nanargmin(losses))
-    bits = float(record.metrics["bits_per_byte"][place])
-    return Result(float(losses[place]), None, bits if math.isfinite(bits) else None, closed=False)
-
-
 def by_token(records: Sequence[RunRecord]) -> bool:
     """Whether losses per token of these runs can be compared; if not, bits per byte can."""
     return have_one_tokenizer(record.overview for record in records)
 
 
-def _last(record: RunRecord, name: str) -> float | None:
-    """The last finite figure of that name."""
-    _, found = curve(record, name)
-    return float(found[-1]) if len(found) else None
-
-
-def _number(*candidates: Any) -> Figure:
-    """The first that is a finite number."""
-    return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
-
-
 class Mean(NamedTuple):
     """The closing losses of runs that differ in their seed alone: their mean, and its standard error over seeds."""
 
-    settings: Mapping[str, str]  # in which these runs differ from others
+    settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss
     mean: float | None  # nats per token or bits per byte; None without such a run
     error: float | None  # None for fewer than two runs
+    seeds: tuple[Any, ...]  # of these runs, as the next
+    losses: tuple[float, ...]
+    places: tuple[int, ...]  # of all of its runs among those that are compared, from 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """What --json prints of it."""
+        return {name: value for name, value in self._asdict().items() if name != "places"}
 
 
-def means(runs: Sequence[tuple[Mapping[str, str], Result | None]], *, by_token: bool) -> list[Mean]:
-    """The means of runs with the same settings, in which the seed does not count, the lowest first."""
-    groups: dict[tuple[tuple[str, str], ...], list[float]] = {}
-    for settings, compared in runs:
-        found = groups.setdefault(tuple(item for item in settings.items() if item[0] != SEED), [])
+def means(runs: Sequence[tuple[Mapping[str, Any], Result | None]], *, by_token: bool) -> list[Mean]:
+    """The means of runs with the same settings but another seed each, the lowest first.
+
+    Runs with the same seed too are no repeats: each is a mean of its own.
+    """
+    groups, equal = dict[Any, list[int]](), Counter[Any]()
+    for place, (settings, _) in enumerate(runs):
+        key = tuple((name, written(value)) for name, value in settings.items() if name != SEED)
+        whole = key, settings.get(SEED)
+        groups.setdefault((key, equal[whole]), []).append(place)
+        equal[whole] += 1
+    found = [_mean([runs[place] for place in places], tuple(places), by_token) for places in groups.values()]
+    return sorted(found, key=lambda one: math.inf if one.mean is None else one.mean)
+
+
+def _mean(runs: Sequence[tuple[Mapping[str, Any], Result | None]], places: tuple[int, ...], by_token: bool) -> Mean:
+    closed = {}
+    for place, (settings, compared) in zip(places, runs, strict=True):
         loss = compared and (compared.loss if by_token else compared.bits_per_byte)
         if compared is not None and compared.closed and loss is not None:
-            found.append(loss)
-    every = [
-        Mean(
-            settings=dict(key),
-            num_runs=len(losses),
-            mean=statistics.fmean(losses) if losses else None,
-            error=statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else None,
-        )
-        for key, losses in groups.items()
-    ]
-    return sorted(every, key=lambda one: math.inf if one.mean is None else one.mean)
+            closed[place] = settings.get(SEED), loss
+    seeds, losses = zip(*closed.values(), strict=True) if closed else ((), ())
+    return Mean(
+        settings={name: value for name, value in runs[0][0].items() if name != SEED},
+        num_runs=len(losses),
+        mean=statistics.fmean(losses) if losses else None,
+        error=statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else None,
+        seeds=seeds,
+        losses=losses,
+        places=places,
+    )
 
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
-    """The means of runs with different seeds; empty where no two runs differ in their seed alone."""
-    differing = {row.name: row.values for row in differing_settings(records)}
-    settings = [{name: values[number] or "" for name, values in differing.items()} for number in range(len(records))]
-    found = means([*zip(settings, map(result, records), strict=True)], by_token=by_token(records))
-    return found if SEED in differing and len(found) < len(records) else []
+    """The means of runs of a report."""
+    differing = [row.name for row in differing_settings(records)]
+    settings = [{name: record.config.get(name) for name in differing} for record in records]
+    return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
+
+
+def repeated(means: Sequence[Mean]) -> bool:
+    """Whether one of the means is over several runs."""
+    return any(len(mean.places) > 1 for mean in means)
 
 
 class Row(NamedTuple):

@@ -14,13 +14,16 @@ import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.list import Overview, is_run, overview
+from gpt_cli.checkpoints.list import Result as Compared
 from gpt_cli.checkpoints.logs import Sample, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_files import RUNS, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import Likeness, likeness, read_shipped
+from gpt_cli.config.sweeps import flat
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.limits import FIGURE
 from gpt_cli.reporting.curves import filled
+from gpt_cli.results import Figures
 
 # the numbers of a line of metrics; further ones are left out
 FIGURES = (
@@ -36,11 +39,12 @@ FIGURES = (
     "gradient_norm",
     "tokens_per_second",
 )
-_AXES = FIGURES[:3]  # these never fall in a run
+AXES = FIGURES[:3]  # these never fall in a run; seconds are those of training steps
+QUANTITIES = tuple(name for name in FIGURES[3:] if name != "validation_tokens")  # losses in nats per token
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Figures):
     """All that a report says of one run. Figures and texts are those of its files, and nobody has verified them."""
 
     overview: Overview
@@ -70,10 +74,83 @@ class RunRecord:
     @property
     def config(self) -> Mapping[str, Any]:
         """The resolved settings: section.key -> value; empty where the config cannot be read."""
-        if self.overview.config is None:
-            return {}
-        sections = self.overview.config.model_dump(mode="json")
-        return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+        return {} if self.overview.config is None else flat(self.overview.config.model_dump(mode="json"))
+
+    @property
+    def result(self) -> Compared | None:
+        """What it is compared by; of one whose checkpoints cannot be read, the lowest evaluation of its metrics."""
+        losses = self.metrics["validation_loss"]
+        if self.overview.result is not None or not np.isfinite(losses).any():
+            return self.overview.result
+        place = int(np.nanargmin(losses))
+        bits = float(self.metrics["bits_per_byte"][place])
+        return Compared(float(losses[place]), None, bits if math.isfinite(bits) else None, closed=False)
+
+    def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
+        """The points of one of QUANTITIES against one of AXES: x and y, both float64, the numbers of metrics.jsonl.
+
+        A line that lacks one of the two, or where one is not finite, has no point.
+        """
+        x, y = self.metrics[axis], self.metrics[quantity]
+        there = np.isfinite(x) & np.isfinite(y)
+        return x[there], y[there]
+
+    def final_figures(self) -> dict[str, float | int | None]:
+        """What is known, None for the rest. Losses are in nats per token.
+
+        `loss` is that of the last line, `best_validation_loss` the lowest of the evaluations while training, and
+        `validation_loss` with `bits_per_byte` of the closing evaluation, or of the last one where there was none.
+        `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is that of the whole
+        training, and of one that has not ended the median of its lines.
+        """
+        ended, speeds = self.outcome, self.curve("tokens_per_second")[1]
+        tokens = _number(ended.get("tokens"), self._last("tokens"))
+        median = float(np.median(speeds)) if len(speeds) else None
+        return {
+            "steps": self.overview.steps,
+            "tokens": None if tokens is None else int(tokens),
+            "seconds": _number(ended.get("seconds"), self._last("seconds")),
+            "loss": self._last("loss"),
+            "smoothed_loss": self._last("smoothed_loss"),
+            "best_validation_loss": self.overview.best_loss,
+            "validation_loss": _number(ended.get("validation_loss"), self._last("validation_loss")),
+            "validation_loss_error": _number(ended.get("validation_loss_error")),
+            "bits_per_byte": _number(ended.get("bits_per_byte"), self._last("bits_per_byte")),
+            "tokens_per_second": _number(ended.get("tokens_per_second"), median),
+            "parameters": self.overview.num_parameters,
+        }
+
+    def _last(self, quantity: str) -> float | None:
+        """The last finite figure of that name."""
+        found = self.curve(quantity)[1]
+        return float(found[-1]) if len(found) else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt report --json` prints of it."""
+        steps, losses = self.curve("validation_loss")
+        best = int(np.argmin(losses)) if len(losses) else None
+        return {
+            "run": str(self.path),
+            "name": self.name,
+            "state": self.state,
+            **self.final_figures(),
+            "last": {name: self._last(name) for name in QUANTITIES},
+            "best": None if best is None else {"step": int(steps[best]), "validation_loss": float(losses[best])},
+            "closed": self.result is not None and self.result.closed,
+            "config": self.differs and self.differs.shipped,
+            "differs": dict(self.differs.settings) if self.differs else {},
+            "notes": list(self.notes),
+        }
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, how far it is, and its losses."""
+        known = self.as_dict()
+        return {name: known[name] for name in ("name", "state", "steps", "loss", "validation_loss")}
+
+
+def _number(*candidates: Any) -> float | int | None:
+    """The first that is a finite number."""
+    return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
 
 
 def read_record(path: Path) -> RunRecord:
@@ -134,14 +211,14 @@ def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
     """The figures of all lines, and when the last one was written."""
     columns = {name: array("d") for name in FIGURES}
-    num_bad, newest = 0, dict.fromkeys(_AXES, 0.0)
+    num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
     for found in metrics_of(run.metrics, CheckpointError):
         figures = {name: _curved(found.get(name, math.nan)) for name in FIGURES}
         if not newest["step"] < figures["step"]:
             num_bad += 1
             continue
-        for axis in _AXES:
+        for axis in AXES:
             figures[axis] = figures[axis] if newest[axis] <= figures[axis] else math.nan
             newest[axis] = max(newest[axis], figures[axis])  # NaN is not greater
         for name, column in columns.items():

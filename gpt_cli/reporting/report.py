@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console
 
 from gpt_cli.callbacks import Host, Notify, ignored
@@ -17,13 +16,11 @@ from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
 from gpt_cli.reporting.curves import letter_of
 from gpt_cli.reporting.figures import (
-    QUANTITIES,
+    Mean,
     by_token,
-    curve,
     differing_settings,
-    final_figures,
     means_of_records,
-    result,
+    repeated,
 )
 from gpt_cli.reporting.record import RunRecord, read_records
 from gpt_cli.reporting.request import MOST_DRAWN, MOST_ON_A_PAGE, ReportRequest
@@ -45,12 +42,22 @@ class Report(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
-        found: dict[str, Any] = {"runs": [_figures_of(record) for record in self.runs]}
-        found["settings"] = {row.name: list(row.values) for row in differing_settings(self.runs)}
-        if means := means_of_records(self.runs):
+        found: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
+        if repeated(means := self.means):
             unit = "nats/token" if by_token(self.runs) else "bits/byte"
-            found["means"] = [mean._asdict() | {"unit": unit} for mean in means]
+            found["means"] = [mean.as_dict() | {"unit": unit} for mean in means]
         return found
+
+    @property
+    def settings(self) -> dict[str, list[Any]]:
+        """The settings in which runs differ: a value for each run, None where it has none."""
+        names = [row.name for row in differing_settings(self.runs)]
+        return {name: [record.config.get(name) for record in self.runs] for name in names}
+
+    @property
+    def means(self) -> list[Mean]:
+        """The closing losses for each setting, with one for each seed, the lowest mean first."""
+        return means_of_records(self.runs)
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
         """The curves of at most MOST_DRAWN runs, and the settings in which runs differ."""
@@ -125,21 +132,3 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
 def _terminal(width: int) -> Console:
     """The one that TERM names."""
     return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
-
-
-def _figures_of(record: RunRecord) -> dict[str, Any]:
-    compared = result(record)
-    steps, losses = curve(record, "validation_loss")
-    best = int(np.argmin(losses)) if len(losses) else None
-    return {
-        "run": str(record.path),
-        "name": record.name,
-        "state": record.state,
-        **final_figures(record),
-        "last": {name: float(found[-1]) if len(found := curve(record, name)[1]) else None for name in QUANTITIES},
-        "best": None if best is None else {"step": int(steps[best]), "validation_loss": float(losses[best])},
-        "closed": compared is not None and compared.closed,
-        "config": record.differs and record.differs.shipped,
-        "differs": dict(record.differs.settings) if record.differs else {},
-        "notes": list(record.notes),
-    }

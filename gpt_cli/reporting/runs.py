@@ -21,7 +21,7 @@ from gpt_cli.errors import counted, shown, visible
 from gpt_cli.files import remove as remove_file
 from gpt_cli.files import remove_directory, remove_if_empty
 from gpt_cli.reporting.request import RemoveRequest, RunsRequest
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.results import WIDTH, Figures, Result
 from gpt_cli.tables import Rows, narrow_table, table
 
 _of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
@@ -40,7 +40,7 @@ _ORDERS: dict[str, Callable[[Overview], Any]] = {
 
 
 @dataclass(frozen=True)
-class ListedRun:
+class ListedRun(Figures):
     """A run as a list shows it."""
 
     overview: Overview
@@ -83,6 +83,11 @@ class ListedRun:
             "differs": {} if self.alike is None else dict(self.alike.settings),
             "problem": run.problem,
         }
+
+    def key_figures(self) -> dict[str, Any]:
+        """The run, how far it is, and its loss."""
+        known = self.as_dict()
+        return {name: known[name] for name in ("name", "state", "steps", "validation_loss")}
 
     def figures(self) -> tuple[str, ...]:
         """A cell for each of FIGURES."""

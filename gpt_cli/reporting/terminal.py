@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gpt_cli.errors import visible
 from gpt_cli.reporting.curves import COLOURS, TITLES, axis_end, letter_of, scale_of, short, thinned
-from gpt_cli.reporting.figures import by_token, curve, final_figures, of_tokens, result
+from gpt_cli.reporting.figures import by_token, of_tokens
 from gpt_cli.reporting.record import RunRecord
 
 _WIDEST = 120
@@ -56,7 +56,7 @@ class _Line:
 
     @classmethod
     def of(cls, number: int, record: RunRecord, quantity: str, axis: str, *, joined: bool) -> _Line:
-        x, y = curve(record, quantity, axis)
+        x, y = record.curve(quantity, axis)
         return cls(number, x, y, joined)
 
 
@@ -94,8 +94,8 @@ def _legend(records: Sequence[RunRecord], style: Style) -> list[Text]:
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
     """The cells of a run after its name; empty where it has no such figure."""
-    (steps, losses), compared = curve(record, "smoothed_loss"), result(record)
-    speed = final_figures(record)["tokens_per_second"]
+    (steps, losses), compared = record.curve("smoothed_loss"), record.result
+    speed = record.final_figures()["tokens_per_second"]
     return (
         record.state,
         f"{steps[-1]:,.0f}" if len(steps) else "",

@@ -70,7 +70,7 @@ def train_points(
 def command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
     """The words of the `gpt train` that begins or continues a point."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
-    for key, value in sweep.changed(point.settings).items():
+    for key, value in sweep.changed(point.texts).items():
         words += ["--set", f"{key}={written(value)}"]
     words += [] if max_time is None else ["--max-time", max_time]
     words += ["--resume"] if RunFiles(point.path).exists() else []

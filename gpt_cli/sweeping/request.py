@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.run_files import RUNS, SWEEP
 from gpt_cli.config.fields import Few, Switch
 from gpt_cli.config.reading import written
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
-from gpt_cli.config.sweeps import Sweep, read_sweep
+from gpt_cli.config.sweeps import Sweep, flat, read_sweep
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
 from gpt_cli.files import require_no_file
 from gpt_cli.limits import SWEEP_RECORD_BYTES
@@ -30,13 +30,14 @@ _NAME_LENGTH = 60
 
 
 class Point(NamedTuple):
-    """A run of a sweep, and the settings that it tries."""
+    """A run of a sweep, and the settings that it tries, as the file has them and as its config has them."""
 
     path: Path
+    texts: Mapping[str, Any]
     settings: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return " ".join(f"{key}={visible(written(value))}" for key, value in self.settings.items())
+        return " ".join(f"{key}={visible(written(value))}" for key, value in self.texts.items())
 
 
 class ToSweep(NamedTuple):
@@ -82,7 +83,11 @@ class SweepRequest(Request):
         require_installed(sorted({name for config in found.configs for name in config.train.log_to}))
         directory = RUNS / self.file.stem if self.out is None else self.out
         require_same(directory, found)
-        points = [Point(directory / _name(number, point), point) for number, point in enumerate(found.points)]
+        contents = [flat(config.model_dump(mode="json")) for config in found.configs]
+        points = [
+            Point(directory / _name(number, texts), texts, {key: content[key] for key in texts})
+            for number, (texts, content) in enumerate(zip(found.points, contents, strict=True))
+        ]
         return ToSweep(found, directory, points)
 
 

@@ -30,7 +30,7 @@ from gpt_cli.errors import (
 )
 from gpt_cli.files import write_durably
 from gpt_cli.machine.sharing import cores
-from gpt_cli.reporting.figures import Mean, means
+from gpt_cli.reporting.figures import Mean, means, repeated
 from gpt_cli.reporting.record import read_records
 from gpt_cli.reporting.report import Report
 from gpt_cli.reporting.request import MOST_ON_A_PAGE
@@ -72,7 +72,7 @@ class Swept(Result):
     directory: Path
     points: tuple[Point, ...]
     runs: tuple[ListedRun, ...]  # of these points
-    means: tuple[Mean, ...]  # over seeds, where points are repeated
+    means: tuple[Mean, ...]  # over seeds, of each setting
     unit: str  # of the means
     failed: tuple[tuple[Point, int], ...] = ()  # with exit codes; a run that diverged has not failed
     signal: int | None = None  # which has stopped it
@@ -87,7 +87,7 @@ class Swept(Result):
         both = zip(self.points, self.runs, strict=True)
         rows = [run.as_dict() | {"settings": dict(point.settings)} for point, run in both]
         return {"runs": rows} | (
-            {"means": [m._asdict() | {"unit": self.unit} for m in self.means]} if self.means else {}
+            {"means": [m.as_dict() | {"unit": self.unit} for m in self.means]} if repeated(self.means) else {}
         )
 
     def table(self, width: int | None) -> str:
@@ -100,7 +100,7 @@ class Swept(Result):
 
     def parts(self) -> list[Rows | str]:
         """The runs, what must be known about them, and their means over seeds."""
-        return [self._rows(), *self.remarks, *([self.rows_of_means()] if self.means else [])]
+        return [self._rows(), *self.remarks, *([self.rows_of_means()] if repeated(self.means) else [])]
 
     def rows_of_means(self) -> Rows:
         """A row for each setting that was repeated."""
@@ -108,7 +108,7 @@ class Swept(Result):
             (
                 "" if mean.mean is None else with_error(mean.mean, mean.error),
                 str(mean.num_runs),
-                " ".join(f"{key}={visible(value)}" for key, value in mean.settings.items()),
+                " ".join(f"{key}={visible(written(value))}" for key, value in mean.settings.items()),
             )
             for mean in self.means
         ]
@@ -117,7 +117,7 @@ class Swept(Result):
     def as_text(self, width: int = WIDTH) -> str:
         """The runs, what must be known about them, and their means over seeds."""
         parts = [self.table(width), *self.remarks]
-        return "\n".join([*parts, "", table(self.rows_of_means())] if self.means else parts)
+        return "\n".join([*parts, "", table(self.rows_of_means())] if repeated(self.means) else parts)
 
     def failure(self) -> GptError | None:
         """The error for runs that failed, of the kind that the first of them has."""
@@ -167,10 +167,8 @@ def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int
     by_path = {point.path: point for point in found.points}
     runs = sorted_by([look(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
-    over_seeds = list[Mean]()
-    if found.sweep.repeats > 1:
-        settings = [{key: written(value) for key, value in point.settings.items()} for point in points]
-        over_seeds = means([(one, run.result) for one, run in zip(settings, runs, strict=True)], by_token=by_token)
+    both = zip(points, runs, strict=True)
+    over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
     unit = "nats/token" if by_token else "bits/byte"
     return Swept(found.directory, points, listed(runs, found.directory), tuple(over_seeds), unit, failed, signal)
 

@@ -13,7 +13,7 @@ from gpt_cli.callbacks import bar_of_tqdm
 from gpt_cli.config import Config
 from gpt_cli.errors import UsageError, counted, inert, visible
 from gpt_cli.model.costs import Estimate
-from gpt_cli.results import WIDTH, Result
+from gpt_cli.results import WIDTH, Figures
 from gpt_cli.sampling.scoring import Score
 
 
@@ -111,7 +111,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Finished(Result):
+class Finished(Figures):
     """The end: the figures of `gpt train --json`, the signal that stopped it, and the step of the best weights.
 
     `signal` is None for a training that ended by itself, `best_step` for one that a signal stopped. `before` is None,

@@ -53,7 +53,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     losses = [row["validation_loss"] for row in rows[:2]]
     assert losses == sorted(losses)
     assert rows[2]["name"] == "002-learning_rate-100"
-    assert rows[2]["settings"] == {"train.learning_rate": "100"}
+    assert rows[2]["settings"] == {"train.learning_rate": 100.0}
     listed = run("runs", "runs/s", "--json")
     assert {row["name"]: row["best_validation_loss"] for row in json.loads(listed.out)["runs"]} == {
         row["name"]: row["best_validation_loss"] for row in rows
@@ -85,10 +85,10 @@ def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: R
     assert outcome.code == 0, outcome.err
     found = json.loads(outcome.out.splitlines()[-1])
     assert len(found["runs"]) == 4
-    assert [mean["settings"] for mean in found["means"]] == [{"train.learning_rate": rate} for rate in ("1e-2", "1e-3")]
+    assert [mean["settings"] for mean in found["means"]] == [{"train.learning_rate": rate} for rate in (0.01, 0.001)]
     for mean in found["means"]:
         of_rate = [row for row in found["runs"] if mean["settings"].items() <= row["settings"].items()]
-        seeds = sorted(int(row["settings"]["train.seed"]) for row in of_rate)
+        seeds = sorted(row["settings"]["train.seed"] for row in of_rate)
         one, other = (row["validation_loss"] for row in of_rate)
         assert (mean["num_runs"], mean["unit"], seeds[1] - seeds[0]) == (2, "nats/token", 1)
         assert mean["mean"] == pytest.approx((one + other) / 2)
@@ -96,11 +96,13 @@ def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: R
     *_, head, first, second = run("sweep", "s.yaml", "--quiet").out.splitlines()
     assert head.split() == ["mean", "nats/token", "runs", "settings"]
     best = found["means"][0]
-    expected = [f"{best['mean']:.4f}", "±", f"{best['error']:.4f}", "2", "train.learning_rate=1e-2"]
+    expected = [f"{best['mean']:.4f}", "±", f"{best['error']:.4f}", "2", "train.learning_rate=0.01"]
     assert first.split() == expected
-    assert second.split()[-1] == "train.learning_rate=1e-3"
+    assert second.split()[-1] == "train.learning_rate=0.001"
     reported = json.loads(run("report", "s", "--json").out)
-    assert [mean["mean"] for mean in reported["means"]] == [mean["mean"] for mean in found["means"]]
+    for mean in (*reported["means"], *found["means"]):
+        mean["of"] = dict(zip(mean.pop("seeds"), mean.pop("losses"), strict=True))
+    assert reported["means"] == found["means"]
 
 
 def test_another_file_for_the_same_directory_is_refused_with_the_difference(folder: Path, run: RunCommand) -> None:
@@ -170,7 +172,7 @@ def test_a_missing_logger_is_found_before_the_first_run(
 def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
     found = read_sweep(Path("s.yaml"))
-    point = request.Point(Path("runs/s/000"), found.points[0])
+    point = request.Point(Path("runs/s/000"), found.points[0], {})
     words = jobs.command(found, point, "5s", ["--quiet"])
     settings = ["--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null"]
     assert words[words.index("-m") :] == [
@@ -247,7 +249,7 @@ def test_python_says_nothing_but_warns_of_what_a_failed_training_said(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["runs"][1] == {
-        "run": "runs/s/001-learning_rate-1e-2", "state": "new", "settings": {"train.learning_rate": "1e-2"}
+        "run": "runs/s/001-learning_rate-1e-2", "state": "new", "settings": {"train.learning_rate": 0.01}
     }  # fmt: skip
     stand_in(monkeypatch, lambda point: f"import sys; sys.exit('full' if '000' in {point.path.name!r} else 0)")
     with pytest.warns(UserWarning, match="runs/s/000-learning_rate-1e-3: full"):

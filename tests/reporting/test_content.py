@@ -17,8 +17,7 @@ from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.snapshots import snapshot_bytes
 from gpt_cli.reporting.content import report_page
-from gpt_cli.reporting.figures import QUANTITIES
-from gpt_cli.reporting.record import FIGURES, RunRecord, Sample, read_record
+from gpt_cli.reporting.record import FIGURES, QUANTITIES, RunRecord, Sample, read_record
 
 
 def content(*records: RunRecord, **options: Any) -> dict[str, Any]:

@@ -15,18 +15,15 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.sweep_points import SEED
 from gpt_cli.reporting.curves import thinned
 from gpt_cli.reporting.figures import (
-    AXES,
-    QUANTITIES,
     Row,
-    curve,
     differing_settings,
-    final_figures,
     means,
     means_of_records,
+    repeated,
     rows,
     settings,
 )
-from gpt_cli.reporting.record import RunRecord, read_record
+from gpt_cli.reporting.record import AXES, QUANTITIES, RunRecord, read_record
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -34,7 +31,7 @@ from gpt_cli.reporting.record import RunRecord, read_record
 def test_curves_equal_the_lines_of_the_run(smoke_run: Path, quantity: str, axis: str) -> None:
     lines = [json.loads(line) for line in (smoke_run / "metrics.jsonl").read_text().splitlines()]
     expected = [(line[axis], line[quantity]) for line in lines if quantity in line]
-    x, y = curve(read_record(smoke_run), quantity, axis)
+    x, y = read_record(smoke_run).curve(quantity, axis)
     assert x.dtype == y.dtype == np.float64
     assert list(zip(x.tolist(), y.tolist(), strict=True)) == expected
     assert len(expected) == (2 if quantity in ("validation_loss", "bits_per_byte") else 4)
@@ -45,8 +42,8 @@ def test_what_is_not_finite_has_no_point(smoke_run: Path) -> None:
     losses = np.array([1, np.inf, 3, np.nan])
     seconds = np.array([np.nan, 1, 2, 3])
     damaged = replace(record, metrics={**record.metrics, "loss": losses, "seconds": seconds})
-    assert [found.tolist() for found in curve(damaged, "loss", "step")] == [[5, 15], [1, 3]]
-    assert [found.tolist() for found in curve(damaged, "loss", "seconds")] == [[2], [3]]
+    assert [found.tolist() for found in damaged.curve("loss")] == [[5, 15], [1, 3]]
+    assert [found.tolist() for found in damaged.curve("loss", "seconds")] == [[2], [3]]
 
 
 def test_thinning_keeps_ends_and_extremes() -> None:
@@ -102,7 +99,7 @@ def test_rows_keep_the_order_of_the_contents() -> None:
 
 def test_figures_of_a_finished_run_are_those_of_its_closing_evaluation(smoke_run: Path) -> None:
     record = read_record(smoke_run)
-    figures = final_figures(record)
+    figures = record.final_figures()
     for name in ("tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second", "parameters"):
         assert figures[name] == record.outcome[name]
     assert (figures["steps"], figures["best_validation_loss"]) == (20, record.metrics["validation_loss"][3])
@@ -113,7 +110,7 @@ def test_figures_of_a_run_without_an_end_are_those_of_its_last_lines(copied: Pat
     record = read_record(copied)
     record = replace(record, metrics={**record.metrics, "loss": np.array([4.0, 3.0, math.nan, math.inf])})
     record.metrics["tokens_per_second"][:] = [math.nan, 500, 900, 100]
-    figures = final_figures(record)
+    figures = record.final_figures()
     assert (figures["loss"], figures["seconds"]) == (3.0, record.metrics["seconds"][-1])
     assert (
         json.dumps(figures["tokens"]) == f"{record.metrics['tokens'][-1]:.0f}"
@@ -134,11 +131,12 @@ def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
         ({rate: "2", SEED: "0"}, closed(2.5, 9.0)),
         ({rate: "2", SEED: "1"}, Result(0.5, None, None, closed=False)),
     ]
-    found = means([*runs, ({rate: "3", SEED: "0"}, None)], by_token=True)
+    found = means([*runs, ({rate: "3", SEED: "0"}, None), runs[0]], by_token=True)
     assert [tuple(mean) for mean in found] == [
-        ({rate: "2"}, 1, 2.5, None),
-        ({rate: "1"}, 3, 3.0, pytest.approx(1 / math.sqrt(3))),
-        ({rate: "3"}, 0, None, None),
+        ({rate: "1"}, 1, 2.0, None, ("0",), (2.0,), (6,)),  # the same seed again is no repeat
+        ({rate: "2"}, 1, 2.5, None, ("0",), (2.5,), (3, 4)),
+        ({rate: "1"}, 3, 3.0, pytest.approx(1 / math.sqrt(3)), ("0", "1", "2"), (2.0, 3.0, 4.0), (0, 1, 2)),
+        ({rate: "3"}, 0, None, None, (), (), (5,)),
     ]
     assert [mean.mean for mean in means(runs, by_token=False)] == [1.0, 9.0]
 
@@ -146,12 +144,14 @@ def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
 def test_a_report_has_means_where_runs_are_repeated(smoke_run: Path) -> None:
     record = read_record(smoke_run)
     loss = record.outcome["validation_loss"]
-    repeated = [record, changed(record, seed=5)]
+    runs = [record, changed(record, seed=5)]
     others = [changed(record, seed=seed, learning_rate=0.5) for seed in (1337, 5)]
-    assert [tuple(mean) for mean in means_of_records(repeated)] == [({}, 2, pytest.approx(loss), 0.0)]
-    assert [mean.settings for mean in means_of_records([*repeated, *others])] == [
-        {"train.learning_rate": "0.01"},
-        {"train.learning_rate": "0.5"},
+    assert [tuple(mean) for mean in means_of_records(runs)] == [
+        ({}, 2, pytest.approx(loss), 0.0, (1337, 5), (loss, loss), (0, 1))
     ]
+    assert [mean.settings for mean in means_of_records([*runs, *others])] == [
+        {"train.learning_rate": 0.01},
+        {"train.learning_rate": 0.5},
+    ], "numbers, not texts"
     for single in ([record], [record, record], [record, others[0]], [record, others[1]]):
-        assert means_of_records(single) == []
+        assert not repeated(means_of_records(single))
