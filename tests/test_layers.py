@@ -44,6 +44,7 @@ ORDER = [
     "files",
     "safetensors_header",
     "safetensors_numbers",
+    "ownership",
     "opening",
     "strict_json",
     "callbacks",

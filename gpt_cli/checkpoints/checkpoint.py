@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.header import (
-    FORMAT,
     FORMAT_VERSION,
     METADATA,
     OPTIMIZER_PREFIX,
@@ -34,6 +33,7 @@ from gpt_cli.errors import CheckpointError, GptError, counted, shown, within
 from gpt_cli.files import Buffer, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
+from gpt_cli.ownership import FORMAT
 from gpt_cli.safetensors_header import header_bytes
 from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.strict_json import strict_json

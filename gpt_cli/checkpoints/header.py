@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shlex
@@ -20,11 +19,11 @@ from gpt_cli.config.reading import validate
 from gpt_cli.errors import CheckpointError, GptError, shown, visible, within
 from gpt_cli.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
 from gpt_cli.opening import reading
+from gpt_cli.ownership import FORMAT
 from gpt_cli.safetensors_header import MALFORMED, Stored, parse_header, read_header_bytes
 from gpt_cli.strict_json import strict_json
 from gpt_cli.version import __version__
 
-FORMAT = "gpt-cli checkpoint"
 FORMAT_VERSION = 1
 OPTIMIZER_PREFIX = "optimizer."
 METADATA = (
@@ -157,14 +156,6 @@ def require_few_tensors(number: int, sizes: ModelConfig) -> None:
     # weights, and two moments of each, or low-rank factors with moments of matrices
     if number > 4 * (40 + sizes.num_blocks * of_a_block):
         raise ValueError(f"it has {number:,} tensors, far more than its config asks for")
-
-
-def is_checkpoint(path: Path) -> bool:
-    """Whether a file begins as ours do; nothing is verified, and nothing waited for."""
-    beginning = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()
-    with contextlib.suppress(CheckpointError), reading(path, CheckpointError) as file:
-        return file.read(8 + len(beginning))[8:] == beginning
-    return False
 
 
 Step = Annotated[int, Field(ge=0, le=STEPS)]

@@ -15,10 +15,11 @@ from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.logs import last_metrics
 from gpt_cli.checkpoints.run_files import SWEEP, RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.reading import read_own_config
 from gpt_cli.errors import CheckpointError, GptError, reason, shown
 from gpt_cli.limits import OUTCOME_BYTES
 from gpt_cli.opening import read_bytes
+from gpt_cli.ownership import LOCK, holds_run, is_config, is_lock
 from gpt_cli.strict_json import figure, step_of, strict_json
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
@@ -72,11 +73,8 @@ def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a directory holds a run, or what is left of one, or a training prepares one there."""
-    files = RunFiles(directory)
-    if files.exists() or files.steps() or files.best.is_file():
-        return True
-    return is_held(directory) and not (directory / SWEEP).exists()
+    """Whether a directory is a run, or a training prepares one there, or was killed before it wrote any of it."""
+    return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
 
 
 def find_runs(directory: Path) -> list[Path]:
@@ -127,9 +125,7 @@ def _overview(run: RunFiles) -> Overview:
     header = newest or best
     if not training and not run.files():
         return Overview(run.path, "empty", **(_traces(run) if run.path.is_dir() else {}))
-    if not run.config.is_file() and not training:
-        raise CheckpointError(shown(run.config), "this file of the run is missing")
-    config = _config(run, header)
+    config = _config(run, header) if run.config.exists() or not training else None
     outcome = {} if training else read_outcome(run)
     state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
     if state == "stopped" and header is None:
@@ -173,13 +169,11 @@ def _header(path: Path | None) -> Header | None:
         return None
 
 
-def _config(run: RunFiles, header: Header | None) -> Config | None:
+def _config(run: RunFiles, header: Header | None) -> Config:
     """The resolved config; a checkpoint that is newer than config.yaml has the same, and is read ten times as fast."""
-    if header is not None and (
-        not run.config.is_file() or header.path.stat().st_mtime_ns >= run.config.stat().st_mtime_ns
-    ):
-        return header.config
-    return read_config(str(run.config)) if run.config.is_file() else None
+    found = run.config
+    is_older = header and is_config(found, whole=True) and found.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
+    return header.config if header and is_older else read_own_config(found)
 
 
 def read_outcome(run: RunFiles) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from gpt_cli.checkpoints.header import is_checkpoint
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 from gpt_cli.files import make_directory, require_place, require_writable, write_failure
+from gpt_cli.ownership import HOLDER, LOCK, is_checkpoint
 
-NAME = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a moment
 
@@ -32,7 +31,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
     directory cannot be written; `warn` receives a line where the filesystem has no locks.
     """
     made: list[Path] = []
-    path = directory / NAME
+    path = directory / LOCK
     descriptor = None
     try:
         while descriptor is None:
@@ -59,7 +58,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
 def is_held(directory: Path) -> bool:
     """Whether a process of this host trains in a directory, of which nothing changes."""
     try:
-        descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -109,10 +108,14 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     if not _is_at(descriptor, path):
         os.close(descriptor)
         return None
+    if os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
+        os.close(descriptor)
+        sentence = f"it contains {LOCK}, which no run wrote; move it elsewhere, or name another directory with --out"
+        raise UsageError(shown(path.parent), sentence)
     try:
         now = datetime.now().astimezone().isoformat(" ", "seconds")
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
+        os.write(descriptor, f"{HOLDER}{os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -143,7 +146,7 @@ def require_foreign(path: Path) -> None:
             )
         for directory in (target.parent, target.parent.parent):
             run = RunFiles(directory)
-            own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / NAME)
+            own = (run.metrics, run.samples, run.outcome, run.loss_picture, run.config, run.best, directory / LOCK)
             if run.exists() and (target in own or run.is_step_file(target)):
                 wrong = f"{shown(path)} is a file of the run {shown(directory)}, which only gpt train writes"
                 raise UsageError("--out", wrong, hint="name another file")

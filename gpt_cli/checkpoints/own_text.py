@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.logs import samples_of
 from gpt_cli.checkpoints.run_files import RunFiles, run_of_checkpoint
 from gpt_cli.config import Config, DataConfig
-from gpt_cli.config.reading import read_config
+from gpt_cli.config.reading import read_own_config
 from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.opening import open_regular
@@ -54,10 +54,8 @@ def own_config(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -
         raise UsageError(where, sentence, hint=advice)
     if is_imported(run):
         raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
-    if not run.config.is_file():
-        raise UsageError(where, "its config.yaml, which names its text, is missing", hint=advice)
     try:
-        config = read_config(str(run.config))
+        config = read_own_config(run.config)
     except UsageError as error:
         error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
@@ -74,10 +72,9 @@ def trusted_config(header: Header) -> Config:
 
 
 def valid_config(run: RunFiles) -> Config | None:
-    """The config.yaml of a run; None where there is none, or one that is not valid."""
-    if run.config.is_file():
-        with contextlib.suppress(UsageError):
-            return read_config(str(run.config))
+    """The config.yaml of a run; None where there is none, or one that is damaged or not valid."""
+    with contextlib.suppress(UsageError):
+        return read_own_config(run.config)
     return None
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.header import is_checkpoint
 from gpt_cli.checkpoints.logs import Sample, read_log, step_in, without_later, written
-from gpt_cli.checkpoints.own_text import is_imported
+from gpt_cli.checkpoints.own_text import is_imported, valid_config
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config import Config
-from gpt_cli.config.reading import read_config, write_config
+from gpt_cli.config.reading import write_config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
 from gpt_cli.files import make_directory, make_durable, remove, remove_directory, require_writable, write_durably
+from gpt_cli.ownership import is_checkpoint
 
 
 class RunDirectory(RunFiles):
@@ -85,8 +85,8 @@ class RunDirectory(RunFiles):
                 warn(f"{error.where}: {error.sentence}; trying the one before")
         if damaged:
             raise damaged
-        if self.config.is_file():
-            lost, every = self._newest_trace(), read_config(str(self.config)).train.save_every
+        if (own := valid_config(self)) is not None:
+            lost, every = self._newest_trace(), own.train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
                 sentence = (

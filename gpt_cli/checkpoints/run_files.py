@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -9,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpt_cli.errors import visible
+from gpt_cli.errors import UsageError, shown, visible
 from gpt_cli.files import temporaries
+from gpt_cli.ownership import holds_run, is_ours
 
 RUNS = Path("runs")
 # of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
 # before its first checkpoint, damaged
 State = Literal["training", "stopped", "finished", "diverged", "imported", "empty", "damaged"]
-SWEEP = "sweep.json"  # in a directory of runs that one sweep made: what it was made from
+# in a directory of runs that one sweep made: what it was made from, and a page of their curves
+SWEEP, SWEEP_PAGE = "sweep.json", "report.html"
 _OWN = re.compile(
     r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"
 )
@@ -65,7 +68,7 @@ class RunFiles:
 
     def logger_folders(self) -> list[Path]:
         """The directories below `logs` that loggers of the run made; those without `sent.jsonl` are someone else's."""
-        return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl"))
+        return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl") if is_ours(sent))
 
     @property
     def resume_command(self) -> str:
@@ -79,15 +82,14 @@ class RunFiles:
         return clause, f"continue with {self.resume_command}" if self.exists() else None
 
     def exists(self) -> bool:
-        """Whether the directory holds a run."""
-        return self.config.is_file() and self.checkpoints.is_dir()
+        """Whether the directory is a run, by content."""
+        return holds_run(self.path)
 
     def files(self) -> list[Path]:
-        """The existing files with the names of a run's own; in a directory that holds no run, someone else's."""
+        """The existing files with the names of a run's own."""
         checkpoints, snapshots, maps = (found.values() for found in (self.steps(), self.snapshots(), self.maps()))
-        sent = (self.sent(folder.name) for folder in self.logger_folders())
         own = (
-            *sent,
+            *self.logs.glob("*/sent.jsonl"),
             *checkpoints,
             *snapshots,
             *maps,
@@ -99,6 +101,19 @@ class RunFiles:
             self.config,
         )
         return [path for path in own if path.exists()]
+
+    def foreign(self) -> list[Path]:
+        """Those of `files` that someone else wrote: all of them in a directory that is no run."""
+        return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
+
+    def require_own(self) -> None:
+        """Raises UsageError where a run that is written here would replace what someone else wrote."""
+        if found := self.foreign():
+            name = visible(found[0].relative_to(self.path))
+            sentence = (
+                f"it contains {name}, which no run wrote; move it elsewhere, or name another directory with --out"
+            )
+            raise UsageError(shown(self.path), sentence)
 
     def temporaries(self) -> list[Path]:
         """What killed writers left of a run's own files."""
@@ -137,10 +152,16 @@ class RunFiles:
 
 
 def named_run(name: str | Path) -> Path:
-    """What a name means: the path itself where there is one, else a run below runs/, as `gpt runs` prints it."""
+    """What a name means: the path itself where it is a file, a run or a directory of runs, else what is below runs/."""
     path = Path(os.path.expanduser(name))
-    is_name = str(name)[:1] not in (".", "/", "~") and not os.path.lexists(path)
-    return RUNS / path if is_name and os.path.lexists(RUNS / path) else path
+    if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
+        return path
+    if not os.path.isdir(path):
+        return path if os.path.lexists(path) else below
+    with contextlib.suppress(OSError):
+        if holds_run(path) or any(holds_run(Path(entry.path)) for entry in os.scandir(path) if entry.is_dir()):
+            return path
+    return below
 
 
 def run_of_checkpoint(path: Path) -> RunFiles | None:

@@ -39,7 +39,7 @@ def show(result: Table, console: Console) -> None:
 
 def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
     """Remove runs, once the user agrees."""
-    from gpt_cli.reporting.runs import removing
+    from gpt_cli.reporting.runs import removed, removing
 
     host = console.host(importing_torch)
     runs = request.find(host)
@@ -47,7 +47,7 @@ def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequen
         console.notice("nothing was removed")
         return
     for run in removing(runs, host):
-        console.result(f"removed {visible(run.path)}")
+        console.result(removed(run.path))
 
 
 def _agreed(runs: Sequence[RunFiles]) -> bool:

@@ -226,7 +226,7 @@ class _Line:
         for word in words:
             is_config = word in shipped_configs() or word.endswith((".yaml", ".yml"))
             is_text = word in ENTRIES or word.endswith(_TEXTS) or os.path.exists(word)
-            is_run = trains and word not in ENTRIES and RunFiles(named_run(word)).config.exists()
+            is_run = trains and word not in ENTRIES and RunFiles(named_run(word)).exists()
             if "--resume" in typed and "--out" in self._flags.keys() - typed:
                 yield f"--out {shlex.quote(str(named_run(word)))}"
             elif is_config and "--config" in self._flags.keys() - typed:

@@ -19,6 +19,7 @@ from gpt_cli.config.schema import Config
 from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
 from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together, visible
 from gpt_cli.opening import require_reachable
+from gpt_cli.ownership import is_config
 
 
 def shipped_configs() -> dict[str, Path]:
@@ -75,6 +76,23 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tup
                 f"a config is a .yaml file; a text to train on goes to gpt train --data {shlex.quote(visible(path))}"
             )
         raise
+
+
+def read_own_config(
+    path: Path, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
+) -> Config:
+    """As `read_config`, of the config.yaml of a run; raises UsageError also for one that is missing or cut off."""
+    hint = f"gpt train --config FILE --out {shlex.quote(visible(path.parent))} --resume writes it again"
+    if not path.exists():
+        raise UsageError(shown(path), "this file of the run is missing", hint=hint)
+    try:
+        config = read_config(str(path), settings, flags)
+    except GptError as error:
+        error.hint = error.hint or (hint if error.where.startswith(str(path)) and is_config(path) else None)
+        raise
+    if not is_config(path, whole=True):
+        raise UsageError(shown(path), "this file of the run is cut off, or gpt did not write it", hint=hint)
+    return config
 
 
 def build_config(

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import is_checkpoint
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import CheckpointError, shown, visible
 from gpt_cli.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.opening import read_bytes, reading, require_reachable
+from gpt_cli.ownership import is_checkpoint
 from gpt_cli.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
 from gpt_cli.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.strict_json import plainly, strict_json

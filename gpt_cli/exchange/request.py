@@ -120,9 +120,7 @@ class ImportRequest(Request):
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with --overwrite, or name another --out"
             raise UsageError(shown(run.path), sentence)
-        if not run.exists() and (found := run.files()):
-            sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
-            raise UsageError(shown(run.path), sentence)
+        run.require_own()
         if steps:
             return run.path, *read_steps(steps, self.context_length, host)
         return run.path, read_foreign(first, self.context_length), {}

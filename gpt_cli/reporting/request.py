@@ -14,7 +14,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import near_run, newest_run
 from gpt_cli.checkpoints.list import find_runs, is_run
 from gpt_cli.checkpoints.lock import is_held, require_foreign
-from gpt_cli.checkpoints.run_files import RUNS, RunFiles, State, named_run
+from gpt_cli.checkpoints.run_files import RUNS, SWEEP, RunFiles, State, named_run
 from gpt_cli.config.fields import Switch
 from gpt_cli.config.request import EMPTY, NONE, Flag, MaybePath, NamedPaths, Request
 from gpt_cli.errors import (
@@ -79,7 +79,7 @@ class RemoveRequest(Request):
         """The runs of these names, each once; raises every error that keeps one from being removed."""
         found: dict[Path, RunFiles] = {}
         wrong: list[GptError] = []
-        for path in map(named_run, self.names):
+        for path in _paths(self.names):
             try:
                 _require_removable(path)
                 found.setdefault(path.resolve(), RunFiles(path))
@@ -90,8 +90,13 @@ class RemoveRequest(Request):
         return list(found.values())
 
 
+def _paths(names: Sequence[str]) -> list[Path]:
+    """What names mean; beside runs, the files of their sweep are passed over, which runs/rates/* names too."""
+    paths = list(map(named_run, names))
+    return [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths
+
+
 def _require_removable(path: Path) -> None:
-    run = RunFiles(path)
     if not os.path.isdir(path):
         require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint=near_run(path) or "gpt runs lists the runs")
@@ -100,11 +105,11 @@ def _require_removable(path: Path) -> None:
     if is_held(path):
         hint = "stop it first, or wait for it"
         raise EnvironmentFailure(shown(path), "this run is being trained, so it is not removed", hint=hint)
-    if run.exists() or run.steps() or run.best.exists():
+    if is_run(path):
         return
     if below := find_runs(path):
         sentence = f"this is not a run but a directory of {counted(len(below), 'run')}"
-        raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*/")
+        raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*")
     raise CheckpointError(shown(path), "this is not a run", hint="gpt runs lists the runs")
 
 
@@ -170,9 +175,9 @@ def _chosen(names: Sequence[str]) -> list[Path]:
     """The runs of these names; raises every error that one has, also UsageError for a run that is named twice."""
     found: dict[Path, Path] = {}
     wrong: list[GptError] = []
-    for name in names:
+    for named in _paths(names):
         try:
-            for path in _runs_of(named_run(name)):
+            for path in _runs_of(named):
                 if path.resolve() in found:
                     raise UsageError("RUN", f"{shown(path)} is named twice")
                 found[path.resolve()] = path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +15,13 @@ from gpt_cli.amounts import age, quantity, size
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.list import Overview, have_one_tokenizer, overview
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import SWEEP, SWEEP_PAGE, RunFiles
 from gpt_cli.config import Config
 from gpt_cli.config.reading import Likeness, likeness, read_shipped
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.files import remove as remove_file
 from gpt_cli.files import remove_directory, remove_if_empty
+from gpt_cli.ownership import is_ours
 from gpt_cli.reporting.request import RemoveRequest, RunsRequest
 from gpt_cli.results import WIDTH, Figures, Result
 from gpt_cli.tables import Rows, narrow_table, table
@@ -209,7 +211,12 @@ class Removed(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """A line for each."""
-        return "\n".join(f"removed {visible(run)}" for run in self.runs)
+        return "\n".join(map(removed, self.runs))
+
+
+def removed(run: str | Path) -> str:
+    """The line that says so; the directory may stay, with what others put there."""
+    return f"removed the run in {visible(run)}" if os.path.exists(run) else f"removed {visible(run)}"
 
 
 def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) -> Removed:
@@ -220,14 +227,17 @@ def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) ->
 def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     """Remove runs, and yield each when it is gone.
 
-    Its own files go, the config last, so that what a kill leaves is still a run; then what is empty.
+    Its own files go, the config last, so that what a kill leaves is still a run; then what is empty, and with the last
+    run of a sweep the sweep's files.
     """
     for run in runs:
         with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile
             for folder in run.logger_folders():
                 remove_directory(folder)
+            foreign = run.foreign()
             for path in (*run.files(), *run.temporaries()):
-                remove_file(path)
+                if path not in foreign:
+                    remove_file(path)
             for directory in (run.checkpoints, run.attention, run.lens, run.logs):
                 remove_if_empty(directory)
         if why := remove_if_empty(run.path):
@@ -236,4 +246,16 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
                 host.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
             else:
                 host.warn(f"{visible(run.path)} stays, empty: {why}")
+        _remove_sweep(run.path.parent)
         yield run
+
+
+def _remove_sweep(directory: Path) -> None:
+    """Remove the directory of a sweep that has nothing left but the sweep's own files."""
+    left = [*directory.iterdir()]
+    if SWEEP in (path.name for path in left) and all(
+        path.name in (SWEEP, SWEEP_PAGE) and is_ours(path) for path in left
+    ):
+        for path in left:
+            remove_file(path)
+        remove_if_empty(directory)

@@ -14,7 +14,7 @@ from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.list import have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.run_files import SWEEP
+from gpt_cli.checkpoints.run_files import SWEEP, SWEEP_PAGE
 from gpt_cli.config import Config
 from gpt_cli.config.reading import written
 from gpt_cli.errors import (
@@ -178,7 +178,7 @@ def _write_page(result: Swept, host: Host) -> None:
     begun = [point.path for point in result.points if is_run(point.path)]
     if not begun:
         return
-    page, chosen = result.directory / "report.html", sorted(begun[:MOST_ON_A_PAGE])
+    page, chosen = result.directory / SWEEP_PAGE, sorted(begun[:MOST_ON_A_PAGE])
     try:
         write_durably(page, [(Report(tuple(read_records(chosen))).as_page() or "").encode()])
     except (GptError, OSError) as error:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from gpt_cli.errors import DataError, EnvironmentFailure, reason, shown
 from gpt_cli.limits import DIRECTORY_LEVELS
+from gpt_cli.ownership import holds_run
 from gpt_cli.text import catalogue
 
 STDIN = "-"
@@ -125,7 +126,7 @@ class Walk:
         except OSError as error:
             self._refuse(error, folder, named=named)
             return
-        if {"checkpoints", "config.yaml"} <= set(names) and os.path.isdir(os.path.join(folder, "checkpoints")):
+        if "checkpoints" in names and holds_run(Path(folder)):
             if named:
                 sentence = "this is a run directory, and gpt reads none of its files as text"
                 raise DataError(shown(folder), sentence, hint="keep texts in another directory, or name their files")

@@ -175,9 +175,7 @@ def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:
         other = own is not None and "source" in plan.config.data.model_fields_set and own.data.source != asked
         hint = f"--out {_free_directory(directory.path, names_of(asked)[0])} trains another run beside it"
         raise UsageError(shown(directory.path), sentence, hint=hint if other else directory.resume_command)
-    if not directory.exists() and (found := directory.files()):
-        sentence = f"it contains {found[0].name}, which no run wrote; name an empty or a new directory with --out"
-        raise UsageError(shown(directory.path), sentence)
+    directory.require_own()
 
 
 def _free_directory(beside: Path, source: str) -> str:

@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.own_text import is_imported
 from gpt_cli.checkpoints.run_files import RunFiles, named_run
 from gpt_cli.config import Config
 from gpt_cli.config.fields import Count, Duration, Few, Misfit, Switch
-from gpt_cli.config.reading import build_config, find_config, read_config, shipped_config
+from gpt_cli.config.reading import build_config, find_config, read_config, read_own_config, shipped_config
 from gpt_cli.config.request import (
     CONFIG,
     EMPTY,
@@ -180,7 +180,7 @@ class TrainRequest(Request):
             settings.append("train.max_time=null")  # a config or the run may have a time
         if self.init_from is not None:
             plan = self._with_initial(directory, settings, flags, host)
-        elif chooses and not (self.resume and RunFiles(directory).config.exists()):
+        elif chooses and not (self.resume and RunFiles(directory).exists()):
             self._require_one_process()
             plan = Plan(self._asked_of_choice(flags), directory, to_choose=True)
         elif isinstance(config, Config):
@@ -190,8 +190,9 @@ class TrainRequest(Request):
             own = RunFiles(directory)
             if config is None or config == AUTO:
                 require_run(own)
-            name = str(own.config) if config is None or config == AUTO else config
-            plan = Plan(read_config(name, settings, flags), directory, by_own_config=config in (None, AUTO))
+                plan = Plan(read_own_config(own.config, settings, flags), directory, by_own_config=True)
+            else:
+                plan = Plan(read_config(config, settings, flags), directory)
         require_installed(plan.config.train.log_to)
         plan = replace(plan, resume=self.resume, overwrite=self.overwrite, shipped=shipped)
         _require_what_stays(plan)
@@ -229,9 +230,11 @@ class TrainRequest(Request):
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
         if not (self.resume and RunFiles(directory).steps()):
-            initial = read_initial(named_run(self.init_from), host.notice)
+            here = Path(self.init_from)
+            foreign = (here / "config.json").is_file()  # which `gpt import` gives a run of the same name
+            initial = read_initial(here if foreign else named_run(self.init_from), host.notice)
         if initial is None:
-            source = read_config(str(directory / "config.yaml"))
+            source = read_own_config(directory / "config.yaml")
         else:
             source = initial.settings(other_text=names_text) if config is None else initial.config
         document, where = _document(config, source)
@@ -247,7 +250,7 @@ class TrainRequest(Request):
 
 def require_run(run: RunFiles) -> None:
     """Raises UsageError where there is no run whose config a training could take."""
-    if not run.config.exists():
+    if not run.exists():
         hint = "gpt train --data my.txt"
         with contextlib.suppress(GptError):
             newest = RunFiles(newest_run())

@@ -14,9 +14,10 @@ from support.helpers import damage
 import gpt_cli.checkpoints.list as module
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.list import find_runs, overview
-from gpt_cli.checkpoints.lock import NAME, sole_trainer
+from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_files import SWEEP
+from gpt_cli.ownership import LOCK
 
 
 def no_warning(text: str) -> None:
@@ -54,14 +55,14 @@ def test_a_killed_run_is_stopped_at_its_last_line(copied: Path) -> None:
 
 def test_a_run_that_is_trained_is_seen_without_a_change(copied: Path) -> None:
     with sole_trainer(copied, no_warning):
-        before = (copied / NAME).stat()
+        before = (copied / LOCK).stat()
         assert overview(copied).state == "training"
-        assert (copied / NAME).stat() == before
+        assert (copied / LOCK).stat() == before
     assert overview(copied).state == "finished"
 
 
 def test_the_lock_that_a_killed_trainer_leaves_is_no_training(copied: Path) -> None:
-    (copied / NAME).touch()
+    (copied / LOCK).touch()
     assert overview(copied).state == "finished"
 
 

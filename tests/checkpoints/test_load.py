@@ -74,7 +74,7 @@ def test_runs_with_a_checkpoint_are_listed_the_newest_first(copied: Path, here: 
 def test_a_directory_of_runs_is_told_from_a_run(copied: Path, here: Path) -> None:
     shutil.copytree(copied, here / "runs/rates/000-a")
     (here / "runs/rates/001-b/checkpoints").mkdir(parents=True)
-    (here / "runs/rates/001-b/config.yaml").touch()
+    shutil.copy(copied / "config.yaml", here / "runs/rates/001-b")
     (here / "mine").mkdir()
     with pytest.raises(CheckpointError, match="this is not a run but a directory of 2 runs") as raised:
         find_checkpoint("rates")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.checkpoints.lock import NAME, is_held, sole_trainer
+from gpt_cli.checkpoints.lock import is_held, sole_trainer
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.ownership import LOCK
 
 HOLD = (
     "import sys, time; from pathlib import Path; from gpt_cli.checkpoints.lock import sole_trainer\n"
@@ -38,7 +39,7 @@ def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
 
 def test_the_lock_leaves_nothing_where_nothing_was_made(tmp_path: Path) -> None:
     with sole_trainer(tmp_path / "runs" / "a", no_warning):
-        assert (tmp_path / "runs" / "a" / NAME).exists()
+        assert (tmp_path / "runs" / "a" / LOCK).exists()
     assert os.listdir(tmp_path) == []
     with sole_trainer(tmp_path / "runs" / "a", no_warning):
         (tmp_path / "runs" / "a" / "config.yaml").touch()
@@ -64,12 +65,12 @@ def test_a_lock_file_that_its_holder_removes_meanwhile_is_not_taken(
 
     def remove_first(descriptor: int, operation: int) -> None:
         if not removed:
-            removed.append(os.unlink(tmp_path / NAME))
+            removed.append(os.unlink(tmp_path / LOCK))
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     with sole_trainer(tmp_path, no_warning):
-        assert os.listdir(tmp_path) == [NAME]
+        assert os.listdir(tmp_path) == [LOCK]
         with pytest.raises(EnvironmentFailure), sole_trainer(tmp_path, no_warning):
             pass
 
@@ -83,8 +84,8 @@ def test_a_directory_that_is_replaced_meanwhile_is_noticed_and_left_alone(tmp_pa
             with pytest.raises(EnvironmentFailure, match="it was moved away or replaced during the training"):
                 require_held()
             (run / "config.yaml").touch()
-        (run / NAME).touch()  # of a third trainer
-    assert sorted(os.listdir(run)) == [NAME, "config.yaml"]
+        (run / LOCK).touch()  # of a third trainer
+    assert sorted(os.listdir(run)) == [LOCK, "config.yaml"]
 
 
 def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_a_look_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
     with sole_trainer(tmp_path, no_warning):
         assert is_held(tmp_path)
-    (tmp_path / NAME).touch()
+    (tmp_path / LOCK).touch()
     assert not is_held(tmp_path)
     with sole_trainer(tmp_path, no_warning):
         pass

@@ -62,7 +62,7 @@ def test_the_config_of_its_run_names_the_text_and_the_checkpoint_does_not(
 
 def test_a_run_without_a_config_and_an_imported_one_have_no_text(here: Path) -> None:
     header = header_naming("python-docs", IN_A_RUN)
-    assert refusal(header) == ['error: "mine": its config.yaml, which names its text, is missing', "hint: --data FILE"]
+    assert refusal(header) == ['error: "mine/config.yaml": this file of the run is missing', "hint: --data FILE"]
     header = header_naming("python-docs", IN_A_RUN, "train.compile=on", num_tokens=0)
     run_naming("my.txt")
     assert refusal(header) == [

@@ -283,9 +283,13 @@ def test_files_of_others_stay_and_are_named(runs: Path, run: RunCommand) -> None
 
 def test_snapshots_and_what_loggers_keep_are_a_runs_own(runs: Path, run: RunCommand) -> None:
     wild = runs / "wild"
-    for name in ("attention/step-00000025.safetensors", "logs/wandb/sent.jsonl", "logs/wandb/wandb/run-1/a.wandb"):
+    for name, content in {
+        "attention/step-00000025.safetensors": '12345678{"__metadata__":{"gpt-cli attention snapshot 1":',
+        "logs/wandb/sent.jsonl": '{"run": "a", "step": 0}',
+        "logs/wandb/wandb/run-1/a.wandb": "ours",
+    }.items():
         (wild / name).parent.mkdir(parents=True, exist_ok=True)
-        (wild / name).write_text("ours")
+        (wild / name).write_text(content)
     shutil.copytree(wild, runs / "beside")
     (runs / "beside" / "logs" / "mine").mkdir()
     (runs / "beside" / "attention" / "mine.png").write_text("mine")
@@ -299,8 +303,11 @@ def test_snapshots_and_what_loggers_keep_are_a_runs_own(runs: Path, run: RunComm
 
 def test_what_is_no_run_is_never_touched(runs: Path, here: Path, run: RunCommand) -> None:
     (here / "folder").mkdir()
-    (here / "folder" / "config.yaml").write_text("mine: true\n")
+    (here / "folder" / "checkpoints").mkdir()
+    for name in ("config.yaml", "metrics.jsonl", "samples.txt", "loss.png", "checkpoints/last.ckpt"):
+        (here / "folder" / name).write_text("trainer: true\n")  # as PyTorch Lightning does
     (here / "link").symlink_to(runs / "smoke")
+    before = sorted(here.rglob("*"))
     for name, sentence in {
         "folder": "this is not a run",
         "sweep": "this is not a run but a directory of 1 run",
@@ -310,8 +317,46 @@ def test_what_is_no_run_is_never_touched(runs: Path, here: Path, run: RunCommand
     }.items():
         outcome = run("runs", "rm", name, "smoke", "--yes")
         assert (outcome.code, sentence in outcome.err) == (4, True), name
-    assert (here / "folder" / "config.yaml").exists()
-    assert (runs / "smoke" / "config.yaml").exists()
+    for words in (
+        ["train", "--config", "smoke", "--out"],
+        ["train", "--resume", "--out"],
+        ["report"],
+        ["eval", "--run"],
+    ):
+        assert run(*words, "folder", *(["--overwrite"] if "--config" in words else [])).code in (2, 4)
+    assert run("runs", "folder").err == 'there are no runs in "folder"; gpt train --data my.txt trains one\n'
+    assert sorted(here.rglob("*")) == before
+
+
+def test_what_a_kill_left_at_the_very_start_is_listed_and_removed(runs: Path, run: RunCommand) -> None:
+    (runs / "killed" / "checkpoints").mkdir(parents=True)
+    (runs / "killed" / ".lock").write_text("process 7 on a since today\n")
+    assert [line.split()[1] for line in run("runs").out.splitlines() if line.startswith("killed")] == ["empty"]
+    assert run("runs", "rm", "killed", "--yes").out == "removed runs/killed\n"
+    assert not (runs / "killed").exists()
+
+
+def test_a_file_of_others_in_a_run_stays_whatever_its_name(runs: Path, run: RunCommand) -> None:
+    for name, content in {"metrics.jsonl": "epoch,loss\n", "config.yaml": "trainer: 1\n"}.items():
+        shutil.copytree(runs / "smoke", runs / "mixed", dirs_exist_ok=True)
+        (runs / "mixed" / name).write_text(content)
+        for flag in ("--overwrite", "--resume"):
+            outcome = run("train", "--config", "smoke", "--out", "runs/mixed", flag)
+            assert (outcome.code, f"it contains {name}, which no run wrote" in outcome.err) == (2, True)
+        outcome = run("runs", "rm", "mixed", "--yes")
+        assert outcome.out == "removed the run in runs/mixed\n"
+        assert outcome.err == f"warning: runs/mixed stays: it also holds {name}, which no run wrote\n"
+        assert [path.name for path in (runs / "mixed").iterdir()] == [name]
+        (runs / "mixed" / name).unlink()
+
+
+def test_a_star_names_a_whole_sweep_whose_directory_goes_with_its_last_run(runs: Path, run: RunCommand) -> None:
+    (runs / "sweep" / "sweep.json").write_text('{\n "base": "smoke"\n}\n')
+    (runs / "sweep" / "report.html").write_text('<!doctype html>\n<html lang="en">')
+    everything = [str(path) for path in (runs / "sweep").iterdir()]
+    assert json.loads(run("report", *everything, "--json").out)["runs"][0]["name"] == "sweep/000-a"
+    assert run("runs", "rm", *everything, "--yes").out == "removed runs/sweep/000-a\n"
+    assert not (runs / "sweep").exists()
 
 
 def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(runs: Path, here: Path, run: RunCommand) -> None:

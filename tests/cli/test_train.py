@@ -265,7 +265,7 @@ def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand
         outcome = run("train", *FAST, "--out", ".", *flags)
         assert outcome.code == 2
         assert outcome.err.splitlines()[0] == (
-            'error: ".": it contains samples.txt, which no run wrote; name an empty or a new directory with --out'
+            'error: ".": it contains samples.txt, which no run wrote; move it elsewhere, or name another directory with --out'
         )
     assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
     (corpus / "mail/logs/outbox").mkdir(parents=True)

@@ -17,7 +17,7 @@ from support.faults import START, new_folder, scaled
 from support.forks import Servers
 
 from gpt_cli.checkpoints.load import load
-from gpt_cli.checkpoints.lock import NAME
+from gpt_cli.ownership import LOCK
 
 STARTERS = 20
 STARTER = """
@@ -65,7 +65,7 @@ def test_one_of_many_starters_wins(tmp_path: Path, tally) -> None:
             assert [starter.wait(30) for starter in starters if starter is not winner] == [5] * (STARTERS - 1), (
                 f"race {race}"
             )
-    assert (tmp_path / "runs" / "a" / NAME).exists()  # a killed trainer left it, and it stops nobody
+    assert (tmp_path / "runs" / "a" / LOCK).exists()  # a killed trainer left it, and it stops nobody
     tally(f"races of {STARTERS} starters for one directory: one winner, killed, and its lock is free", count)
 
 

@@ -41,6 +41,7 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
     for name in ("d/a.txt", "d/.hidden", "d/.git/b.txt", "d/run/checkpoints/c.txt", "d/run/config.yaml", "other/x.txt"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(name)
+    (here / "d/run/config.yaml").write_text("model: {context_length: 8, d_model: 8, num_heads: 1, num_blocks: 1}\n")
     (here / "d" / "again").symlink_to("a.txt")
     (here / "d" / "broken").symlink_to("nothere")
     (here / "d" / "loop").symlink_to("loop")

@@ -10,8 +10,8 @@ from support.helpers import CORPUS_TEXT, RunCommand, small_config
 from support.light import WithoutTorch
 
 from gpt_cli import load, train
-from gpt_cli.checkpoints.lock import NAME
 from gpt_cli.errors import EnvironmentFailure, UsageError
+from gpt_cli.ownership import LOCK
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Sampled, Saved, Stepped
 
 SETTINGS = ["tokenizer.kind=byte", "train.sample_every=null"]
@@ -59,7 +59,7 @@ def test_nothing_is_written_before_the_first_report_is_taken() -> None:
     reports = train("smoke", data="corpus.txt", settings=SETTINGS)
     assert not Path("runs").exists()
     next(reports)
-    assert [path.name for path in Path("runs/smoke").iterdir()] == [NAME]
+    assert [path.name for path in Path("runs/smoke").iterdir()] == [LOCK]
     reports.close()
     assert not Path("runs").exists()
 
@@ -84,7 +84,7 @@ def test_what_is_interrupted_continues_from_its_last_checkpoint() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupt_at_step_12()
-    assert not list(Path("runs").rglob(NAME))
+    assert not list(Path("runs").rglob(LOCK))
     reports = list(train("smoke", data="corpus.txt", settings=SETTINGS, resume=True))
     assert isinstance(reports[0], Prepared)
     assert reports[0].step == 10
@@ -145,7 +145,7 @@ def test_the_end_is_a_result_with_a_picture_and_leaves_the_directory_free(run: R
     times = {"seconds": 0, "tokens_per_second": 0}
     assert printed | times == finished.as_dict() | times
     for report in train("smoke", data="corpus.txt", settings=SETTINGS, overwrite=True):
-        assert Path("runs/smoke", NAME).exists() != isinstance(report, Finished)
+        assert Path("runs/smoke", LOCK).exists() != isinstance(report, Finished)
 
 
 def test_nothing_is_printed_but_a_bar_with_the_loss_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
