@@ -110,7 +110,7 @@ def test_an_outcome_of_another_type_is_a_damaged_run(stopped_by: str, copied: Pa
 
 
 def test_metrics_of_deep_json_do_not_keep_a_run_from_going_on(copied: Path, run: RunCommand) -> None:
-    (copied / "metrics.jsonl").write_bytes(DEEP)
+    (copied / "metrics.jsonl").write_bytes(b'{"step": ' + DEEP)
     outcome = run("train", "--out", str(copied), "--resume", "--max-steps", "21", "--quiet")
     assert outcome.code == 0, outcome.err
 
