@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from math import log
 from typing import Any
 
@@ -35,17 +37,24 @@ from gpt_cli.sampling.scoring import (
     windows_at_once,
 )
 from gpt_cli.sampling.surprisals import Surprisals
-from gpt_cli.sampling.texts import given_text, is_own_text, joined, own_text, training_share
+from gpt_cli.sampling.texts import (
+    BYTES_PER_TOKEN,
+    beginning,
+    given_text,
+    is_own_text,
+    joined,
+    own_text,
+    training_share,
+)
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.tables import Rows, table
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
 from gpt_cli.text.examples import ConversationCorpus
 from gpt_cli.text.reading import SourceCorpus
-from gpt_cli.text.token_store import Ids, chunks
+from gpt_cli.text.token_store import Ids, chunks, validation_windows
 
 NGRAM = 8  # tokens
-BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
 
 
 @dataclass(frozen=True)
@@ -133,6 +142,8 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             results.append(found)
             _compare(results, texts, paired, asked)
             continue
+        if request.max_tokens and not asked.one_tokenizer:
+            measured = beginning(measured, request.max_tokens)
         with host.counting("tokenizing", measured.num_bytes, "B") as count:
             try:
                 ids = encode(measured, tokenizer, count, host.notice)
@@ -145,19 +156,21 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
             place = "--data" if request.data else name
             raise DataError(place, "the text is one token long, so there is nothing to predict")
         number_type = choose_dtype(request.dtype, where, sizes.d_model, host.notice)
+        lengths = byte_lengths_on(measured, ids, tokenizer)
+        read, ids = _spaced(ids, asked, request)
         length = window_length(sizes)
         stride, batch_size = request.stride or length, None
         if length < min(sizes.context_length, len(ids) - 1):
-            read = f"the text is read in windows of {counted(length, 'token')}"
-            host.notice(f"{read}, since the attention of all {sizes.context_length:,} would take too much memory")
+            windows_of = f"the text is read in windows of {counted(length, 'token')}"
+            host.notice(f"{windows_of}, since the attention of all {sizes.context_length:,} would take too much memory")
         if where.type == "cpu":  # a GPU refuses by itself
-            batch_size = _require_room(loaded, len(ids), stride, number_type, request)
+            batch_size = _require_room(loaded, len(read[0]), stride, number_type, request)
         with host.counting("evaluating", len(ids) - 1, "tokens") as count:
             model = round_weights(loaded.model) if request.quantize else loaded.model
             options = {"dtype": number_type, "batch_size": batch_size, "count": count}
-            parts = surprisals(model.to(where), ids, stride=stride, **options)
-            windows = Stretches(length, ids)
-            lengths = byte_lengths_on(measured, ids, tokenizer)
+            model.to(where)
+            parts = chain.from_iterable(surprisals(model, part, stride=stride, **options) for part in read)
+            windows = Stretches(min(length, len(read[0]) - 1), ids)
             stretches = _stretches_to_pair(asked, ids, lengths)
             paired.append(stretches)
             parts = in_stretches(parts, ids, (windows, stretches))
@@ -177,12 +190,25 @@ def evaluate(request: EvaluateRequest, asked: ToEvaluate, host: Host) -> Evaluat
     return Evaluation(list(request.data) or None, head_names(asked.without), results, per_token)
 
 
+def _spaced(ids: Ids, asked: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
+    """The parts of a text to read by themselves, and all ids that they predict behind the first: all, or --max-tokens.
+
+    Runs with one tokenizer read the same parts, each as long as their longest window.
+    """
+    if request.max_tokens is None or not asked.one_tokenizer:
+        return [ids], ids
+    length = min(asked.longest_window, request.max_tokens)
+    parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
+    return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
+
+
 def _require_text(request: EvaluateRequest) -> None:
     """Refuse what only a text has, and not questions with answers."""
     for flag, asked in {
         "--per-token": request.per_token,
         "--memorised": request.memorised,
         "--stride": request.stride,
+        "--max-tokens": request.max_tokens,
     }.items():
         if asked:
             raise UsageError(flag, "it measures a text, and these are questions and answers; leave it out")

@@ -211,6 +211,10 @@ class EvaluateRequest(Request):
         default=None,
         description="Tokens by which the window advances; fewer are slower and give more context. Default: the window.",
     )
+    max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
+        default=None,
+        description="Read about N tokens of the text, in windows that are evenly spaced. Default: all.",
+    )
     per_token: Switch = Field(default=False, description="Show the surprisal of each token.")
     memorised: Switch = Field(
         default=False, description="Also sample, and measure how much the model copies its training text."
@@ -228,6 +232,7 @@ class EvaluateRequest(Request):
 
     def misfits(self) -> Iterator[Misfit]:
         """One run per token, and nothing about samples where there are none."""
+        yield from self.apart("per_token", "max_tokens")
         of_samples = [name for name in ("num_samples", "max_new_tokens", "seed") if name in self.model_fields_set]
         if self.per_token and len(self.run) > 1:
             yield Misfit(("per_token",), f"it shows one run, and {{run}} names {len(self.run)}; name one")

@@ -22,6 +22,14 @@ from gpt_cli.text.formats import Reading
 from gpt_cli.text.reading import SourceCorpus, read_corpus, read_split, reading_of, split_of
 from gpt_cli.text.sources import Found, Walk, names_of
 
+BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
+
+
+def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
+    """About so many tokens of a text, whatever the tokenizer."""
+    most = BYTES_PER_TOKEN * max_tokens
+    return corpus.split(1 - most / corpus.num_bytes)[0] if corpus.num_bytes > most else corpus
+
 
 def given_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
     """The text of `--data`, read as a run reads text; with `answers`, questions and answers are read as such.

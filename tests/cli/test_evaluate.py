@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import os
+import random
 import re
 import shutil
 from collections.abc import Iterator
@@ -228,6 +229,24 @@ def test_a_validation_text_of_its_own_was_not_learned(own_runs: Path, run: RunCo
     assert run(*words.split()).code == 0
     assert run("eval", "--run", "runs/v", "--data", "b.txt").err == ""
     assert "runs/v learned from all of this text; " in run("eval", "--run", "runs/v", "--data", "a.txt").err
+
+
+def test_max_tokens_reads_evenly_spaced_windows(own_runs: Path, run: RunCommand) -> None:
+    """Of 129 bytes the model predicts four windows of 32; two of them are the first and the third."""
+    Path("some.txt").write_bytes(random.Random(0).randbytes(129).hex()[:129].encode())
+    asked = ["eval", "--run", "runs/a", "--data", "some.txt", "--json"]
+    costs = [each["nats"] for each in json.loads(run(*asked, "--per-token").out)["runs"][0]["per_token"]][-128:]
+    found = json.loads(run(*asked, "--run", "runs/b", "--max-tokens", "64").out)["runs"]
+    assert [one["num_tokens"] for one in found] == [64, 64]
+    assert found[0]["loss"] == pytest.approx(np.mean([*costs[:32], *costs[64:96]]))
+    assert found[0]["bits_per_byte"] == pytest.approx(found[0]["loss"] / math.log(2))
+    assert found[0]["loss_error"] > 0
+    assert found[1]["difference"]["value"] == pytest.approx(found[1]["loss"] - found[0]["loss"])
+    words = ["train", "--config", "smoke", "--data", "a.txt", "--set", "tokenizer.kind=char", "--max-steps", "2"]
+    assert run(*words, "--out", "runs/c", "--quiet").code == 0
+    asked = ["eval", "--run", "runs/a", "--run", "runs/c", "--data", "a.txt", "--json"]
+    other = json.loads(run(*asked, "--max-tokens", "50").out)["runs"]  # 200 bytes, of which both lack the first
+    assert [one["num_tokens"] for one in other] == [199, 199]
 
 
 def test_a_text_is_found_from_another_folder_unless_it_is_gone_or_another_one(

@@ -29,7 +29,6 @@ from gpt_cli.inspecting.reports import written
 from gpt_cli.limits import HEADS_TOKENS
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
-from gpt_cli.sampling.evaluate import BYTES_PER_TOKEN
 from gpt_cli.sampling.scoring import (
     LOGITS_AT_ONCE,
     Stretches,
@@ -39,7 +38,7 @@ from gpt_cli.sampling.scoring import (
     standard_error,
     surprisals,
 )
-from gpt_cli.sampling.texts import given_text, is_own_text, own_text, training_share
+from gpt_cli.sampling.texts import BYTES_PER_TOKEN, beginning, given_text, is_own_text, own_text, training_share
 from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encoding import encode
@@ -199,9 +198,7 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> _Measured:
     """Models with different tokenizers on the beginning of the text, compared in stretches of as many bytes."""
-    most = BYTES_PER_TOKEN * (request.max_tokens or HEADS_TOKENS)
-    if corpus.num_bytes > most:
-        corpus = corpus.split(1 - most / corpus.num_bytes)[0]
+    corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
     tokens = list[int]()
