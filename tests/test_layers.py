@@ -67,6 +67,7 @@ IMPORTS_INSIDE = {
     "cli/completing.py": "only a shell that completes words asks for names",
     "cli/sample.py": "importing readline changes how input() reads",
     "explaining/explain.py": "matplotlib takes a second, and few explanations are drawn",
+    "checkpoints/header.py": "few who read a header need its tokenizer, which loads numpy",
     "checkpoints/verified.py": "a thread imports numpy while torch is imported",
     "data.py": "the request is checked before what does the work is imported, which may load numpy",
     "machine/memory.py": "only who computes needs its allocator, and only Unix has limits on it",

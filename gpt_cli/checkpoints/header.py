@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -23,6 +23,9 @@ from gpt_cli.ownership import FORMAT
 from gpt_cli.safetensors_header import MALFORMED, Stored, parse_header, read_header_bytes
 from gpt_cli.strict_json import strict_json
 from gpt_cli.version import __version__
+
+if TYPE_CHECKING:
+    from gpt_cli.text.base_tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 OPTIMIZER_PREFIX = "optimizer."
@@ -75,6 +78,17 @@ class Header:
         if config.model.num_blocks * config.model.num_heads > len(self.shapes):
             raise CheckpointError(self.where, "its weights do not fit its config")
         return config
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model; raises CheckpointError for one that gpt does not write."""
+        from gpt_cli.text.tokenizer import tokenizer_from_dict  # which loads numpy
+
+        try:
+            return tokenizer_from_dict(strict_json(self.metadata["tokenizer"]))
+        except (TypeError, ValueError, RecursionError, GptError) as error:
+            wrong = f"this is not a valid checkpoint, {shown(within(error, self.where))}"
+            raise CheckpointError(self.where, wrong) from error
 
     @cached_property
     def progress(self) -> Progress:

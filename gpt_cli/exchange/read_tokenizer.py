@@ -9,15 +9,14 @@ from typing import Any
 
 from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.exchange.directory import read_json
-from gpt_cli.exchange.tokenizer_json import PADDING, tokenizer_json
-from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES, TOKENIZER_WORK
+from gpt_cli.exchange.tokenizer_json import PADDING, pipeline, rebuilt, tokenizer_json
+from gpt_cli.limits import FOREIGN_CONFIG_BYTES, TOKENIZER_BYTES
 from gpt_cli.opening import read_bytes
 from gpt_cli.strict_json import plainly, strict_json
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
 from gpt_cli.text.kept import KeptTokenizer, name_of
-from gpt_cli.text.patterns import PATTERNS
 from gpt_cli.text.pipelines import names_of, steps
-from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.tokenizer import Tokenizer
 
 _HINT = "save its tokenizer beside it: AutoTokenizer.from_pretrained(NAME).save_pretrained(DIR)"
 _KNOWN = (
@@ -95,21 +94,10 @@ def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
         added = read_json(directory / "added_tokens.json", "a list of tokens", FOREIGN_CONFIG_BYTES)
     if END_OF_TEXT in vocabulary:
         added = {END_OF_TEXT: vocabulary[END_OF_TEXT], **added}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": name, **flags, "special": name == END_OF_TEXT} for name, number in added.items()
-        ],
-        "normalizer": None,
-        "pre_tokenizer": by_bytes | {"add_prefix_space": settings.get("add_prefix_space") is True},
-        "post_processor": None,
-        "decoder": by_bytes,
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": pairs},
-    }
+    cut = by_bytes | {"add_prefix_space": settings.get("add_prefix_space") is True}
+    tokens = ((number, name, name == END_OF_TEXT) for name, number in added.items())
+    content = pipeline({"type": "BPE", "vocab": vocabulary, "merges": pairs}, cut, by_bytes, tokens)
     return json.dumps(content, ensure_ascii=False)
 
 
@@ -130,23 +118,14 @@ def _end_of_text(
 
 def _ours(content: Mapping[str, Any], own: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of ours that `gpt export` wrote in this way; None where it is another one."""
-    kind, model = own.get("kind"), content["model"]
-    if kind not in ("byte", "char", "bpe", "tiktoken") or not isinstance(model.get("vocab"), dict):
+    model = content["model"]
+    if not isinstance(model.get("vocab"), dict):
         return None
     names = sorted(model["vocab"], key=model["vocab"].__getitem__)
     if (padded := PADDING in names) and len(spare := set(byte_letters()).difference(names)) == 1:
         names[names.index(PADDING)] = spare.pop()  # in whose place it stands
-    found: Tokenizer = ByteTokenizer()
-    if kind == "char":
-        if not all(len(name) == 1 and not "\ud800" <= name <= "\udfff" for name in names):
-            return None
-        found = CharTokenizer(names)
-    elif kind != "byte":
-        letters = {letter: byte for byte, letter in enumerate(byte_letters())}
-        known = all(name and letters.keys() >= set(name) for name in names)
-        if own.get("pattern") not in PATTERNS or not known or sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
-            return None
-        found = BytePairTokenizer(kind, own["pattern"], [bytes(map(letters.__getitem__, name)) for name in names])
+    found = rebuilt(own, names, by_letters=own.get("kind") != "char")
     # save_pretrained of transformers writes a template that adds nothing
     adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))
-    return found if not adds and tokenizer_json(found, padded) == {**content, "post_processor": None} else None
+    same = found and not adds and tokenizer_json(found, padded) == {**content, "post_processor": None}
+    return found if same else None

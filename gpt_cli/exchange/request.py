@@ -187,25 +187,22 @@ class ExportRequest(Request):
         if self.format == "gguf":
             from gpt_cli.exchange.gguf.architectures import architecture_of
             from gpt_cli.exchange.gguf.vocabulary import metadata_of
-            from gpt_cli.exchange.tokenizer_page import tokenizer_of
 
             require_gguf()
-            tokenizer = tokenizer_of(header)
-            architecture_of(header.config.model, tokenizer.vocab_size)  # these refuse
-            metadata_of(tokenizer)
+            architecture_of(header.config.model, header.tokenizer.vocab_size)  # these refuse
+            metadata_of(header.tokenizer)
         elif self.format == "hf":
             vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
             fit(header.config.model, vocab_size)  # refuses
         elif self.format != "safetensors":
-            from gpt_cli.exchange.tokenizer_page import tokenizer_content, tokenizer_of
+            from gpt_cli.exchange.tokenizer_page import tokenizer_content
             from gpt_cli.sampling.prompts import encode_text, read_prompt
 
-            tokenizer = tokenizer_of(header)
             if prompt is not None:
                 prompt = read_prompt(prompt, None, header, stdin=host.stdin)
-                encode_text(tokenizer, prompt, "--prompt")  # refuses
+                encode_text(header.tokenizer, prompt, "--prompt")  # refuses
             found, num_bytes = chosen_layout(
-                header.shapes, tokenizer_content(tokenizer), cast(Kind | None, self.quantize)
+                header.shapes, tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
             )
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {found.kind}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from gpt_cli.config import Config
-from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters
+from gpt_cli.errors import GptError
+from gpt_cli.limits import TOKENIZER_WORK
+from gpt_cli.text.base_tokenizer import END_OF_TEXT, byte_letters, utf8
 from gpt_cli.text.kept import KeptTokenizer, name_of
 from gpt_cli.text.patterns import as_oniguruma
 from gpt_cli.text.templates import template_for
-from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
 
 PADDING = "<|pad|>"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -49,19 +52,48 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
         cut, decoder = BYTE_LEVEL, BYTE_LEVEL
         if ours:
             cut = {"type": "Sequence", "pretokenizers": [split(as_oniguruma(ours.pattern)), BYTE_LEVEL]}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
     added = {padding: PADDING, tokenizer.end_of_text: END_OF_TEXT}
+    return pipeline(model, cut, decoder, [(number, name, True) for number, name in added.items()])
+
+
+def pipeline(
+    model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
+) -> dict[str, Any]:
+    """The content of a tokenizer.json with these steps; `added` tokens have an id, a text, and may be special."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": number, "content": name, **flags} for number, name in added.items()],
+        "added_tokens": [
+            {"id": number, "content": name, **flags, "special": special} for number, name, special in added
+        ],
         "normalizer": None,
         "pre_tokenizer": cut,
-        "post_processor": None,
+        "post_processor": after,
         "decoder": decoder,
         "model": model,
     }
+
+
+def rebuilt(own: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
+    """The tokenizer of ours that an export may hold, which the caller compares; None for what takes too long.
+
+    `own` is what the export says about it, `names` are its tokens in order, `by_letters` with a letter for each byte.
+    """
+    if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
+        return None
+    kind, letters, content = own.get("kind"), {letter: byte for byte, letter in enumerate(byte_letters())}, {}
+    try:
+        tokens = [bytes(map(letters.__getitem__, name)) if by_letters else utf8(name) for name in names]
+        if kind == "char":
+            content = {"characters": b"".join(tokens).decode("utf-8")}
+        elif kind != "byte":
+            packed = " ".join(base64.b64encode(token).decode() for token in tokens)
+            content = {"pattern": own.get("pattern"), "tokens": packed}
+        return tokenizer_from_dict({"kind": kind, **content})
+    except (GptError, KeyError, TypeError, ValueError):
+        return None
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:

@@ -15,28 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import Header
 from gpt_cli.errors import CheckpointError
-from gpt_cli.strict_json import strict_json
 from gpt_cli.text.base_tokenizer import byte_letters, utf8
 from gpt_cli.text.kept import KeptTokenizer
 from gpt_cli.text.patterns import GPT2_PATTERN
 from gpt_cli.text.pipelines import steps
-from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, code_points, tokenizer_from_dict
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer, Tokenizer, code_points
 
 # a class in brackets, a class by its letter or its name
 _CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sSd]")
 _CUTS = ("ByteLevel", "Digits", "Metaspace", "Split")  # the steps before byte pairs that a page has
 _WITHOUT_CASE = re.compile(r"\(\?i:([^()]*)\)")
 _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
-
-
-def tokenizer_of(header: Header) -> Tokenizer:
-    """The tokenizer that a header contains; raises CheckpointError for one that is not valid."""
-    try:
-        return tokenizer_from_dict(strict_json(header.metadata["tokenizer"]))
-    except (ValueError, RecursionError):
-        raise CheckpointError(header.where, "its tokenizer is not valid") from None
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -11,17 +11,15 @@ from rich.cells import cell_len
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import first_usable
-from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.checkpoints.verified import read_verified
 from gpt_cli.drawing.labels import label_of
-from gpt_cli.errors import CheckpointError, GptError, counted, shown
+from gpt_cli.errors import GptError, counted, shown
 from gpt_cli.inspecting.request import TokensRequest
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sampling.prompts import encode_text, prompt_source, read_prompt
-from gpt_cli.strict_json import strict_json
 from gpt_cli.tables import Rows
-from gpt_cli.text.tokenizer import Tokenizer, tokenizer_from_dict
+from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.text.vocabulary import named_tokenizer
 
 _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yellow, which every colour terminal has
@@ -84,7 +82,7 @@ def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
     """Cut a text; raises DataError for one with a character that the tokenizer lacks."""
     if request.tokenizer is None:
         loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
-        header, cutter, name = loaded.header, _of(loaded.header), run_name(loaded.header.path)
+        header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)
     else:
         header, cutter, name = None, _named(request.tokenizer), request.tokenizer
     prompt = request.prompt if request.text is None else request.text
@@ -101,14 +99,6 @@ def tokens(request: TokensRequest, found: None, host: Host) -> Tokens:
         num_characters=len(whole),
         bytes_per_token=len(whole.encode()) / len(ids) if ids else None,
     )
-
-
-def _of(header: Header) -> Tokenizer:
-    """The tokenizer of a checkpoint; raises CheckpointError."""
-    try:
-        return tokenizer_from_dict(strict_json(header.metadata["tokenizer"]))
-    except (TypeError, ValueError, RecursionError, GptError) as error:
-        raise CheckpointError(header.where, f"this is not a valid checkpoint, {shown(error)}") from error
 
 
 def _named(name: str) -> Tokenizer:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from gpt_cli.errors import CheckpointError, UsageError, shown
 from gpt_cli.exchange.read_tokenizer import checked
-from gpt_cli.exchange.tokenizer_json import BYTE_LEVEL, merges, split
-from gpt_cli.limits import TOKENIZER_BYTES, TOKENIZER_WORK
+from gpt_cli.exchange.tokenizer_json import BYTE_LEVEL, merges, pipeline, rebuilt, split
+from gpt_cli.limits import TOKENIZER_BYTES
 from gpt_cli.strict_json import plainly
 from gpt_cli.text.base_tokenizer import END_OF_TEXT, Tokenizer, byte_letters
 from gpt_cli.text.kept import KeptTokenizer
@@ -24,14 +24,13 @@ from gpt_cli.text.patterns import (
     O200K_PATTERN,
     OLD_CL100K_PATTERN,
     OLD_R50K_PATTERN,
-    PATTERNS,
     QWEN2_PATTERN,
     R50K_PATTERN,
     WORD_PATTERN,
     as_oniguruma,
 )
 from gpt_cli.text.pipelines import TEKKEN_PATTERN, names_of, steps
-from gpt_cli.text.tokenizer import BytePairTokenizer, ByteTokenizer, CharTokenizer
+from gpt_cli.text.tokenizer import BytePairTokenizer, CharTokenizer
 
 _KEY = "tokenizer.ggml."
 CHAT_TEMPLATE = "tokenizer.chat_template"
@@ -196,7 +195,7 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
         sentence = f"its tokenizer is of kind {named}, and gpt reads only byte pairs from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     tokens, pairs = (_strings(keys, key, where) for key in ("tokens", "merges"))
-    found = _ours(tokens, own)
+    found = rebuilt(own, tokens[:-1], by_letters=True)
     if found and all(keys.get(key) == value for key, value in metadata_of(found).keys.items()):
         return found
     pre = _text(keys, "pre", where)
@@ -219,22 +218,17 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
     if end is None:
         raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts")
     adds = keys.get(f"{_KEY}add_bos_token", cut.whole)
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    content = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": number, "content": token, **flags, "special": kind == _CONTROL}
+    content = pipeline(
+        {"type": "BPE", "ignore_merges": cut.whole, "vocab": vocabulary, "merges": pairs},
+        {"type": "Sequence", "pretokenizers": [*map(split, cut.patterns), BYTE_LEVEL]},
+        BYTE_LEVEL,
+        [
+            (number, token, kind == _CONTROL)
             for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
             if kind in (_CONTROL, _OF_USERS)
         ],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*map(split, cut.patterns), BYTE_LEVEL]},
-        "post_processor": _beginning(begin, tokens, where) if adds else None,
-        "decoder": BYTE_LEVEL,
-        "model": {"type": "BPE", "ignore_merges": cut.whole, "vocab": vocabulary, "merges": pairs},
-    }
+        _beginning(begin, tokens, where) if adds else None,
+    )
     try:
         written = json.dumps(content, ensure_ascii=False)
         if len(written.encode("utf-8")) > TOKENIZER_BYTES:
@@ -246,28 +240,6 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from None
-
-
-def _ours(tokens: Sequence[str], own: Mapping[str, Any]) -> Tokenizer | None:
-    """The tokenizer of ours that has these tokens and end-of-text; None where it would be another one."""
-    letters = {letter: byte for byte, letter in enumerate(byte_letters())}
-    kind, pattern, learned = own.get("kind"), own.get("pattern"), tokens[:-1]
-    if kind == "byte":
-        return ByteTokenizer()
-    known = all(name and letters.keys() >= set(name) for name in learned) and len(set(learned)) == len(learned)
-    if not known or sum(len(name) ** 2 for name in learned) > TOKENIZER_WORK:
-        return None
-    content = [bytes(map(letters.__getitem__, name)) for name in learned]
-    if kind == "char":
-        try:
-            characters = [one.decode("utf-8") for one in content]
-        except UnicodeDecodeError:
-            return None
-        return CharTokenizer(characters) if all(len(one) == 1 for one in characters) else None
-    alphabet = {bytes([byte]) for byte in range(256)}
-    if kind not in ("bpe", "tiktoken") or pattern not in PATTERNS or not alphabet <= set(content):
-        return None
-    return BytePairTokenizer(kind, pattern, content)
 
 
 def _text(keys: Mapping[str, Any], key: str, where: str) -> str:
