@@ -84,8 +84,8 @@ class Result:
         """About how many bytes the page has, where that is known before the page is made."""
         return 0
 
-    def as_picture(self) -> bytes | None:
-        """A PNG, where there is one."""
+    def as_picture(self, kind: str = "png") -> bytes | None:
+        """A picture, png, svg or pdf, where there is one."""
         return None
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:

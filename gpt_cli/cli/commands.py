@@ -38,6 +38,7 @@ def _show(result: Result, console: Console) -> None:
 _SHOWN: Mapping[str, Callable[[Any, Console], None]] = {
     "attn-dump": inspection.show_attention,
     "compare": inspection.show_report,
+    "explain": inspection.show_report,
     "heads": inspection.show_report,
     "lens": inspection.show_report,
     "patch": inspection.show_report,

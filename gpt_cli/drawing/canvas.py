@@ -40,7 +40,7 @@ def without_warnings() -> Iterator[None]:
 _first = "matplotlib" not in sys.modules
 with without_warnings(), _without_variable("MPLBACKEND") as _named:
     import matplotlib
-    from matplotlib import colormaps, font_manager, rc_context
+    from matplotlib import colormaps, cycler, font_manager, rc_context
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import PowerNorm
@@ -65,6 +65,7 @@ __all__ = [
     "Text",
     "as_file",
     "colormaps",
+    "cycler",
     "font_manager",
     "new_figure",
     "rc_context",
@@ -80,8 +81,13 @@ def new_figure(width: float, height: float, dpi: float, *, constrained: bool = F
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
-    """A figure as png or svg. The same figure gives the same bytes: no date, and no random names of parts."""
-    buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "gpt"}), without_warnings():
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    """A figure as a file. The same figure gives the same bytes: no date, and no random names of parts.
+
+    Words are paths in SVG. In PDF they stay text, in the TrueType fonts that publishers ask for; fonts that have the
+    Chinese characters may be of another format, which only Type 3 holds.
+    """
+    buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    others = any(len({*text.get_fontfamily()}) > 1 for text in figure.findobj(Text))
+    with rc_context({"svg.hashsalt": "gpt", "pdf.fonttype": 3 if others else 42}), without_warnings():
+        figure.savefig(buffer, format=kind, metadata=dates.get(kind))
     return buffer.getvalue()

@@ -1,8 +1,9 @@
-"""Tokens as labels and as cells of CSV, and weights as colours. Needs no torch."""
+"""Tokens as labels and as cells of CSV, weights as colours, and what a foot says. Needs no torch."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 MAX_LABEL = 12  # characters
 _SIGNS = "=+-@＝＋－＠"  # those that begin a formula, and their full-width forms
@@ -13,6 +14,17 @@ _VIRIDIS = """
 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725
 """
 STEPS = tuple(_VIRIDIS.split())
+# of M. Okabe and K. Ito, which colour-blind readers tell apart, those that black and white backgrounds show
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a picture or a dump comes from: the checkpoint's path and step, and the text that was read."""
+
+    checkpoint: str
+    step: int
+    prompt: str
 
 
 def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
@@ -36,3 +48,8 @@ def colour_of(weight: float) -> tuple[int, int, int]:
     low, high = bytes.fromhex(STEPS[step]), bytes.fromhex(STEPS[step + 1])
     red, green, blue = (round(a + (b - a) * (place - step)) for a, b in zip(low, high, strict=True))
     return red, green, blue
+
+
+def width_of(label: str) -> int:
+    """The cells of a label, two for a wide character."""
+    return sum(2 if ord(c) > 0x2E80 else 1 for c in label)

@@ -11,6 +11,7 @@ from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.load import load_for
 from gpt_cli.checkpoints.verified import ReadVerified
+from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 from gpt_cli.explaining import studies
 from gpt_cli.explaining.explanation import Explanation
@@ -38,6 +39,11 @@ class Explained(Result):
     study: str | None
     form: str
     language: str
+    out: str | None = None
+
+    def legend(self) -> tuple[str, ...]:
+        """Nothing: each step says what it is."""
+        return ()
 
     def as_dict(self) -> dict[str, Any]:
         """Every digit of every number; None stands for minus infinity."""
@@ -55,12 +61,20 @@ class Explained(Result):
             return to_terminal(self.explanation, self.language, width)
         return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
 
+    def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
+        """The content of a file of an ending that the request allows, in pieces."""
+        if ending in PICTURES:
+            return [self.as_picture(ending[1:], notice) or b""]
+        if ending == ".json":
+            return (piece.encode() for part in (self.as_json(), "\n") for piece in part)
+        return [f"{replace(self, form={'.html': 'html', '.md': 'markdown'}[ending]).as_text()}\n".encode()]
+
     def as_page(self) -> str:
         """A page that runs no script and requests nothing."""
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """A study as png or svg; `notice` hears where no font has its words."""
+        """A study as a picture; `notice` hears where no font has its words."""
         if self.study is None:
             return None
         from gpt_cli.explaining.plots import plot
@@ -72,9 +86,10 @@ def explain(request: ExplainRequest, found: tuple[str, str, Header, ReadVerified
     """Explain what is asked, and draw it in its file; raises as `_head` and, for a checkpoint, CheckpointError."""
     with host.working("computing"):
         explanation = _head(request, host, *found) if found else _study(request, host) if request.study else journey()
-    result = Explained(explanation, request.study, request.form or "terminal", request.language or language())
-    if request.out and (picture := result.as_picture(request.out.suffix.lower()[1:], host.notice)):
-        write_durably(request.out, [picture])
+    out = request.out and str(request.out)
+    result = Explained(explanation, request.study, request.form or "terminal", request.language or language(), out)
+    if request.out:
+        write_durably(request.out, result.as_file(request.out.suffix.lower(), host.notice))
         host.notice(f"wrote {visible(request.out)}")
     return result
 

@@ -13,7 +13,7 @@ from gpt_cli.explaining.studies import SIZES
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Callable[[str], object]) -> bytes:
-    """A picture, png or svg, of every step: curves and bars of the scaling study, else maps with their numbers.
+    """A picture of every step: curves and bars of the scaling study, else maps with their numbers.
 
     Where no installed font has the Chinese characters, the words are English and `notice` receives a line.
     """

@@ -14,8 +14,8 @@ from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.verified import ReadVerified, read_ahead
 from gpt_cli.config.fields import Misfit, Whole
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
+from gpt_cli.drawing.endings import PICTURES, ending_of
 from gpt_cli.errors import UsageError, shown
-from gpt_cli.inspecting.formats import PICTURES
 from gpt_cli.inspecting.request import Truncate
 from gpt_cli.inspecting.stages import out_of_range
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
@@ -46,7 +46,9 @@ class ExplainRequest(Request):
         default=None, description="A study of one idea instead of a head: scaling, mask, dropout, padding."
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
-        default=NONE, description="With --study: also draw it, as a .png or .svg file."
+        default=NONE,
+        description="A page (.html), a .md or .json file, or of a --study a picture (.png, .svg, .pdf). "
+        "Default: text in the terminal.",
     )
     truncate: Truncate = False
     form: Annotated[Literal["terminal", "markdown", "html"] | None, Flag(name="--format", beside_json=False)] = Field(
@@ -57,7 +59,8 @@ class ExplainRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """What an example or a study has no use for."""
+        """What a file, an example or a study has no use for."""
+        yield from self.apart("out", "form")
         of_head, of_model = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
         yield from self.apart("example", "study", *of_head, *of_model)
         useless = of_head if self.study == "scaling" else of_head + of_model
@@ -70,11 +73,9 @@ class ExplainRequest(Request):
         Raises UsageError for a head that the model does not have, and for a picture that cannot be.
         """
         if self.out is not None:
-            if self.study is None:
-                wrong = "only a study has a picture; redirect an explanation with --format html > FILE"
-                raise UsageError("--out", wrong, hint="--study mask")
-            if self.out.suffix.lower() not in PICTURES:
-                raise UsageError("--out", f"{shown(self.out.name)} ends in neither {' nor '.join(PICTURES)}")
+            if ending_of(self.out, (".html", ".md", ".json", *PICTURES)) in PICTURES and self.study is None:
+                wrong = "only a study has a picture; use .html, .md or .json"
+                raise UsageError("--out", wrong, hint="--out head.html")
             require_foreign(self.out)
         if self.example or self.study:
             return None

@@ -117,10 +117,10 @@ class Attention(AttentionDump, Result):
         """About how many bytes the page has."""
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """A grid of maps as PNG, a row for each layer; raises EnvironmentFailure where memory cannot hold it."""
-        self._require_room(".png")
-        (picture,) = pieces(self, ".png", notice)
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """A grid of maps, a row for each layer; raises EnvironmentFailure where memory cannot hold it."""
+        self._require_room(ending := f".{kind}")
+        (picture,) = pieces(self, ending, notice)
         return picture
 
     def _require_room(self, ending: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from gpt_cli.drawing.labels import Origin
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.inspecting.heads.attribution import Writes
 from gpt_cli.inspecting.heads.columns import HeadScores, Row
@@ -24,15 +25,6 @@ class Chance:
 
     probability: float
     rank: int
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a dump comes from: the checkpoint's path and step, and the text that the user gave."""
-
-    checkpoint: str
-    step: int
-    prompt: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Attention as a file: npz, safetensors, json, csv, png, svg or html, by the ending of its name."""
+"""Attention as a file: npz, safetensors, json, csv, png, svg, pdf or html, by the ending of its name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.drawing.labels import inert_cell
 from gpt_cli.files import write_durably
 from gpt_cli.inspecting.attention_page import attention_page
 from gpt_cli.inspecting.dump import AttentionDump
-from gpt_cli.inspecting.formats import PICTURES, format_of
+from gpt_cli.inspecting.formats import format_of
 from gpt_cli.inspecting.pieces import gathered, json_pieces
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.drawing.endings import ending_of
+from gpt_cli.errors import UsageError
 
 _MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
 _WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
-_MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png
-_DOT_MEMORY = {".png": 110, ".svg": 200}  # bytes for each dot of a map
+_MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png or pdf
+_DOT_MEMORY = {".png": 110, ".svg": 200, ".pdf": 110}  # bytes for each dot of a map
 
 
 class _Costs(NamedTuple):
@@ -31,9 +32,9 @@ _COSTS = {
     # a picture costs by its dots
     ".png": _Costs(memory=0, disk=4),
     ".svg": _Costs(memory=0, disk=4),
+    ".pdf": _Costs(memory=0, disk=4),
 }
 FORMATS = tuple(_COSTS)
-PICTURES = (".png", ".svg")
 _WITH_STAGES = (".npz", ".safetensors", ".json")
 _WITH_HALVES = (".npz", ".safetensors")
 MOST_DOTS = 60_000  # a picture has fewer than 2^16 on each side
@@ -43,10 +44,7 @@ GAP = 12  # between maps is this part of one
 
 def format_of(path: Path) -> str:
     """The format that the ending of a name means, in capitals or not, such as `.png`. Raises UsageError."""
-    ending = path.suffix.lower()
-    if ending not in FORMATS:
-        raise UsageError("--out", f"{shown(path.name)} ends in none of {', '.join(FORMATS)}")
-    return ending
+    return ending_of(path, FORMATS)
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
@@ -76,7 +74,7 @@ def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, in
     """
     memory, disk = (cost * num_numbers for cost in _COSTS[ending])
     memory += _DOT_MEMORY.get(ending, 0) * num_dots
-    return (memory + _MAP_MEMORY, disk + _MAP_DISK) if ending == ".png" else (memory, disk)
+    return (memory + _MAP_MEMORY, disk + _MAP_DISK) if ending in (".png", ".pdf") else (memory, disk)
 
 
 def map_inches(num_tokens: int, num_maps: int) -> float:

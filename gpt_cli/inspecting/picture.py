@@ -6,29 +6,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gpt_cli.drawing.canvas import (
-    Axes,
-    Figure,
-    PowerNorm,
-    as_file,
-    font_manager,
-    new_figure,
-    rc_context,
-)
+from gpt_cli.drawing.canvas import Axes, PowerNorm, as_file, font_manager, new_figure
 from gpt_cli.drawing.fonts import find_fonts, fonts_for, remark_on_missing
-from gpt_cli.drawing.labels import label_of
-from gpt_cli.inspecting.dump import AttentionDump, Origin
+from gpt_cli.drawing.labels import label_of, width_of
+from gpt_cli.drawing.panels import write_origin
+from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.formats import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
 from gpt_cli.language import language, say
 
-FOOT = 0.45  # inches, of a picture of panels
 _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
 _FOOTER = 0.3  # inches, for two lines
-_FOOTER_LETTER = 0.05  # inches: about the width of one letter of it
 
 
 def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, *, kind: str = "png") -> bytes:
-    """A picture, png or svg, of all chosen heads, each with queries down and keys across.
+    """A picture of all chosen heads, each with queries down and keys across.
 
     Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
     head makes a large map, with its numbers where they are readable. The colours show the square root of a weight, so
@@ -53,7 +44,7 @@ def draw(dump: AttentionDump, notice: Callable[[str], object] = lambda _: None, 
 
     labels, fonts, missing = _labels(dump, notice)
     inches = map_inches(num_tokens, num_maps)
-    margin = 0.25 + 0.075 * max(map(_width, labels))
+    margin = 0.25 + 0.075 * max(map(width_of, labels))
     foot = margin + (_FOOTER if dump.origin else 0)
     width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
     # a dot for each weight where that is no wall of dots
@@ -94,55 +85,6 @@ def _write_numbers(axes: Axes, weights: np.ndarray) -> None:
         for key, weight in enumerate(row[: query + 1]):
             ink = "black" if weight > 0.2 else "white"
             axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
-
-
-def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str], spoken: str) -> None:
-    """Two lines at the foot: the checkpoint with its step, in the language `spoken`, and the prompt."""
-    width, height = figure.get_size_inches()
-    num_letters = int((width - 0.2) / _FOOTER_LETTER)
-    step = f", step {origin.step:,}"
-    path = label_of(origin.checkpoint, None)
-    # of a path the end says more
-    path = path if len(path) <= num_letters - len(step) else "…" + path[len(path) - num_letters + len(step) + 1 :]
-    prompt = label_of(origin.prompt, None)
-    while _width(prompt) > num_letters - 2:
-        prompt = prompt[: -max(2, (_width(prompt) - num_letters) // 2)] + "…"
-    text = f"{say(path + step, spoken)}\n“{prompt}”"
-    text = known(text, missing)
-    properties = font_manager.FontProperties(family=fonts, size=6)
-    figure.text(
-        0.1 / width, 0.06 / height, text, va="bottom", color="#555555", fontproperties=properties, parse_math=False
-    )
-
-
-def known(text: str, missing: set[str]) -> str:
-    """A text with a box for each character that no font has."""
-    return "".join("□" if character in missing else character for character in text)
-
-
-def draw_panels(
-    origin: Origin,
-    size: tuple[float, float],
-    draw_all: Callable[[Figure, set[str], str], object],
-    notice: Callable[[str], object],
-    labels: str = "",
-    head: float = 0.1,
-) -> bytes:
-    """A png, so many inches wide and high, of which a function draws all but the two lines at the foot.
-
-    The function is given the figure, the characters that no font has, and the language of words. `notice` receives a
-    line about those characters of the foot and of `labels`.
-    """
-    fonts, missing = find_fonts({*labels, *label_of(origin.checkpoint + origin.prompt, None)})
-    remark_on_missing(missing, notice)
-    words, spoken = fonts_for(language(), notice)
-    height = size[1]
-    with rc_context({"font.size": 7, "font.family": [*words, *fonts]}):
-        figure = new_figure(*size, 110)
-        figure.set_layout_engine("constrained", rect=(0, FOOT / height, 1, 1 - (FOOT + head) / height))
-        draw_all(figure, missing, spoken)
-        write_origin(figure, origin, [*fonts, *words], missing, spoken)
-        return as_file(figure, "png")
 
 
 def _label_axes(
@@ -187,7 +129,3 @@ def _labels(dump: AttentionDump, notice: Callable[[str], object]) -> tuple[list[
 def _is_upright(label: str) -> bool:
     """Whether a label below a column needs no turn: a single character, or Chinese, written downwards."""
     return len(label) == 1 or all(ord(c) > 0x2E80 for c in label)
-
-
-def _width(label: str) -> int:
-    return sum(2 if ord(c) > 0x2E80 else 1 for c in label)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.drawing.labels import inert_cell
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
@@ -42,16 +43,16 @@ class Report(Result, ABC):
         """The rows as CSV."""
         return as_csv(self.csv_rows())
 
-    def as_picture(self, notice: Notify = ignored) -> bytes | None:
-        """A PNG, where there is one; `notice` hears of characters that no font has."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """A picture, where there is one; `notice` hears of characters that no font has."""
         return None
 
     def as_file(self, ending: str, notice: Notify) -> bytes:
-        """The content of a file of that ending, which the request has found to be one that the report has."""
-        if ending == ".csv":
-            return self.as_csv()
-        content = {".png": lambda: self.as_picture(notice), ".html": lambda: (self.as_page() or "").encode()}
-        return content.get(ending, lambda: as_json(self.as_dict()))() or b""
+        """The report as .json, .csv, .html or one of PICTURES; the request has checked the ending."""
+        if ending in PICTURES:
+            return self.as_picture(ending[1:], notice) or b""
+        content = {".csv": self.as_csv, ".html": lambda: (self.as_page() or "").encode()}
+        return content.get(ending, lambda: as_json(self.as_dict()))()
 
 
 Made = TypeVar("Made", bound=Report)

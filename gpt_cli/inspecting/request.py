@@ -34,14 +34,14 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
     WhichRun,
 )
-from gpt_cli.errors import UsageError, shown, visible
+from gpt_cli.drawing.endings import REPORTS, ending_of
+from gpt_cli.errors import UsageError, visible
 from gpt_cli.inspecting.formats import check_format, format_of
 from gpt_cli.inspecting.stages import STAGES, Stage, parse_selection
 from gpt_cli.inspecting.watched import Watched, find_watched
 from gpt_cli.sampling.prompts import prompt_source, read_prompt
 
 STDOUT = Path("-")
-REPORTS = (".json", ".csv", ".png")  # the files of `gpt heads`
 
 
 def _read_selection(value: Any) -> Any:
@@ -110,8 +110,8 @@ class AttentionRequest(Request):
     prompt_file: PromptFile = NONE
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .npz, .safetensors, .json, .csv, .png, .svg or .html file; - writes JSON or CSV to stdout. "
-        "Default: a drawing in the terminal.",
+        description="A .npz, .safetensors, .json, .csv, .html, .png, .svg or .pdf file; - writes JSON or CSV to "
+        "stdout. Default: a drawing in the terminal.",
     )
     format: Literal["json", "csv"] | None = Field(
         default=None, description="What --out - writes: json or csv. Default: json."
@@ -192,12 +192,8 @@ class AttentionRequest(Request):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raises UsageError for a file that is none of REPORTS, or without `page`, the command that writes one, a page."""
-    ending = out.suffix.lower()
-    endings = REPORTS if page else (*REPORTS, ".html")
-    if ending not in endings:
-        hint = {".html": page, "": "--json prints JSON to stdout" if out == STDOUT else None}.get(ending)
-        raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)
+    """Raises UsageError for a file that no report is, or without `page`, the command that writes one, a page."""
+    ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 
 

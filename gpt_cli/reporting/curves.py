@@ -18,8 +18,6 @@ TITLES = {
     "gradient_norm": "gradient norm",
     "tokens_per_second": "tokens/s",
 }
-# of Okabe and Ito, which colour-blind readers tell apart, those that both black and white backgrounds show
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _STEEP = 20.0  # how many times its lowest value a curve may have before a straight scale hides the rest
 _FROM_ZERO = ("learning_rate", "tokens_per_second")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))

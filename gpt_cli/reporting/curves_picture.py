@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from gpt_cli.drawing.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, remark_on_missing, translate
+from gpt_cli.drawing.labels import COLOURS
 from gpt_cli.errors import visible
 from gpt_cli.language import say
-from gpt_cli.reporting.curves import COLOURS, TITLES, scale_of, short, thinned, unit_of
+from gpt_cli.reporting.curves import TITLES, scale_of, short, thinned, unit_of
 from gpt_cli.reporting.figures import by_token, of_tokens
 from gpt_cli.reporting.record import RunRecord
 from gpt_cli.reporting.request import MOST_DRAWN
@@ -31,7 +32,7 @@ _STYLE: dict[Any, Any] = {
 def draw_report(
     records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
 ) -> bytes:
-    """A picture, png or svg, of all quantities of at most MOST_DRAWN runs by an axis, the loss on top.
+    """A picture of all quantities of at most MOST_DRAWN runs by an axis, the loss on top.
 
     Of runs with different tokenizers, losses per token are left out, and bits per byte are on top.
     `notice` receives a line when no installed font has a character of a name.
@@ -52,13 +53,13 @@ def draw_report(
         return as_file(figure, kind)
 
 
-def draw_losses(record: RunRecord, notice: Callable[[str], object] = lambda _: None) -> bytes:
-    """A png of the training and the validation loss of one run by step."""
+def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], object] = lambda _: None) -> bytes:
+    """A picture of the training and the validation loss of one run by step."""
     with rc_context(_STYLE):
         figure = new_figure(7.5, 4.2, 130, constrained=True)
         _draw_losses(figure.add_subplot(), [record], "step")
         _name_runs(figure, [record], notice)
-        return as_file(figure, "png")
+        return as_file(figure, kind)
 
 
 def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:

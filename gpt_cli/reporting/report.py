@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.errors import counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
@@ -73,12 +74,10 @@ class Report(Result):
             return None
         return report_page(self.runs, axis=self.axis, dumps=self.attention).decode()
 
-    def as_picture(self) -> bytes | None:
-        """The curves; None of more than MOST_DRAWN runs."""
-        return self.picture("png") if len(self.runs) <= MOST_DRAWN else None
-
-    def picture(self, kind: str, notice: Notify = ignored) -> bytes:
-        """The curves as png or svg; `notice` receives a line when no installed font has a character of a name."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """The curves; None of more than MOST_DRAWN runs. `notice` hears of characters that no font has."""
+        if len(self.runs) > MOST_DRAWN:
+            return None
         from gpt_cli.reporting.curves_picture import draw_report
 
         return draw_report(self.runs, self.axis, kind, notice)
@@ -123,8 +122,8 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
     if (out := request.out) is not None:
         with host.working(f"writing {visible(out)}"):
             ending = out.suffix.lower()
-            content = (found.as_page() or "").encode() if ending == ".html" else found.picture(ending[1:], host.notice)
-            write_durably(out, [content])
+            picture = found.as_picture(ending[1:], host.notice) if ending in PICTURES else None
+            write_durably(out, [picture or (found.as_page() or "").encode()])
         host.notice(f"wrote {visible(out)}: {counted(len(records), 'run')}")
     return found
 

@@ -17,6 +17,7 @@ from gpt_cli.checkpoints.lock import is_held, require_foreign
 from gpt_cli.checkpoints.run_files import RUNS, SWEEP, RunFiles, State, named_run
 from gpt_cli.config.fields import Switch
 from gpt_cli.config.request import EMPTY, NONE, Flag, MaybePath, NamedPaths, Request
+from gpt_cli.drawing.endings import PICTURES, ending_of
 from gpt_cli.errors import (
     CheckpointError,
     EnvironmentFailure,
@@ -32,7 +33,7 @@ from gpt_cli.opening import require_reachable
 
 # as many as six colours in full and broken lines tell apart, and as a table or a page can hold beside each other
 MOST_DRAWN, MOST_ON_A_PAGE = 12, 32
-_FORMATS = (".html", ".png", ".svg")
+_FORMATS = (".html", *PICTURES)
 
 
 class RunsRequest(Request):
@@ -126,7 +127,7 @@ class ReportRequest(Request):
         "Default: the newest run under runs/.",
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
-        default=NONE, description="A page in .html, or a picture in .png or .svg. Default: curves in the terminal."
+        default=NONE, description="A page (.html), or a picture (.png, .svg, .pdf). Default: curves in the terminal."
     )
     axis: Literal["step", "tokens", "seconds"] = Field(
         default="step",
@@ -143,12 +144,9 @@ class ReportRequest(Request):
 
         Raises UsageError for a file that no format has, and every error that a name has.
         """
-        ending = None if self.out is None else self.out.suffix.lower()
-        if self.out is not None and ending not in _FORMATS:
-            hint = "--json prints the figures to stdout" if ending in ("", ".json") else "--out report.html"
-            sentence = f"{shown(self.out.name)} ends in none of {', '.join(_FORMATS)}"
-            raise UsageError("--out", sentence, hint=hint)
+        ending = None
         if self.out is not None:
+            ending = ending_of(self.out, _FORMATS)
             require_foreign(self.out)
         if self.prompt is not None and ending not in (None, ".html"):
             raise no_page()

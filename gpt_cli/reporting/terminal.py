@@ -10,8 +10,9 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from gpt_cli.drawing.labels import COLOURS
 from gpt_cli.errors import visible
-from gpt_cli.reporting.curves import COLOURS, TITLES, axis_end, letter_of, scale_of, short, thinned
+from gpt_cli.reporting.curves import TITLES, axis_end, letter_of, scale_of, short, thinned
 from gpt_cli.reporting.figures import by_token, of_tokens
 from gpt_cli.reporting.record import RunRecord
 

@@ -139,9 +139,9 @@ class Finished(Figures):
     def __str__(self) -> str:
         return f"{visible(self.summary['run'])}: {counted(self.summary['steps'], 'step')}{self.losses}"
 
-    def as_picture(self) -> bytes | None:
+    def as_picture(self, kind: str = "png") -> bytes | None:
         """The losses of the run."""
-        return draw_losses_of(Path(self.summary["run"]))
+        return draw_losses_of(Path(self.summary["run"]), kind)
 
     @property
     def losses(self) -> str:
@@ -193,7 +193,7 @@ class Training(Generator[Report, None, None]):
         return self._last
 
 
-def draw_losses_of(directory: Path) -> bytes | None:
+def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
     """The picture of the losses of a run that has ended.
 
     Of a run that has logged nothing there is none, nor of one that another process trains again already.
@@ -202,7 +202,7 @@ def draw_losses_of(directory: Path) -> bytes | None:
     from gpt_cli.reporting.record import read_record
 
     record = read_record(directory)
-    return draw_losses(record) if record.state != "training" and len(record.metrics["step"]) else None
+    return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
 
 
 @contextlib.contextmanager

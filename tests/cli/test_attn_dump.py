@@ -49,7 +49,7 @@ def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: R
         assert (np.triu(arrays["weights"], 1) == 0).all()
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "html"])
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "pdf", "html"])
 def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Path, ending: str) -> None:
     outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json")
     assert outcome.code == 0, outcome.err
@@ -298,7 +298,11 @@ def test_what_is_for_generated_tokens_needs_them(smoke_run: Path, run: RunComman
         (["--checkpoint", "first"], 2, '--checkpoint: "first" is not allowed; use best, last or the number of a step'),
         (["--checkpoint", "15"], 4, '"runs/smoke": this run has no checkpoint of step 15, only of 10, 20'),
         (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
-        (["--out", "a.gif"], 2, '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg'),
+        (
+            ["--out", "a.gif"],
+            2,
+            '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf',
+        ),
         (["--format", "csv"], 2, "--format: only --out - needs it; a file's ending names its format"),
         (["--out", "a.csv", "--format", "csv"], 2, "--format: only --out - needs it; a file's ending names its format"),
         (

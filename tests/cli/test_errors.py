@@ -141,7 +141,8 @@ hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 latin.txt > latin-utf8.txt
 exit code 3
 
 $ gpt attn-dump --prompt x --out a.gif
-error: --out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg
+error: --out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf
+hint: --out a.png
 exit code 2
 
 $ gpt attn-dump --prompt x --out no/a.npz

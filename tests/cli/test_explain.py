@@ -71,8 +71,9 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
     assert outcome.code == 0
     assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
     for study in ("mask", "dropout", "padding"):
-        outcome = run("explain", "--study", study, "--out", here / f"{study}.png")
-        assert (outcome.code, outcome.err) == (0, f"wrote {here / study}.png\n")
+        outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf")
+        assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote {here / study}.pdf\n")
+        assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")
     outcome = run("explain", "--study", "scaling")
     assert outcome.code == 0
     assert outcome.err.startswith("the study leaves out a trained model: ")
@@ -101,7 +102,8 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
             2,
             "--prompt and --study mask cannot be combined; leave one of them out",
         ),
-        (["--out", "a.png"], 2, "--out: only a study has a picture; redirect an explanation with --format html > FILE"),
+        (["--out", "a.png"], 2, "--out: only a study has a picture; use .html, .md or .json"),
+        (["--out", "a.md", "--format", "html"], 2, "--format and --out cannot be combined; leave one of them out"),
         (["--format", "pdf"], 2, '--format: "pdf" is not one of terminal, markdown, html'),
         (["--language", "de"], 2, '--language: "de" is neither en nor zh'),
         (["--run", "nowhere"], 4, '"nowhere": there is no such run or checkpoint'),
@@ -145,8 +147,8 @@ def test_the_function_of_python_returns_what_json_prints(
 
 
 def test_a_study_in_python_is_a_picture_too(here: Path) -> None:
-    found = gpt_cli.explain(study="mask", form="markdown", out=Path("mask.svg"))
-    assert found.as_text().startswith("# masking before softmax")
+    found = gpt_cli.explain(study="mask", out=Path("mask.svg"))
+    assert gpt_cli.explain(study="mask", form="markdown").as_text().startswith("# masking before softmax")
     assert str(found.as_page()).startswith("<!doctype html>")
     assert (found.as_picture() or b"").startswith(b"\x89PNG")
     assert b"<svg" in (here / "mask.svg").read_bytes()
@@ -166,13 +168,25 @@ def test_what_memory_cannot_hold_is_refused_in_the_form_that_needs_it(
     assert refused.err == f"error: explain: {wrong}\nhint: --query 2\n"
 
 
+@pytest.mark.parametrize(
+    ("ending", "flags"), [("html", ["--format", "html"]), ("md", ["--format", "markdown"]), ("json", ["--json"])]
+)
+def test_a_file_has_what_its_ending_says(here: Path, run: RunCommand, ending: str, flags: list[str]) -> None:
+    printed = run("explain", "--example", "journey", *flags).out
+    outcome = run("explain", "--example", "journey", "--out", f"a.{ending}")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote a.{ending}\n")
+    assert (here / f"a.{ending}").read_text("utf-8") == printed
+
+
 def test_flags_that_a_study_cannot_use_are_refused(here: Path, run: RunCommand) -> None:
     for words, flag in ((["--layer", "3"], "--layer"), (["--run", "a"], "--run"), (["--truncate"], "--truncate")):
         assert run("explain", "--study", "mask", *words).err.startswith(
             f"error: {flag} and --study mask cannot be combined;"
         )
-    outcome = run("explain", "--study", "mask", "--out", "a.gif")
-    assert (outcome.code, outcome.err) == (2, 'error: --out: "a.gif" ends in neither .png nor .svg\n')
+    for words in (["--study", "mask", "--out", "a.gif"], ["--example", "journey", "--out", "a.gif"]):
+        outcome = run("explain", *words)
+        wrong = 'error: --out: "a.gif" ends in none of .html, .md, .json, .png, .svg, .pdf'
+        assert (outcome.code, outcome.err) == (2, f"{wrong}\nhint: --out a.png\n")
 
 
 def test_a_long_prompt_is_refused_unless_it_may_be_cut(smoke_run: Path, run: RunCommand) -> None:

@@ -161,9 +161,11 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
         ("sweep runs/sweep/000-a", 2, 'error: RUN: "runs/sweep/000-a" is named twice'),
         ("runs/smoke/metrics.jsonl", 4, "hint: gpt report runs/smoke"),
         ("runs/smoke/checkpoints", 4, 'error: "runs/smoke/checkpoints": there is no run in this directory'),
-        ("--out a.pdf", 2, 'error: --out: "a.pdf" ends in none of .html, .png, .svg'),
-        ("--out a.pdf", 2, "hint: --out report.html"),
-        ("--out -", 2, "hint: --json prints the figures to stdout"),
+        ("--out a.eps", 2, 'error: --out: "a.eps" ends in none of .html, .png, .svg, .pdf'),
+        ("--out a.eps", 2, "hint: --out a.pdf"),
+        ("--out a", 2, "hint: --out a.html"),
+        ("--out -", 2, "hint: --json prints JSON to stdout"),
+        ("--out a.json", 2, "hint: --json prints JSON to stdout"),
         ("--out runs/smoke/loss.png", 2, "is a file of the run"),
         ("--prompt The", 2, "hint: --out report.html"),
         ("--axis epochs", 2, 'error: --axis: "epochs" is not one of step, tokens, seconds'),
@@ -235,7 +237,7 @@ def test_a_training_that_diverges_leaves_it_too(here: Path, run: RunCommand) -> 
 
 @pytest.mark.usefixtures("drawing")
 def test_a_picture_that_fails_is_one_warning(copied: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> bytes:
+    def fail(*_: object) -> bytes:
         raise RuntimeError("no ink")
 
     monkeypatch.setattr(picture, "draw_losses", fail)

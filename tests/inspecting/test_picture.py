@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from gpt_cli.drawing import fonts
+from gpt_cli.drawing.labels import Origin
 from gpt_cli.inspecting import picture
-from gpt_cli.inspecting.dump import AttentionDump, Origin
+from gpt_cli.inspecting.dump import AttentionDump
 from gpt_cli.inspecting.picture import draw, largest
 
 

@@ -18,9 +18,9 @@ from matplotlib.text import Text
 from support.records import record
 
 from gpt_cli.drawing import fonts
+from gpt_cli.drawing.labels import COLOURS
 from gpt_cli.pages import report
 from gpt_cli.reporting import curves_picture as picture
-from gpt_cli.reporting.curves import COLOURS
 from gpt_cli.reporting.curves_picture import draw_losses, draw_report
 from gpt_cli.reporting.request import MOST_DRAWN
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from support.records import record
 
 from gpt_cli.checkpoints.list import Overview
-from gpt_cli.reporting.curves import COLOURS
+from gpt_cli.drawing.labels import COLOURS
 from gpt_cli.reporting.terminal import Style, draw_curves
 
 

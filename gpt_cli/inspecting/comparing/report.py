@@ -95,11 +95,11 @@ class Comparison(Report):
             unit = "nats/token" if self.divergence is not None else "bits/byte"
             yield f"passages where the predictions part most, and what they cost each model ({unit})"
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """Losses, changes of heads and of weights, as PNG."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """The difference of the losses, the losses, changes of heads and of weights."""
         from gpt_cli.inspecting.comparing.picture import draw_comparison
 
-        return draw_comparison(self.as_dict(), notice)
+        return draw_comparison(self.as_dict(), notice, kind=kind)
 
     def csv_rows(self) -> list[Row]:
         """All figures but those of passages, a row for each."""

@@ -61,7 +61,8 @@ class CompareRequest(Request):
         default=5, description="How many passages to show where the predictions part most. Default: 5."
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
-        default=NONE, description="A .json, .csv or .png file. Default: tables in the terminal."
+        default=NONE,
+        description="A .json or .csv file, or a picture (.png, .svg, .pdf). Default: tables in the terminal.",
     )
     device: Device = None
     threads: Threads = None

@@ -73,11 +73,11 @@ class HeadHistory(Report):
             for row in at["heads"]
         ]
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """The scores below the loss, as PNG; `notice` hears of characters that no font has."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """The scores below the loss; `notice` hears of characters that no font has."""
         from gpt_cli.inspecting.heads.history_picture import draw_history
 
-        return draw_history(self.as_dict(), None if self.computed else self.losses, notice)
+        return draw_history(self.as_dict(), None if self.computed else self.losses, notice, kind=kind)
 
 
 def head_history(request: HeadsRequest, watched: Watched, host: Host) -> HeadHistory:

@@ -115,11 +115,11 @@ class HeadReport(Report):
 
         return heads_page(self.as_dict()).decode()
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """A map of layers x heads for each column, as PNG; `notice` hears of characters that no font has."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """A map of layers x heads for each column; `notice` hears of characters that no font has."""
         from gpt_cli.inspecting.heads.report_picture import draw_report
 
-        return draw_report(self.as_dict(), notice)
+        return draw_report(self.as_dict(), notice, kind=kind)
 
     def as_csv(self) -> bytes:
         """The rows of heads as CSV; what a whole layer is worth stands in the rows of its heads."""

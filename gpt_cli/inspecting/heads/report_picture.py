@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from gpt_cli.drawing.canvas import Axes, Figure
-from gpt_cli.inspecting.dump import Origin
+from gpt_cli.callbacks import Notify, ignored
+from gpt_cli.drawing.canvas import Figure
+from gpt_cli.drawing.labels import Origin
+from gpt_cli.drawing.panels import CELLS, FOOT, HeatMap, draw_map, draw_panels
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Row
-from gpt_cli.inspecting.picture import FOOT, draw_panels
-from gpt_cli.language import say
 from gpt_cli.text.sources import names_of
 
 _MAX_COLUMNS = 4  # maps beside each other
-_MAX_NUMBERS = 64  # cells of a map that have their numbers
-_HEAD = 0.1  # inches
+_FEW = 64  # cells of a map that are large
+_LEAST_CHANGE = 0.01  # nats: the colours of a loss change go at least so far, so that noise stays pale
 
 
-class Panel(NamedTuple):
-    """A map of numbers [layers, heads], or [layers, 1] of whole layers, and the ends of its colours."""
-
-    title: str
-    numbers: np.ndarray
-    low: float
-    high: float
-    colours: str = "viridis"
-    decimals: int = 2  # of numbers below 1
-
-
-def draw_report(report: dict[str, Any], notice: Callable[[str], object] = lambda _: None) -> bytes:
-    """The report that `gpt heads --json` prints, as a png.
+def draw_report(report: dict[str, Any], notice: Notify = ignored, *, kind: str = "png") -> bytes:
+    """The report that `gpt heads --json` prints.
 
     Shares have colours from 0 to 1, entropy and distance from 0 to their largest, and changes of the loss from blue,
     below 0, to red. A grey cell has no number. `notice` receives a line when no installed font has a character of the
@@ -42,23 +31,25 @@ def draw_report(report: dict[str, Any], notice: Callable[[str], object] = lambda
     panels = _panels(report, layers, heads)
     num_columns = min(_MAX_COLUMNS, len(panels))
     num_rows = -(-len(panels) // num_columns)
-    cell = 0.42 if len(rows) <= _MAX_NUMBERS else 0.2
-    width = num_columns * (max(1.2, cell * len(heads)) + 1.0)
-    height = num_rows * (max(1.0, cell * len(layers)) + 0.65) + FOOT + _HEAD
+    cell = 0.42 if len(rows) <= _FEW else 0.2
+    width = num_columns * (max(1.2, cell * len(heads)) + 1.1)
+    height = num_rows * (max(1.0, cell * len(layers)) + 0.8) + FOOT + 0.1
     origin = Origin(report["checkpoint"], report["step"], ", ".join(names_of(report["text"])))
 
-    def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
+    def draw_all(figure: Figure, missing: set[str], spoken: str) -> None:
         maps = figure.subplots(num_rows, num_columns, squeeze=False).flat
         for axes, panel in zip(maps, panels, strict=False):
-            _draw(figure, axes, panel, layers, heads, spoken)
+            draw_map(figure, axes, panel, missing, spoken)
         for axes in maps[len(panels) :]:
             axes.set_axis_off()
 
-    return draw_panels(origin, (width, height), draw_all, notice, head=_HEAD)
+    errors = CELLS if any(panel.errors is not None and np.isfinite(panel.errors).any() for panel in panels) else ""
+    return draw_panels(origin, (width, height), draw_all, notice, kind, errors=errors)
 
 
-def _panels(report: dict[str, Any], layers: Sequence[int], heads: Sequence[int]) -> list[Panel]:
+def _panels(report: dict[str, Any], layers: Sequence[int], heads: Sequence[int]) -> list[HeatMap]:
     places = {(layer, head): (i, j) for i, layer in enumerate(layers) for j, head in enumerate(heads)}
+    rows, columns = [f"L{layer}" for layer in layers], [f"H{head}" for head in heads]
 
     def of(name: str) -> np.ndarray:
         numbers = np.full((len(layers), len(heads)), np.nan)
@@ -70,49 +61,21 @@ def _panels(report: dict[str, Any], layers: Sequence[int], heads: Sequence[int])
     for name in COLUMNS:
         numbers, unit = of(name), {"entropy": " (nats)", "mean_distance": " (tokens)"}.get(name)
         high = 1.0 if unit is None else max(_largest(numbers), 1e-6)
-        panels.append(Panel(name.replace("_", " ") + (unit or ""), numbers, 0, high))
-    changes = []
+        panels.append(HeatMap(name.replace("_", " ") + (unit or ""), numbers, rows, columns, 0, high))
+
+    def change(title: str, across: list[str], side: str, numbers: np.ndarray, errors: np.ndarray) -> HeatMap:
+        most, sides = max(_largest(numbers), _LEAST_CHANGE), ("layer", side)
+        return HeatMap(title, numbers, rows, across, -most, most, "RdBu_r", sides, errors, decimals=3)
+
+    keys = (LOSS_CHANGE, f"{LOSS_CHANGE}_error")
     if LOSS_CHANGE in report["heads"][0]:
-        changes.append(("loss change without it (nats)", of(LOSS_CHANGE)))
+        panels.append(change("loss change without it (nats)", columns, "head", *map(of, keys)))
     if "layers" in report:
-        of_layers = np.array([[row[LOSS_CHANGE]] for row in report["layers"]])
-        changes.append(("loss change without the layer (nats)", of_layers))
-    for title, numbers in changes:
-        most = max(_largest(numbers), 1e-6)
-        panels.append(Panel(title, numbers, -most, most, "RdBu_r", 3))
+        of_layers = (np.array([[row[key]] for row in report["layers"]], dtype=float) for key in keys)
+        panels.append(change("loss change without the layer (nats)", [""], "", *of_layers))
     return panels
 
 
 def _largest(numbers: np.ndarray) -> float:
     """The largest amount that is a number; 0 where none is."""
     return float(np.abs(numbers[~np.isnan(numbers)]).max(initial=0))
-
-
-def _draw(figure: Figure, axes: Axes, panel: Panel, layers: Sequence[int], heads: Sequence[int], spoken: str) -> None:
-    """One map: layers downwards, heads across, the colours beside it."""
-    image = axes.imshow(panel.numbers, vmin=panel.low, vmax=panel.high, cmap=panel.colours, aspect="auto")
-    axes.set_facecolor("#cccccc")
-    axes.set_title(say(panel.title, spoken), fontsize=8)
-    axes.set_yticks(range(len(layers)), [f"L{layer}" for layer in layers])
-    of_layers = panel.numbers.shape[1] == 1 and len(heads) > 1
-    axes.set_xticks([] if of_layers else range(len(heads)), [] if of_layers else [f"H{head}" for head in heads])
-    axes.tick_params(length=0, pad=2)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.05, 1))).ax.tick_params(labelsize=6)
-    if np.isnan(panel.numbers).all():
-        axes.text(0.5, 0.5, say("nothing to measure", spoken), ha="center", va="center", transform=axes.transAxes)
-    if panel.numbers.size > _MAX_NUMBERS:
-        return
-    for (row, column), number in np.ndenumerate(panel.numbers):
-        if not np.isnan(number):
-            red, green, blue, _ = image.cmap(image.norm(number))
-            ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-            axes.text(column, row, _short(number, panel.decimals), ha="center", va="center", fontsize=6, color=ink)
-
-
-def _short(number: float, decimals: int) -> str:
-    """A number in few characters: .12, 1.2, 12."""
-    if abs(number) >= 1:
-        return f"{number:.{0 if abs(number) >= 10 else 1}f}"
-    return f"{number:.{decimals}f}".replace("0.", ".", 1)

@@ -12,6 +12,7 @@ from gpt_cli.checkpoints.find import find_header
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.config.fields import Misfit, Switch, Whole
 from gpt_cli.config.request import NONE, Flag, MaybePath
+from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, Column
 from gpt_cli.inspecting.request import Heads, ReadingRequest, ToInspect, require_report
@@ -56,7 +57,7 @@ class HeadsRequest(ReadingRequest):
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .json or .csv file, a .png with a map for each column, or a page, .html. "
+        description="A .json or .csv file, a picture with a map for each column (.png, .svg, .pdf), or a page, .html. "
         "Default: a table in the terminal.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
@@ -92,13 +93,10 @@ class HeadsRequest(ReadingRequest):
         if self.truncate:
             self.require_prompt("--truncate", host)
         if self.out is not None:
-            if self.over_training:
-                require_report(self.out, None if self.passages else self.film)
-            else:
-                require_report(self.out)
+            require_report(self.out, self.film if self.over_training and not self.passages else None)
             tokens = {"--query": self.query is not None, "--passages": self.passages, "--circuits": self.circuits}
-            if self.out.suffix.lower() == ".png" and (flags := [flag for flag, asked in tokens.items() if asked]):
-                wrong, hint = "a .png file shows no tokens; use .json, .csv or .html", "--out heads.html"
+            if self.out.suffix.lower() in PICTURES and (flags := [flag for flag, asked in tokens.items() if asked]):
+                wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "--out heads.html"
                 raise UsageError(flags[0], wrong, hint=hint)
         if self.over_training and self.passages:
             run = RunFiles(find_header(self.run, None, host).path.parent.parent)

@@ -72,11 +72,11 @@ class LensHistory(Report):
             yield "±: standard error"
         yield from steps_shown(self.steps, "checkpoint")
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """A panel for each measure, with a curve for each layer by step, as PNG."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """A panel for each measure, with a curve for each layer by step."""
         from gpt_cli.inspecting.lens.picture import draw_lens_history
 
-        return draw_lens_history(self.as_dict(), notice)
+        return draw_lens_history(self.as_dict(), notice, kind=kind)
 
     def csv_rows(self) -> list[Row]:
         """A row for each step and layer."""

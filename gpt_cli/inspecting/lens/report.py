@@ -85,11 +85,11 @@ class LensReport(Report):
         if self.positions is None:
             yield "±: standard error"
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """Of a prompt a map of layers by tokens, of a text curves, as PNG."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """Of a prompt a map of layers by tokens, of a text curves."""
         from gpt_cli.inspecting.lens.picture import draw_lens
 
-        return draw_lens(self.as_dict(), notice)
+        return draw_lens(self.as_dict(), notice, kind=kind)
 
     def as_page(self) -> str:
         """Of a prompt a grid of layers by tokens, of a text curves."""

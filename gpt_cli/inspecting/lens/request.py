@@ -33,8 +33,8 @@ class LensRequest(ReadingRequest):
     over_training: Switch = Field(default=False, description="The means by step, from all checkpoints of the run.")
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .json or .csv file, or a .png or .html with a map of layers by tokens or the curves of a text. "
-        "Default: a table in the terminal.",
+        description="A .json or .csv file, or a picture (.png, .svg, .pdf) or a page (.html) with a map of layers by "
+        "tokens or the curves of a text. Default: a table in the terminal.",
     )
 
     def misfits(self) -> Iterator[Misfit]:

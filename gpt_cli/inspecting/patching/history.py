@@ -64,11 +64,11 @@ class PatchHistory(Report):
             about.append("residual: the first layer after which the last position alone recovers half")
         return about + steps_shown(self.steps, "checkpoint")
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """The metric of both prompts, and below it what each place recovers, by step, as PNG."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """The metric of both prompts, and below it what each place recovers, by step."""
         from gpt_cli.inspecting.patching.history_picture import draw_history
 
-        return draw_history(self, notice)
+        return draw_history(self, notice, kind=kind)
 
     def as_page(self) -> str:
         """The maps of the report, with a slider over the steps."""

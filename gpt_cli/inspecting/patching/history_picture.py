@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gpt_cli.callbacks import Notify, ignored
-from gpt_cli.drawing.canvas import as_file, new_figure, rc_context
-from gpt_cli.drawing.fonts import fonts_for
+from gpt_cli.drawing.canvas import Axes, Figure
+from gpt_cli.drawing.labels import Origin
+from gpt_cli.drawing.panels import BANDS, GREY, draw_curve, draw_panels
+from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.words import parts_by_step, place_of, rows_by_step
-from gpt_cli.language import language, say
+from gpt_cli.language import say
 
 _NAMED = 3  # places of a panel that have a colour and a name
-_COLOURS = ("#0072b2", "#d55e00", "#009e73")  # of Okabe and Ito, which colour-blind readers tell apart
 _LIMITS = -0.5, 1.5  # of shares before the last step: where the metric hardly differs yet, they say little
 
 
-def draw_history(history: Any, notice: Notify = ignored) -> bytes:
-    """A png: the metric by step, then of each part a line for each place; those that end farthest from 0 have names."""
+def draw_history(history: Any, notice: Notify = ignored, *, kind: str = "png") -> bytes:
+    """The metric by step, then of each part a line for each place; those that end farthest from 0 have names."""
     steps, rows = [at["step"] for at in history.steps], [at["rows"] for at in history.steps]
     kinds = parts_by_step(rows[-1])
-    words, spoken = fonts_for(language(), notice)
-    with rc_context({"font.size": 8, "font.family": words, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = new_figure(7.5, 1.6 * (1 + len(kinds)) + 0.4, 130, constrained=True)
+    about = history.pairs["file"] if history.pairs else f"{history.clean} / {history.corrupt}"
+
+    def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
         first, *others = figure.subplots(1 + len(kinds), 1, sharex=True)
-        for side, colour in (("clean", "#0072b2"), ("corrupt", "#d55e00")):
-            first.plot(
-                steps,
-                [at[f"{side}_metric"] for at in history.steps],
-                "o-",
-                markersize=2.5,
-                color=colour,
-                label=say(side, spoken),
-            )
+        for side in ("clean", "corrupt"):
+            metric = [at[f"{side}_metric"] for at in history.steps]
+            draw_curve(first, steps, metric, marker="o", label=say(side, spoken))
         first.set_ylabel(say(history.metric.replace("_", " "), spoken))
         first.legend(frameon=False)
         for axes, part in zip(others, kinds, strict=True):
-            lines: dict[str, list[float]] = {}
-            for at in rows:
-                for row in rows_by_step(at, part):
-                    share = np.nan if row["recovered"] is None else row["recovered"]
-                    lines.setdefault(place_of(row), []).append(share)
-            best = sorted(lines, key=lambda name: -np.nan_to_num(np.abs(lines[name][-1])))[:_NAMED]
-            for name, line in lines.items():
-                if name not in best:
-                    axes.plot(steps, line, color="#b8b8b8", linewidth=0.6)
-            for name, colour in zip(best, _COLOURS, strict=False):
-                axes.plot(steps, lines[name], color=colour, linewidth=1.4, label=name)
-            ends = [line[-1] for line in lines.values() if np.isfinite(line[-1])]
-            axes.set_ylim(min(_LIMITS[0], *ends), max(_LIMITS[1], *ends))
+            _draw_part(axes, steps, [rows_by_step(at, part) for at in rows])
             axes.set_ylabel(say(part.replace("_", "-"), spoken))
-            axes.legend(frameon=False, loc="upper left", fontsize=7)
         others[-1].set_xlabel(say("step", spoken))
-        return as_file(figure, "png")
+
+    size = 7.5, 1.6 * (1 + len(kinds)) + 0.6
+    errors = BANDS if any(row["recovered_error"] is not None for row in rows[-1]) else ""
+    return draw_panels(Origin(history.run, steps[-1], about), size, draw_all, notice, kind, errors=errors)
+
+
+def _draw_part(axes: Axes, steps: Sequence[int], rows: Sequence[Sequence[Row]]) -> None:
+    """The share of each place at each step."""
+    shares, errors = (
+        np.array([[row[key] for row in at] for at in rows], float) for key in ("recovered", "recovered_error")
+    )
+    last = np.nan_to_num(shares[-1])
+    best = sorted(range(len(last)), key=lambda place: -abs(last[place]))[:_NAMED]
+    axes.plot(steps, np.delete(shares, best, axis=1), color=GREY, linewidth=0.6)
+    for place in best:
+        style = {"linewidth": 1.4, "label": place_of(rows[-1][place])}
+        draw_curve(axes, steps, shares[:, place], errors[:, place], band=True, **style)
+    axes.set_ylim(min(_LIMITS[0], *last), max(_LIMITS[1], *last))
+    axes.legend(frameon=False, loc="upper left")

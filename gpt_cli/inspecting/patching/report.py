@@ -128,11 +128,11 @@ class PatchReport(Report):
         if self.correlation is not None:
             yield f"correlation of estimates and exact shares: {self.correlation:.4f}"
 
-    def as_picture(self, notice: Notify = ignored) -> bytes:
-        """Maps of layers by positions and of layers by heads, as PNG."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """Maps of layers by positions and of layers by heads."""
         from gpt_cli.inspecting.patching.picture import draw_patches
 
-        return draw_patches(self.as_dict(), notice)
+        return draw_patches(self.as_dict(), notice, kind=kind)
 
     def as_page(self) -> str | None:
         """The same maps for a browser; an edge has none."""

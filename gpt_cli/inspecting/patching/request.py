@@ -136,8 +136,8 @@ class PatchRequest(Request):
     checkpoint: WhichCheckpoint = NONE
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A .json or .csv file, or a .png or .html with maps of layers by positions and by heads. "
-        "Default: tables in the terminal.",
+        description="A .json or .csv file, or a picture (.png, .svg, .pdf) or a page (.html) with maps of layers by "
+        "positions and by heads. Default: tables in the terminal.",
     )
     device: Device = None
     threads: Threads = None

@@ -3,6 +3,7 @@
 Object.assign(WORDS.en, { scatter: "Heads by two scores: a point is a head, and chooses it", across: "across", upwards: "upwards" });
 Object.assign(WORDS.zh, { scatter: "按两个得分看各个头：一个点是一个头，点击即可选择", across: "横轴", upwards: "纵轴" });
 
+const SHARES = ["first_token", "previous_token", "self", "duplicate_token", "induction"]; // of attention, so that their axes end at 1
 const SCATTER = { height: 280, left: 48, right: 16, top: 12, bottom: 24, near: 18 }; // pixels
 
 class Scatter {
@@ -40,8 +41,8 @@ class Scatter {
     this.width = svg.clientWidth;
     const all = Array.from({ length: source.numHeads }, (_, place) => ({ place, values: this.chosen.map((column) => source.of(place, column)) }));
     const known = all.filter(({ values }) => !values.some(Number.isNaN));
-    this.ends = [0, 1].map((axis) => {
-      const values = known.map((head) => head.values[axis]);
+    this.ends = this.chosen.map((column, axis) => {
+      const values = known.map((head) => head.values[axis]).concat(SHARES.includes(column) ? 1 : []);
       return [Math.min(0, ...values), Math.max(0, ...values) || 1];
     });
     const room = [this.width - SCATTER.left - SCATTER.right, SCATTER.height - SCATTER.top - SCATTER.bottom];

@@ -127,6 +127,7 @@ class HeadsPage {
       ...["receives", "gives"].filter((way) => composed[way].length).map((way) =>
         tableOf(["", words[way], ""], composed[way].map(([kind, layer, number, score]) => [kind, shortName({ layer, head: number }), score.toFixed(3)]))));
     byId("circuits").replaceChildren(...tables);
+    byId("head-name").hidden = !head.passages && !tables.length; // nothing but scores was asked for
     this.scatter.show();
     this.film?.show();
   }

@@ -1,4 +1,4 @@
-// The means of a text by layer: a curve for each measure, with two standard errors to both sides, and its numbers.
+// The means of a text by layer: a curve for each measure, with one standard error to both sides, and its numbers.
 
 const PANEL = { width: 320, height: 150, left: 52, right: 14, top: 10, bottom: 20 }; // units of the drawing
 const MEASURES = { loss: 4, rank: 1, probability: 4, divergence: 4 }; // decimals
@@ -9,8 +9,8 @@ function panelOf(name, layers, lenses, words) {
     const key = lens === "tuned" ? `tuned_${name}` : name;
     return { layer: row.layer, mean: row[key], error: row[`${key}_error`] ?? 0 };
   }));
-  const low = Math.min(...curves.flat().map(({ mean, error }) => mean - 2 * error));
-  const high = Math.max(...curves.flat().map(({ mean, error }) => mean + 2 * error));
+  const low = Math.min(...curves.flat().map(({ mean, error }) => mean - error));
+  const high = Math.max(...curves.flat().map(({ mean, error }) => mean + error));
   const { width, height, left, right, top, bottom } = PANEL;
   const across = (at) => (left + (width - left - right) * (layers.length > 1 ? at / (layers.length - 1) : 0.5)).toFixed(1);
   const down = (value) => (top + (height - top - bottom) * (high > low ? (high - value) / (high - low) : 0.5)).toFixed(1);
@@ -21,7 +21,7 @@ function panelOf(name, layers, lenses, words) {
     curve.append(drawn("path", "", { d: numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("") }));
     for (const [at, { mean, error }] of numbers.entries()) {
       curve.append(drawn("circle", "", { cx: across(at), cy: down(mean), r: 2.5 }));
-      if (error) curve.append(drawn("path", "error", { d: `M${across(at)} ${down(mean - 2 * error)}V${down(mean + 2 * error)}` }));
+      if (error) curve.append(drawn("path", "error", { d: `M${across(at)} ${down(mean - error)}V${down(mean + error)}` }));
     }
     svg.append(curve);
   }

@@ -17,6 +17,7 @@ from PIL import Image
 from support.helpers import RunCommand, sharp_model
 
 import gpt_cli
+from gpt_cli.inspecting.comparing import picture
 from gpt_cli.inspecting.comparing.differences import (
     Window,
     head_changes,
@@ -168,7 +169,11 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     assert isinstance(same, Comparison)
     assert same.difference["value"] == same.difference["error"] == 0
     assert same.passages == []
-    assert same.as_picture().startswith(b"\x89PNG")
+    assert same.as_picture("pdf").startswith(b"%PDF")
+    svg = same.as_picture("svg").decode()
+    said = ("second - first (nats/token)", "+0.0000 ± 0.0000", "bars: ± one standard error", "layer")
+    assert [words for words in said if f"<!-- {words} -->" not in svg] == []
+    assert [picture._map_of(same.heads, name).high for name in ("attention_change", "write_change")] == [1, 1]
 
 
 def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be(

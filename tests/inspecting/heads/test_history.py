@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from gpt_cli.inspecting import picture
+from gpt_cli.drawing import fonts
 from gpt_cli.inspecting.heads import history_picture
 from gpt_cli.inspecting.heads.columns import COLUMNS, SHARES, HeadScores
 from gpt_cli.inspecting.heads.history import history_of, strongest
-from gpt_cli.inspecting.heads.history_picture import draw_history, spread
+from gpt_cli.inspecting.heads.history_picture import draw_history
 from gpt_cli.inspecting.snapshots import Snapshot
 from gpt_cli.language import chinese
 
@@ -59,8 +59,8 @@ def test_a_share_that_was_not_measured_has_no_panel() -> None:
     ]
     assert pictures[0].shape == pictures[1].shape  # a single snapshot is drawn too
     height, width, _ = pictures[0].shape
-    assert height == pytest.approx(130 * (1.35 * (1.4 + 4) + 0.5), abs=1)
-    assert width == 975
+    assert height == pytest.approx(110 * (1.35 * (1.4 + 4) + 0.8), abs=1)
+    assert width == 825
 
 
 def test_a_colour_belongs_to_a_head_in_all_panels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,19 +90,9 @@ def test_every_word_of_the_picture_has_chinese() -> None:
 
 
 def test_a_picture_without_metrics_or_a_font_is_drawn_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture.font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
     said: list[str] = []
     history = history_of("a", [a_snapshot(1, "今 $x$")], NO_LOSSES, [0], [0])
     assert draw_history(history.as_dict(), NO_LOSSES, said.append)
     assert draw_history(history.as_dict(), None) != draw_history(history.as_dict(), NO_LOSSES), "the loss of the prompt"
     assert said == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"]
-
-
-def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
-    assert spread([0.5], 0.1) == [0.5]
-    assert spread([0.2, 0.8], 0.1) == [0.2, 0.8]
-    assert spread([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-    for heights in ([0.0, 0.0, 0.0], [1.0, 1.0, 0.99], [0.5, 0.52, 0.51]):
-        moved = sorted(spread(heights, 0.1))
-        assert min(np.diff(moved)) >= 0.1 - 1e-3
-        assert 0 <= moved[0] <= moved[-1] <= 1

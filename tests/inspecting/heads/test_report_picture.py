@@ -9,12 +9,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from gpt_cli.drawing.canvas import as_file
+from gpt_cli.drawing import panels as drawn
 from gpt_cli.drawing.fonts import fonts_for
-from gpt_cli.inspecting import picture
+from gpt_cli.drawing.panels import HeatMap
 from gpt_cli.inspecting.heads import report_picture
 from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.report_picture import Panel, draw_report
+from gpt_cli.inspecting.heads.report_picture import draw_report
 from gpt_cli.language import chinese
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def pixels(png: bytes) -> np.ndarray:
     return matplotlib.image.imread(io.BytesIO(png))[..., :3]
 
 
-def panels(found: dict[str, Any], layers: list[int], heads: list[int]) -> dict[str, Panel]:
+def panels(found: dict[str, Any], layers: list[int], heads: list[int]) -> dict[str, HeatMap]:
     return {panel.title: panel for panel in report_picture._panels(found, layers, heads)}
 
 
@@ -68,13 +68,16 @@ def test_scales_are_those_of_the_quantity() -> None:
     found = report(2, 3)
     for row in found["heads"]:
         row |= {"loss_change": row["self"] - 0.25, "loss_change_error": 0.5}
-    found["layers"] = [{"layer": layer, "loss_change": 2.0 * layer} for layer in (0, 1)]
+    found["layers"] = [{"layer": n, "loss_change": 2.0 * n, "loss_change_error": None} for n in (0, 1)]
     maps = panels(found, [0, 1], [0, 1, 2])
     ends = {title: (panel.low, panel.high) for title, panel in maps.items()}
     assert ends["induction"] == (0, 1)
     assert ends["entropy (nats)"] == (0, pytest.approx(0.3))
     assert ends["loss change without it (nats)"] == (-0.25, 0.25)
     assert ends["loss change without the layer (nats)"] == (-2, 2)
+    for row in found["heads"]:
+        row["loss_change"] = 0.0003
+    assert panels(found, [0, 1], [0, 1, 2])["loss change without it (nats)"].high == 0.01, "noise stays pale"
     assert maps["loss change without the layer (nats)"].numbers.tolist() == [[0], [2]]
 
 
@@ -94,15 +97,15 @@ def test_a_cell_without_a_number_is_grey() -> None:
 
 
 def test_few_heads_have_their_numbers() -> None:
-    assert [report_picture._short(number, 2) for number in (0.123, 1.234, 12.34, 0.0, 0.999)] == [
+    assert [drawn._short(number, 2) for number in (0.123, 1.234, 12.34, 0.0, 0.999)] == [
         ".12", "1.2", "12", ".00", "1.00",
     ]  # fmt: skip
-    assert report_picture._short(-0.0123, 3) == "-.012"
+    assert [drawn._short(number, 3) for number in (-0.0123, -0.0001)] == ["-.012", ".000"]
 
 
 def test_the_foot_names_a_text_of_any_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(picture, "find_fonts", lambda characters: (["DejaVu Sans"], {"今"} & characters))
+    monkeypatch.setattr(drawn, "find_fonts", lambda characters: (["DejaVu Sans"], {"今"} & characters))
     assert draw_report(report(1, 1, text=["今.txt", "b\n.txt"]), lines.append)
     assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"]
     assert draw_report(report(1, 1), lines.append)
@@ -110,14 +113,13 @@ def test_the_foot_names_a_text_of_any_characters(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_word_of_the_picture_has_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = report(2, 2, layers=[{"layer": layer, "loss_change": 1.0} for layer in (0, 1)])
+    found = report(2, 2, layers=[{"layer": n, "loss_change": 1.0, "loss_change_error": 0.5} for n in (0, 1)])
     for row in found["heads"]:
         row |= {"loss_change": 0.5, "loss_change_error": 0.5}
     assert [title for title in panels(found, [0, 1], [0, 1]) if chinese().find(title) is None] == []
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     if fonts_for("zh", lambda _: None)[1] == "en":
         pytest.skip("no font with Chinese characters is installed")
-    monkeypatch.setattr(picture, "as_file", lambda figure, _: as_file(figure, "svg"))
-    svg = draw_report(found).decode()
-    assert "<!-- 归纳 -->" in svg
+    svg = draw_report(found, kind="svg").decode()
+    assert {f"<!-- {word} -->" in svg for word in ("归纳", "层", "头", "±：一个标准误")} == {True}
     assert "<!-- runs/a.safetensors，第 7 步 -->" in svg

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from PIL import Image
 from support.helpers import RunCommand, sharp_model
 
 import gpt_cli
+from gpt_cli.drawing.canvas import new_figure
+from gpt_cli.inspecting.lens import picture
 from gpt_cli.inspecting.lens.lens import look
 from gpt_cli.inspecting.lens.report import MEASURES, LensReport
 from gpt_cli.sampling import scoring
@@ -129,7 +132,7 @@ def test_files_have_the_figures(run: RunCommand, smoke_run: Path, tmp_path: Path
         (["--layers", "7"], 2, "--layers"),
         (["--prompt", "a", "--data", "x.txt"], 2, "--data"),
         (["--truncate"], 2, "--truncate"),
-        (["--out", "a.svg"], 2, "--out"),
+        (["--out", "a.gif"], 2, "--out"),
         (["--prompt", "a", "--device", "nothing"], 5, "device"),
         (["--prompt", "word " * 400], 3, "prompt"),
         (["--data", "missing.txt"], 3, "missing.txt"),
@@ -148,6 +151,18 @@ def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
     assert found.as_dict() == gpt_cli.lens("The value", run=smoke_run).as_dict()
     assert found.as_picture().startswith(b"\x89PNG")
     assert repr(found).startswith('LensReport(text="The value"')
+
+
+def test_a_picture_has_its_layers_downwards_and_one_standard_error() -> None:
+    row = {"layer": 0, "token": "a", "token_probability": 0.1}
+    report = {"layers": [row, row | {"layer": 1}]}
+    found = picture._map_of(report, [{"token": "x", "layers": [row, row | {"token": "b", "token_probability": 0.9}]}])
+    assert (found.rows, found.sides, found.numbers.tolist()) == (["L0", "L1"], ("layer", ""), [[0.1], [0.9]])
+    means = dict.fromkeys(MEASURES, 1.0) | {f"{name}_error": 0.25 for name in MEASURES}
+    figure = new_figure(2, 2, 50)
+    picture._draw_curves(figure, {"layers": [row | means]}, "en")
+    bars: Any = figure.axes[0].collections[0]
+    assert next(iter(bars.get_segments()))[:, 1].tolist() == [0.75, 1.25]
 
 
 def test_in_a_narrow_terminal_the_layers_that_fit_are_evenly_spaced() -> None:

@@ -247,7 +247,7 @@ def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, sm
         ([*WORDS, "--path", "0.0:1.0", "--estimate"], 2, "--estimate"),
         ([*WORDS, "--no-exact"], 2, "error: --no-exact: without exact shares"),
         ([*WORDS, "--pairs", "a.jsonl"], 2, "--pairs"),
-        ([*WORDS, "--out", "a.svg"], 2, "--out"),
+        ([*WORDS, "--out", "a.gif"], 2, "--out"),
         ([*WORDS[:4], "--against", " a"], 2, "--against needs --answer"),
         ([*WORDS[:5], " a", "--against", " a"], 3, "the same token as the answer"),
         ([*WORDS[:5], "the value"], 3, "is not one token"),

@@ -149,6 +149,8 @@ def test_arrow_keys_move_between_heads(opened: Opened) -> None:
 def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None:
     page = opened.page
     assert page.locator("#scatter circle").count() == 6
+    ends = page.locator("#scatter text.end").all_text_contents()
+    assert ends == ["0", "0.50", "1.0"], "shares end at 1, though the highest is 0.75"
     assert page.locator("#across option").count() == len(COLUMNS) + 1
     page.select_option("#across", "mean_size")
     page.click("#scatter circle:nth-of-type(6)")
@@ -159,6 +161,14 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
     assert page.locator("#scatter circle").count() == 5, "the first head has no such score"
     page.hover("#scatter circle:nth-of-type(2)")
     assert page.inner_text("#pointed").startswith("L0 H2: ")
+
+
+def test_without_passages_and_circuits_no_heading_stands_above_nothing(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "heads.html").write_bytes(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows(SCORES)}))
+    opened = Opened(browser, tmp_path / "heads.html")
+    opened.page.click("#rows tr:nth-child(3)")
+    assert not opened.page.is_visible("#head-name")
+    opened.context.close()
 
 
 def test_a_change_of_the_loss_has_its_sign_and_its_error(browser: Browser, tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""Endings of file names: those of pictures, and the error for one that a report lacks. Needs no numpy."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpt_cli.errors import UsageError, shown, visible
+
+PICTURES = (".png", ".svg", ".pdf")
+REPORTS = (".json", ".csv", *PICTURES)
+_MEANT = {".eps": ".pdf", ".ps": ".pdf", ".tsv": ".csv", ".jsonl": ".json", ".htm": ".html", ".markdown": ".md"}
+_MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp"), ".png")
+
+
+def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
+    """The ending of `out` in small letters; raises UsageError where it is none of `endings`.
+
+    The hint is that of `hints` for this ending, else the same name with the ending that was meant.
+    """
+    ending = out.suffix.lower()
+    if ending in endings:
+        return ending
+    hint = (hints or {}).get(ending)
+    if hint is None and (out.name == "-" or ending == ".json"):
+        hint = "--json prints JSON to stdout"
+    if hint is None:
+        meant = _MEANT[ending] if _MEANT.get(ending) in endings else endings[0]
+        hint = f"--out {shlex.quote(visible(out.with_name(out.stem or 'report')))}{meant}"
+    raise UsageError("--out", f"{shown(out.name)} ends in none of {', '.join(endings)}", hint=hint)

@@ -1,0 +1,79 @@
+"""Panels of pictures: which way layers grow, errors, and files of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpt_cli.drawing import fonts
+from gpt_cli.drawing.canvas import Figure, new_figure
+from gpt_cli.drawing.endings import PICTURES
+from gpt_cli.drawing.labels import Origin
+from gpt_cli.drawing.panels import BANDS, BARS, CELLS, HeatMap, draw_curve, draw_map, draw_panels, spread
+from gpt_cli.language import chinese
+
+ORIGIN = Origin("runs/a", 7, "a text")
+MAP = HeatMap("induction", np.array([[0.1, 0.2], [0.3, np.nan]]), ["L0", "L1"], ["H0", "H1"])
+
+
+def picture(kind: str, origin: Origin = ORIGIN) -> bytes:
+    def draw_all(figure: Figure, missing: set[str], spoken: str) -> None:
+        above, below = figure.subplots(2, 1)
+        draw_map(figure, above, MAP, missing, spoken)
+        draw_curve(below, [0, 1], [1.0, 2.0], [0.5, None])
+
+    return draw_panels(origin, (3, 4), draw_all, print, kind, errors=BARS)
+
+
+@pytest.mark.parametrize("kind", [ending[1:] for ending in PICTURES])
+def test_a_picture_of_every_kind_has_the_same_bytes_twice_and_no_date(kind: str) -> None:
+    found = picture(kind)
+    assert found == picture(kind)
+    assert found.lstrip()[:5] in (b"\x89PNG\r", b"<?xml", b"%PDF-")
+    assert [word for word in (b"Date", b"<dc:date>") if word in found] == []
+
+
+@pytest.mark.parametrize(("prompt", "kind"), [("a text", b"/FontFile2"), ("今天", b"/Subtype /Type3")])
+def test_words_of_a_pdf_are_text_in_fonts_that_it_contains(prompt: str, kind: bytes) -> None:
+    """TrueType as publishers ask for; with Chinese characters Type 3, which holds fonts of every format."""
+    if fonts.find_fonts(set(prompt))[1]:
+        pytest.skip("no font with Chinese characters is installed")
+    assert kind in picture("pdf", Origin("runs/a", 7, prompt))
+
+
+def test_layers_grow_downwards_and_the_sides_of_a_map_have_names() -> None:
+    svg = picture("svg").decode()
+    assert {f"<!-- {word} -->" in svg for word in ("layer", "head", BARS, ".10", "a text".join("“”"))} == {True}
+    axes: Any = new_figure(2, 2, 50).subplots()
+    draw_map(axes.figure, axes, MAP, set(), "en")
+    top, bottom = axes.transData.transform([(0, 0), (0, 1)])[:, 1]
+    assert top > bottom
+
+
+def test_an_error_is_one_standard_error_to_both_sides() -> None:
+    axes: Any = new_figure(2, 2, 50).subplots()
+    draw_curve(axes, [0, 1, 2], [1.0, None, 3.0], [0.5, None, None])
+    (bars,) = axes.collections
+    assert next(segment[:, 1].tolist() for segment in bars.get_segments()) == [0.5, 1.5]
+    draw_curve(axes, [0, 1], [1.0, 2.0], [0.25, 0.5], band=True)
+    heights = axes.collections[-1].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (0.75, 2.5)
+    draw_curve(axes, [0, 1], [1.0, 2.0])
+    assert len(axes.collections) == 2, "without errors a line alone"
+
+
+def test_every_word_of_panels_has_chinese() -> None:
+    words = (BARS, BANDS, CELLS, "layer", "head", "nothing to measure")
+    assert [word for word in words if chinese().find(word) is None] == []
+
+
+def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
+    assert spread([0.5], 0.1) == [0.5]
+    assert spread([0.2, 0.8], 0.1) == [0.2, 0.8]
+    assert spread([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+    for heights in ([0.0, 0.0, 0.0], [1.0, 1.0, 0.99], [0.5, 0.52, 0.51]):
+        moved = sorted(spread(heights, 0.1))
+        assert min(np.diff(moved)) >= 0.1 - 1e-3
+        assert 0 <= moved[0] <= moved[-1] <= 1
