@@ -136,10 +136,13 @@ def encoding_hint(sample: bytes, name: str) -> str:
     )
 
 
-def unix_line_ends(name: str) -> str:
-    """The command that makes a text without the \\r of Windows line ends; it names files as `encoding_hint` does."""
+def unix_line_ends(name: str, *, alone: bool = False) -> str:
+    """The command that makes a text without the \\r of Windows line ends; it names files as `encoding_hint` does.
+
+    Where \\r is `alone`, as on old Macs, it becomes \\n.
+    """
     old, new = _names(Path(name), "lf")
-    return f"tr -d '\\r' < {old} > {new}"
+    return f"tr '\\r' '\\n' < {old} > {new}" if alone else f"tr -d '\\r' < {old} > {new}"
 
 
 def _names(path: Path, ending: str = "utf8") -> tuple[str, str]:

@@ -95,7 +95,7 @@ class Survey:
     num_skipped: int = 0  # files without text
     num_repeated: int = 0  # files named twice
     bad: tuple[str, ...] = ()
-    num_windows: int = 0  # sources with the line ends of Windows
+    num_windows: int = 0  # sources with the line ends of Windows, or with \r alone
     first_windows: str = ""
     fingerprint: str = ""
 
@@ -187,7 +187,7 @@ class Tally:
                 if not is_held(self._num_characters, self._num_documents):
                     self.kept = None
             # the search for two bytes alone takes longer than all the rest
-            is_windows = is_windows or (b"\r" in content and b"\r\n" in content)
+            is_windows = is_windows or (b"\r" in content and (b"\r\n" in content or b"\n" not in content))
             watch(content)
         self.num_windows += is_windows
         if hashing:

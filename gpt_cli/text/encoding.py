@@ -88,7 +88,7 @@ def encode_parts(
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
         ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
         validation_ids = encode(validation, tokenizer, count, notice, load=load)
-    check_length(ids, validation_ids, config.model.context_length)
+    check_length(ids, validation_ids, config.model.context_length, training.num_characters)
     return EncodedText(tokenizer, ids, validation_ids, digest_of(ids, validation_ids))
 
 
@@ -145,12 +145,18 @@ def encode(
     return np.concatenate(found)
 
 
-def check_length(ids: Ids, validation_ids: Ids, context_length: int) -> None:
-    """Raises DataError for too little text: less than one training window or one validation target."""
+def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
+    """Raises DataError for too little text: less than one training window or one validation target.
+
+    A text of `num_characters` may have enough of them where it has too few tokens.
+    """
     if len(ids) < context_length + 1:
         found, least = counted(len(ids), "token"), context_length + 1
+        if num_characters >= least:
+            found += f" of {counted(num_characters, 'character')}"
         sentence = f"its training part has {found}, but context_length {context_length} needs at least {least:,}"
-        hint = "name more text" + (", or lower --set model.context_length" if len(ids) > 2 else "")
+        hint = "--set tokenizer.kind=char, or name more text" if num_characters >= least else "name more text"
+        hint += ", or lower --set model.context_length" if len(ids) > 2 else ""
         raise DataError("corpus", sentence, hint=hint)
     if len(validation_ids) < 2:
         found = counted(len(validation_ids), "token")

@@ -80,13 +80,16 @@ class SourceCorpus(SurveyedCorpus):
         if not number:
             return None
         name = "stdin" if first == STDIN else visible(first)
-        who = f"{name} has Windows line ends"
+        who, alone = f"{name} has Windows line ends", "\n" not in next(self.blocks()).text
+        if alone:
+            number, who = 1, f"{name} ends its lines with \\r alone"
         if number > 1:
             who = f"{number:,} sources have Windows line ends, the first being {name}"
         line = f"{who}, and \\r becomes a part of tokens"
         if not is_plain(Path(first)):
             return line
-        line += f"; this takes it out of {'each of them' if number > 1 else 'that file'}: {unix_line_ends(first)}"
+        command = unix_line_ends(first, alone=alone)
+        line += f"; this takes it out of {'each of them' if number > 1 else 'that file'}: {command}"
         return line if first in self.sources else f"{line}; {_MOVE_HINT}"
 
     @property

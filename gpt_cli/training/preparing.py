@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,7 @@ from gpt_cli.training.snapshots import watched_ids
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.timing import time_steps
 
+_FEWEST_NAMES, _LONGEST_NAME = 20, 40  # lines of a list, and characters of a line
 _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
 
 
@@ -253,10 +255,22 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
     if not continued and (line := corpus.line_ends()):
         notice(line)
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
-        name = name_of(config.data)
-        several = "if it holds several (poems, letters), say what separates them: --set data.separator='\\n\\n'"
-        missing = "data.separator occurs nowhere between two"
-        notice(f"{name} counts as one document; {several if config.data.separator is None else missing}")
+        one = f"{name_of(config.data)} counts as one document"
+        if (given := config.data.separator) is not None:
+            notice(f"{one}; data.separator {given!r} occurs nowhere between two")
+        elif separator := _separator_in(next(corpus.blocks()).text):
+            several = "if it holds several (poems, letters, names), say what separates them"
+            notice(f"{one}; {several}: --set data.separator={separator!r}")
+
+
+def _separator_in(text: str) -> str | None:
+    """What may separate the documents of a text that begins so: blank lines, or the ends of lines like names."""
+    end = "\r\n" if "\r\n" in text else "\n" if "\n" in text else "\r"
+    if 2 * end in text.strip():
+        return 2 * end
+    lines = text.split(end)[:1000]
+    of_names = len(lines) >= _FEWEST_NAMES and all(len(line) <= _LONGEST_NAME for line in lines)
+    return end if of_names and not re.search(r"[][{}<>,;|=\t]", "".join(lines)) else None
 
 
 def _encode(

@@ -83,7 +83,6 @@ hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data
 exit code 3
 
 $ gpt train --config smoke --data short.txt --out o
-short.txt counts as one document; if it holds several (poems, letters), say what separates them: --set data.separator='\n\n'
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: name more text
 exit code 3

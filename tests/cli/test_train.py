@@ -478,13 +478,47 @@ def test_windows_line_ends_get_a_notice(corpus: Path, run: RunCommand) -> None:
 
 
 def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
-    notice = "corpus.txt counts as one document; if it holds several (poems, letters), say what separates them: --set"
+    notice = "corpus.txt counts as one document; if it holds several (poems, letters, names), say what separates them: "
+    (corpus / "corpus.txt").write_text(f"{CORPUS_TEXT}\n\nThe end.")
     assert notice in run("train", *FAST, "--max-steps", "1").err
     continued = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
     assert continued.code == 0
     assert "counts as one document" not in continued.err, "what separates documents may not change any more"
     (corpus / "another.txt").write_text(CORPUS_TEXT)
     assert notice not in run("train", *FAST, "--max-steps", "1", "--data", "another.txt", "--out", "runs/b").err
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "said"),
+    [
+        ("A first poem.\n\nA second one.\n" * 30, "null", "say what separates them: --set data.separator='\\n\\n'"),
+        (
+            "A first poem.\r\n\r\nA second.\r\n" * 30,
+            "null",
+            "say what separates them: --set data.separator='\\r\\n\\r\\n'",
+        ),
+        ("Emma\nOlivia\nAva\nIsabella\n" * 30, "null", "say what separates them: --set data.separator='\\n'"),
+        ("date,price\n2024-01-01,5\n" * 30, "null", ""),
+        ('{\n  "a": 1\n}\n' * 30, "null", ""),
+        ("One line that is long, as of a novel without any paragraph.\n" * 30, "null", ""),
+        ("One.<|endoftext|>Two.\n" * 30, "'<|endoftext|>'", "data.separator \"'<|endoftext|>'\" occurs nowhere"),
+    ],
+)
+def test_a_separator_is_proposed_that_the_text_has(
+    corpus: Path, run: RunCommand, text: str, separator: str, said: str
+) -> None:
+    (corpus / "corpus.txt").write_bytes(text.encode())
+    outcome = run("train", *FAST, "--set", f"data.separator={separator}", "--dry-run")
+    assert outcome.code == 0, outcome.err
+    assert (said in outcome.err, "one document" in outcome.err) == (True, bool(said))
+
+
+def test_lines_that_end_with_a_carriage_return_alone_get_a_notice(corpus: Path, run: RunCommand) -> None:
+    (corpus / "corpus.txt").write_bytes(CORPUS_TEXT.replace("\n", "\r").encode())
+    notice = (
+        "corpus.txt ends its lines with \\r alone, and \\r becomes a part of tokens; this takes it out of that file: "
+    )
+    assert f"{notice}tr '\\r' '\\n' < corpus.txt > corpus-lf.txt" in run("train", *FAST, "--dry-run").err
 
 
 def test_a_sample_is_set_apart_and_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
