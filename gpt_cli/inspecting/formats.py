@@ -11,15 +11,15 @@ from gpt_cli.errors import UsageError
 
 _MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
 _WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
-_MAP_MEMORY, _MAP_DISK = 11_000_000, 60_000  # bytes of the canvas of dots below each map of a png or pdf
-_DOT_MEMORY = {".png": 110, ".svg": 200, ".pdf": 110}  # bytes for each dot of a map
 
 
 class _Costs(NamedTuple):
-    """Bytes for each number of a dump: of memory while the file is written, and of the file before compression."""
+    """Bytes of memory while a file is written, and of the file before compression."""
 
-    memory: int
+    memory: int  # for each number of a dump
     disk: int
+    dot: int = 0  # memory for each dot of a map
+    map: tuple[int, int] = (0, 0)  # memory and disk for each map
 
 
 _COSTS = {
@@ -29,10 +29,10 @@ _COSTS = {
     ".json": _Costs(memory=0, disk=24),
     ".csv": _Costs(memory=0, disk=36),
     ".html": _Costs(memory=16, disk=2),
-    # a picture costs by its dots
-    ".png": _Costs(memory=0, disk=4),
-    ".svg": _Costs(memory=0, disk=4),
-    ".pdf": _Costs(memory=0, disk=4),
+    # a picture costs by its dots, of a png or pdf those of the canvas below each map too
+    ".png": _Costs(memory=0, disk=4, dot=110, map=(11_000_000, 60_000)),
+    ".svg": _Costs(memory=0, disk=4, dot=200),
+    ".pdf": _Costs(memory=0, disk=4, dot=110, map=(11_000_000, 60_000)),
 }
 FORMATS = tuple(_COSTS)
 _WITH_STAGES = (".npz", ".safetensors", ".json")
@@ -72,9 +72,9 @@ def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, in
 
     From how many numbers the head has, and how many dots its map has in a picture.
     """
-    memory, disk = (cost * num_numbers for cost in _COSTS[ending])
-    memory += _DOT_MEMORY.get(ending, 0) * num_dots
-    return (memory + _MAP_MEMORY, disk + _MAP_DISK) if ending in (".png", ".pdf") else (memory, disk)
+    costs = _COSTS[ending]
+    on_map, of_map = costs.map
+    return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
 
 
 def map_inches(num_tokens: int, num_maps: int) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.formats import num_dots, writing_bytes, written_bytes
 from gpt_cli.inspecting.heads.scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, sequences_at_once
-from gpt_cli.inspecting.stages import count_numbers, flags_that_fit
+from gpt_cli.inspecting.stages import count_numbers
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model import GPT
 from gpt_cli.sampling.scoring import LOGITS_AT_ONCE
@@ -27,9 +27,9 @@ def require_room_for_dump(
     out: Path | None,
     shorter: str = "use a shorter prompt",
 ) -> None:
-    """Before the model runs, refuse what a file of this ending takes, and name flags of attn-dump that make it fit.
+    """Before the model runs, refuse what a file of this ending takes; where a single head fits, attn-dump names it.
 
-    None as `ending` is a drawing, as `out` no file on disk; `shorter` is the hint where no flags fit. Raises
+    None as `ending` is a drawing, as `out` no file on disk; `shorter` is the hint where none fits. Raises
     EnvironmentFailure.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
@@ -41,22 +41,20 @@ def require_room_for_dump(
         writing, written = writing + more_memory, written + more_disk
         on_page = _bytes_of_heads(model, len(heads), num_tokens)
     # a layer is computed at a time, and the arrays of all are kept
-    of_head = BYTES_PER_WEIGHT * num_tokens**2
-    needs = [(4 * numbers + writing, max(of_head * len(heads), on_page), available_memory(), "memory")]
+    of_layer = BYTES_PER_WEIGHT * num_tokens**2 * len(heads)
+    needs = [(4 * numbers + writing, max(of_layer, on_page), available_memory(), "memory")]
     if out is not None:
         folder = next(parent for parent in out.absolute().parents if parent.is_dir())
         needs.append((written, 0, shutil.disk_usage(folder).free, "disk"))
     for per_head, fixed, free, what in needs:
-        fitting = max(0, (free or 0) - fixed) // max(1, per_head)
-        if fixed and fitting < len(heads):  # of a single layer
-            fitting = min(len(heads) - 1, max(0, (free or 0) - on_page) // (per_head + of_head))
+        fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
         require_room(
             command,
             f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
             fixed + per_head * count,
             free,
             what=what,
-            hint=(command == "attn-dump" and flags_that_fit(layers, heads, fitting)) or shorter,
+            hint=f"--layers {layers[0]} --heads {heads[0]}" if fits else shorter,
         )
 
 

@@ -45,12 +45,3 @@ def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) ->
     """How many numbers the stages of one head contain."""
     widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
     return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)
-
-
-def flags_that_fit(layers: Sequence[int], heads: Sequence[int], num_fitting: int) -> str | None:
-    """The flags that select as many of these heads as fit: whole layers, else heads of the first one; None for none."""
-    if num_fitting >= len(heads):
-        return f"--layers {','.join(map(str, layers[: num_fitting // len(heads)]))}"
-    if num_fitting:
-        return f"--layers {layers[0]} --heads {','.join(map(str, heads[:num_fitting]))}"
-    return None

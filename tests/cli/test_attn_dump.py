@@ -241,8 +241,8 @@ def test_what_does_not_fit_the_context_is_told(
     ("free", "hint"),
     [
         # 13 tokens: 169 weights a head, of 4 bytes, 16 more while they are written, 40 while their layer is computed
-        ((20 * 4 + 40 * 2) * 169 - 1, "hint: --layers 0"),
-        ((20 * 2 + 40 * 2) * 169 - 1, "hint: --layers 0 --heads 0"),
+        ((20 * 4 + 40 * 2) * 169 - 1, "hint: --layers 0 --heads 0"),
+        ((20 + 40) * 169, "hint: --layers 0 --heads 0"),
         ((20 + 40) * 169 - 1, "hint: use a shorter prompt"),
     ],
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.stages import flags_that_fit, parse_selection
+from gpt_cli.inspecting.stages import parse_selection
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,3 @@ def test_wrong_selections_are_reported_as_typed(text: str, error: str, hint: str
     with pytest.raises(UsageError) as raised:
         parse_selection(text, 4, "--layers")
     assert raised.value.lines() == [f"error: --layers: {error}", *([f"hint: {hint}"] if hint else [])]
-
-
-@pytest.mark.parametrize(
-    ("num_fitting", "flags"),
-    [
-        (7, "--layers 0,2"),  # two layers of three heads, and one head more, which does not make a layer
-        (6, "--layers 0,2"),
-        (5, "--layers 0"),
-        (3, "--layers 0"),
-        (2, "--layers 0 --heads 1,4"),
-        (1, "--layers 0 --heads 1"),
-        (0, None),
-    ],
-)
-def test_the_flags_that_fit_select_as_many_heads_as_there_is_memory_for(num_fitting: int, flags: str | None) -> None:
-    assert flags_that_fit((0, 2, 5), (1, 4, 6), num_fitting) == flags
