@@ -64,15 +64,19 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'gpt_cli' has no attribute {name!r}")
-    from importlib import import_module
+    from importlib import import_module, util
 
     if name in _GROUPS:
         return import_module(f"gpt_cli.{name}")
-    from gpt_cli import api
+    if name in __all__:
+        return getattr(import_module("gpt_cli.api"), name)
+    sentence = f"module 'gpt_cli' has no attribute {name!r}"
+    if name[0] == "_" or util.find_spec(f"gpt_cli.{name}"):  # which nobody mistyped: Python asks, to import it next
+        raise AttributeError(sentence)
+    from gpt_cli.config.suggestions import function_meant
 
-    return getattr(api, name)
+    meant = function_meant(name, __all__)
+    raise AttributeError(f"{sentence}; did you mean {meant}?" if meant else sentence)
 
 
 def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trained:

@@ -7,6 +7,7 @@ from typing import Any, Generic
 from gpt_cli import api
 from gpt_cli.api import Function, P, R
 from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.config.suggestions import function_meant
 from gpt_cli.errors import shown
 
 
@@ -36,6 +37,13 @@ class Trained(Loaded):
     patch = Method(api.patch)
     sample = Method(api.sample)
     tokens = Method(api.tokens)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse what no model has, with the method that another program calls so."""
+        methods = [each for each, kind in vars(Trained).items() if isinstance(kind, Method)]
+        meant = None if name[0] == "_" else function_meant(name, methods)
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise AttributeError(f"'Trained' object has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
         """The file, the step and the size in a line: the model itself has hundreds."""

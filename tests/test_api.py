@@ -20,8 +20,9 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.cli.app import build
-from gpt_cli.cli.listing import FUNCTIONS, GROUPS, REQUESTS, function_of
+from gpt_cli.cli.listing import GROUPS, REQUESTS, function_of
 from gpt_cli.config.request import flag_of, flags_of
+from gpt_cli.config.suggestions import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
 
 # what a type checker says of it: a line that ends with "refused" is wrong, every other line right
@@ -145,12 +146,9 @@ def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
     assert repr(raised.value) == "UsageError('checkpoint', '[] is not text')"
     with pytest.raises(UsageError, match="settings: 3 is not text"):
         info("smoke", settings=[3])
-    with pytest.raises(UsageError, match="is not text") as raised:
-        info("smoke", settings={"train.seed": 5})
-    assert raised.value.hint == 'settings=["train.seed=5"]'
-    with pytest.raises(UsageError, match="rank: there is no such argument") as raised:
-        info("smoke", rank=2)
-    assert raised.value.hint == "did you mean ranks?"
+    with pytest.raises(UsageError, match="rans: there is no such argument") as raised:
+        info("smoke", rans=2)
+    assert raised.value.hint == "did you mean ranks=2?"
     with pytest.raises(UsageError, match="of: there is no such argument") as raised:
         info("smoke", of=2)
     assert raised.value.hint == "the arguments are path, checkpoint, ranks, settings, progress"
@@ -158,6 +156,51 @@ def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
         info("smoke", "best")
     with pytest.raises(CheckpointError, match="there is no such run or checkpoint"):
         info("runs/nothere")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "hint"),
+    [
+        ("sample", {"temp": 1}, "did you mean temperature=1?"),
+        ("sample", {"max_length": 9}, "did you mean max_new_tokens=9?"),
+        ("sample", {"do_sample": False}, "did you mean greedy=True?"),
+        ("sample", {"prompt": ["a", "b"]}, "call the function once for each of them"),
+        ("sample", {"dtype": "float16"}, 'did you mean dtype="bfloat16"?'),
+        ("train", {"batch_size": 3}, 'did you mean settings=["train.batch_size=3"]?'),
+        ("train", {"lr": 3e-4}, 'did you mean settings=["train.learning_rate=0.0003"]?'),
+        ("train", {"epochs": 3}, 'a training is as long as max_steps=1000 or max_time="5m" says; gpt counts no epochs'),
+        ("train", {"save_steps": 10}, 'did you mean settings=["train.save_every=10"]?'),
+        ("train", {"compile": True}, 'did you mean compile="on"?'),
+        ("train", {"progres": True}, "did you mean progress=True?"),
+        ("info", {"run": "runs/smoke"}, 'did you mean path="runs/smoke"?'),
+    ],
+)
+def test_an_argument_of_another_library_leads_to_ours(name: str, given: dict[str, Any], hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        getattr(gpt_cli, name)(**given)
+    assert raised.value.hint == hint
+
+
+def test_settings_may_be_a_mapping() -> None:
+    settings = {"train.max_steps": 10, "train.max_time": None, "model.bias": False, "data.source": ["a", "b"]}
+    config = gpt_cli.configs.show("smoke", settings=settings).config
+    assert (config.train.max_steps, config.train.max_time, config.model.bias) == (10, None, False)
+    assert config.data.source == ["a", "b"]
+
+
+def test_a_function_of_another_name_leads_to_ours(smoke_run: Path) -> None:
+    names = {"eval": "evaluate", "attn_dump": "attention", "generate": "sample", "prepare": "data.prepare"}
+    for name, ours in (*names.items(), ("trian", "train"), ("export", "export_model")):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'; did you mean {re.escape(ours)}?"):
+            getattr(gpt_cli, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'plot'$"):
+        getattr(gpt_cli, "plot")  # noqa: B009 - a type checker knows that it is missing
+    model = gpt_cli.load(smoke_run)
+    for name, ours in (("eval", "evaluate"), ("attn_dump", "attention"), ("generate", "sample"), ("smaple", "sample")):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'; did you mean {ours}?"):
+            getattr(model, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'train'$"):
+        getattr(model, "train")  # noqa: B009
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS.get(name, name) for name in REQUESTS))

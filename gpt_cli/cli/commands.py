@@ -89,7 +89,7 @@ def callback(name: str, function: Function[..., Any]) -> Callable[..., int | Non
     parameters += [_parameter(name, field, flag) for name, field, flag in fields]
     parameters += [_switch("json", _JSON)] if function.request.has_json else []
     parameters += [_switch("quiet", _QUIET)]
-    vars(call)["__signature__"] = inspect.Signature(parameters)
+    vars(call).update(request=function.request, __signature__=inspect.Signature(parameters))
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = inspect.getdoc(function.request)
     return call

@@ -85,19 +85,6 @@ REQUESTS: dict[str, tuple[str, ...]] = {
         "gpt sweep rates.yaml --dry-run, gpt sweep random.yaml --max-time 2m",
     ),
 }
-# their functions of Python, where they have another name there
-FUNCTIONS = {
-    "attn-dump": "attention",
-    "eval": "evaluate",
-    "export": "export_model",
-    "import": "import_model",
-    "runs rm": "remove_runs",
-    "config check": "configs.check",
-    "config show": "configs.show",
-    "config settings": "configs.settings",
-    "config schema": "configs.schema",
-}
-
 # the order in which help lists commands; groups follow
 ORDER = [
     "train",
@@ -149,5 +136,7 @@ def place_of(name: str) -> int:
 
 def function_of(name: str) -> Any:
     """The function of Python that a command is: gpt_cli.data.list of `data list`."""
+    from gpt_cli.config.suggestions import FUNCTIONS
+
     module, _, last = FUNCTIONS.get(name, name.replace("-", "_").replace(" ", ".")).rpartition(".")
     return getattr(import_module(f"gpt_cli.{module or 'api'}"), last)

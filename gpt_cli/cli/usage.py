@@ -2,81 +2,38 @@
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # typer contains click since 0.26 and exports two of its exceptions; a test fails where a typer moves the others
 from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoArgsIsHelpError, NoSuchOption
 from typer._click.exceptions import UsageError as ClickUsageError
 
 from gpt_cli.checkpoints.run_files import RunFiles, named_run
-from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown
+from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together
 from gpt_cli.language import LANGUAGES, VARIABLE, code_of
+
+if TYPE_CHECKING:
+    from gpt_cli.config.suggestions import Command
 
 __all__ = ["ClickUsageError", "NoArgsIsHelpError", "name_flags_as_typed", "require_known_language", "usage_error"]
 
-# what others call a flag -> ours, of which a command takes the first that it has; {} stands for the value
-_ELSEWHERE = {
-    name: ours
-    for names, ours in {
-        "model m": ("--run {}", "--config {}"),
-        "ckpt ckpt-path checkpoint-path weights": ("--run {}", "--init-from {}"),
-        "p text start input": ("--prompt {}", "--data {}"),
-        "d dataset corpus file": ("--data {}",),
-        "c cfg": ("--config {}",),
-        "r": ("--run {}",),
-        "o output out-dir output-dir": ("--out {}",),
-        "name run run-name": ("--out runs/{}",),
-        "steps iters iterations max-iters num-steps": ("--max-steps {}",),
-        "epochs epoch num-epochs max-epochs num-train-epochs": ("--max-steps N",),
-        "max-tokens num-tokens length max-length n-predict": ("--max-new-tokens {}",),
-        "temp t": ("--temperature {}",),
-        "gpu cuda": ("--device cuda",),
-        "cpu": ("--device cpu",),
-        "tokenizer": ("--set tokenizer.kind={}",),
-        "force f": ("--overwrite",),
-        "y": ("--yes",),
-        "v": ("--version",),
-    }.items()
-    for name in names.split()
-}
 _TEXTS = (".txt", ".md", ".jsonl", ".csv", ".gz", ".zst", ".parquet")
 _CHECKPOINT = ".safetensors"
 _DASHES = "—–−－"
-_LIKE = 0.65  # of names that are taken for one another; 1 is equal
 
 
-# what other programs call our commands
-_COMMANDS_ELSEWHERE = {
-    "chat": "gpt sample",
-    "complete": "gpt sample",
-    "convert": "gpt export",
-    "evaluate": "gpt eval",
-    "finetune": "gpt train --init-from",
-    "generate": "gpt sample",
-    "list": "gpt runs",
-    "ls": "gpt runs",
-    "rm": "gpt runs rm",
-    "run": "gpt sample --run",
-    "show": "gpt info",
-    "test": "gpt eval",
-    "tokenize": "gpt tokens",
-}
-
-
-def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> UsageError:
+def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
     """What typer found wrong with the words of a command line, which name the command `gpt sample` or so."""
+    from gpt_cli.config.suggestions import command_meant, nearest  # reads the declarations of all settings
+
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
     if isinstance(error, NoSuchOption):
-        word, value = line.unknown_flag(error.option_name)
-        if wrong_mark := full_width(word):
-            return UsageError(command, wrong_mark, hint=_did_you_mean(half_width(word).replace(":", "=", 1)))
-        hint = _did_you_mean(line.flag_for(word, value)) or see
-        return UsageError(command, f"there is no flag {shown(word)}", hint=hint)
+        return line.unknown_flags()
     if isinstance(error, BadOptionUsage):
         takes = "this flag needs a value" if "requires" in error.message else "this flag takes no value"
         return UsageError(error.option_name, takes, hint=see)
@@ -86,10 +43,9 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> U
         flag = _name(error.param)
         return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
     if (wrong := _unknown_command(error, command, words)) is not None:
-        near = difflib.get_close_matches(wrong, getattr(error.ctx and error.ctx.command, "commands", {}), n=1)
-        if command == "gpt" and wrong in _COMMANDS_ELSEWHERE:
-            near = [_COMMANDS_ELSEWHERE[wrong]]
-        hint = f"did you mean {near[0]}?" if near else f"{command} --help lists the commands"
+        commands = getattr(error.ctx and error.ctx.command, "commands", {})
+        near = command_meant(wrong, commands) if command == "gpt" else nearest(wrong, commands)
+        hint = f"did you mean {near}?" if near else f"{command} --help lists the commands"
         return UsageError(command, f"there is no command {shown(wrong)}", hint=hint)
     if extra := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", error.message, re.DOTALL):
         places = line.places_of(extra[1])
@@ -126,55 +82,60 @@ class _Line:
     """The words of a command line, and the flags of the command that they name."""
 
     def __init__(self, context: Any, command: str, words: Sequence[str]):
-        self.words = list(words)
+        self.words, self._name, self._context = list(words), command, context
         self._first = len(command.split()) - 1  # gpt itself is no word of the line
-        parameters = context.command.params if context is not None else []
-        names_run = any(one.metavar in ("RUN", "PATH") and one.opts[0][:1] != "-" for one in parameters)
-        self._runs = f"{command} {{}}" if names_run else None
-        self._flags: Mapping[str, Any] = {flag: one for one in parameters for flag in one.opts if flag[:1] == "-"}
+        self._parameters = context.command.params if context is not None else []
+        self._flags: Mapping[str, Any] = {flag: one for one in self._parameters for flag in one.opts if flag[:1] == "-"}
 
-    def unknown_flag(self, name: str) -> tuple[str, str | None]:
-        """The flag that the command does not have, as typed, and what was given to it."""
-        for place, word in enumerate(self.words):
-            flag, equals, value = word.partition("=")
-            is_long = flag.replace("_", "-") == name
-            if is_long or (len(name) == 2 and name[1] != "-" and re.match(rf"{re.escape(name)}\w", flag)):
-                return flag, value if equals else self._value_after(place)
-        return name, None
+    def unknown_flags(self) -> GptError:
+        """The error for flags that the command lacks, and for values that it refuses beside them."""
+        from gpt_cli.config.request import refused
+
+        found, known, place, commands = list[GptError](), list[str](), self._first, self._command()
+        while place < len(self.words):
+            word, flag = self.words[place], self.words[place].partition("=")[0]
+            has_value = "=" not in word and self._value_after(place) is not None
+            if word[:1] != "-" or word in ("-", "--") or re.match(r"-\.?\d", word):
+                known.append(word)
+            elif _plain(flag) in self._flags:
+                taken = 1 + (has_value and self._takes_value(_plain(flag)))
+                known += self.words[place : place + taken]
+                place += taken - 1
+            else:
+                found.append(self._unknown_flag(place, commands))
+                place += has_value
+            place += 1
+        with contextlib.suppress(ClickUsageError):
+            given, _, _ = self._context.command.make_parser(self._context).parse_args(known)
+            flags = {one.name: one.opts[0] for one in self._flags.values()}
+            found += refused(commands.request, given, flags.__getitem__) if commands.request else []
+        return together(found)
+
+    def _unknown_flag(self, place: int, command: Command) -> UsageError:
+        flag, _, value = self.words[place].partition("=")
+        if wrong_mark := full_width(flag):
+            meant = f"did you mean {half_width(flag).replace(':', '=', 1)}?"
+            return UsageError(self._name, wrong_mark, hint=meant)
+        hint = command.hint(flag, value or self._value_after(place)) or f"{self._name} --help lists the flags"
+        return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
+
+    def _command(self) -> Command:
+        """What the command can be given."""
+        from gpt_cli.config.suggestions import Command
+
+        flags = {flag: (one.name, "" if one.is_flag else one.metavar or "VALUE") for flag, one in self._flags.items()}
+        places = [one.metavar for one in self._parameters if one.opts[0][:1] != "-"]
+        run = "--run {}"
+        if {"RUN", "PATH"} & {*places}:
+            flags["--run"], run = ("", "RUN"), f"{self._name} {{}}"
+        request = getattr(self._context.command.callback, "request", None)
+        return Command(flags, request, run)
 
     def value_of(self, flag: str) -> str | None:
         """What was given to a flag, last."""
-        given = [self.unknown_flag(flag)[1]] if flag in map(_plain, self.words) else []
+        given = [self._value_after(place) for place, word in enumerate(self.words) if _plain(word) == flag]
         given += [word.partition("=")[2] for word in self.words if _plain(word.partition("=")[0]) == flag]
         return next(filter(None, given), None)
-
-    def flag_for(self, word: str, value: str | None) -> str | None:
-        """What to type for a flag that the command does not have; None where nobody knows."""
-        name = _plain(word).lstrip("-")
-        given = None if value is None else shlex.quote(value)
-        if f"--{name}" in self._flags:
-            return self._with_value(f"--{name} {{}}", given)
-        if self._runs and name in ("run", "runs", "name", "model", "ckpt"):
-            return self._runs.format(given or "RUN")
-        # these read the declarations of all settings
-        from gpt_cli.config.problems import setting_of
-        from gpt_cli.config.schema import PUBLISHED
-
-        if name == "tokenizer" and value in PUBLISHED and "--set" in self._flags:
-            return f"--set tokenizer.kind=tiktoken --set tokenizer.name={value}"
-        for ours in _ELSEWHERE.get(name, ()):
-            if ours.split()[0] in self._flags:
-                return self._with_value(ours, given)
-
-        has_settings = "--set" in self._flags
-        if has_settings and (key := setting_of(name)):
-            return f"--set {key}={given or 'VALUE'}"
-        ours = [flag[2:] for flag in self._flags if flag.startswith("--")]
-        begun = [flag for flag in ours if len(name) > 2 and flag.startswith(name)]
-        if near := begun if len(begun) == 1 else difflib.get_close_matches(name, ours, n=1, cutoff=_LIKE):
-            return f"--{near[0]}"
-        key = setting_of(name, near=True) if has_settings else None
-        return key and f"--set {key}={given or 'VALUE'}"
 
     def places_of(self, extra: str) -> list[int]:
         """Where the words are that typer found too many, joined by spaces."""
@@ -257,14 +218,6 @@ class _Line:
 
     def _takes_value(self, flag: str) -> bool:
         return flag in self._flags and not self._flags[flag].is_flag
-
-    def _with_value(self, ours: str, value: str | None) -> str:
-        """One of our flags with its value; without one, as the help has it."""
-        flag = ours.split()[0]
-        if not self._takes_value(flag):
-            return flag
-        named = "VALUE" if flag == "--set" else getattr(self._flags[flag], "metavar", None) or "VALUE"
-        return ours.replace("{}", value or named).replace(" runs/runs/", " runs/")
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from gpt_cli.config.fields import LoggerName
@@ -22,6 +23,13 @@ _NOUNS_BY_KEY = {
     "max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours"],
 }
 _NOUNS = {"string": "text", "null": "null", "array": "a list of texts"}
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configs that come with the program: name -> file."""
+    package = Path(__file__).parent.parent
+    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
 
 
 def known_keys() -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
@@ -93,6 +94,11 @@ def _write_separator(value: str) -> str:
     for character, escape in _ESCAPES.items():
         value = value.replace(character, escape)
     return value
+
+
+def written(value: Any) -> str:
+    """A value as `--set` and a config file have it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 Whole = BeforeValidator(_read_whole)

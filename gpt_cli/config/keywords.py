@@ -12,7 +12,7 @@ from typing import Any
 from gpt_cli.config.request import Request, flag_of, flags_of
 from gpt_cli.errors import GptError
 
-_WORD = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";,.)]|[;,.](?=\S))+"
+_WORD = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";,.?)]|[;,.?](?=\S))+"
 # what a person gave, a whole command, or flags with the word behind each, which may be its value
 _TYPED = re.compile(
     rf"\"[^\"]*\"|\b(?:gpt|hf|pip) [a-z-]+(?: {_WORD})*"
@@ -122,4 +122,5 @@ def _field_of(name: str, request: type[Request]) -> tuple[str, Any]:
     for each, field, flag in flags_of(request):
         if flag_of(each, flag).removeprefix("--") in (name, name.removeprefix("no-")):
             return each, field.annotation
-    return "path" if name == "run" and "path" in request.model_fields else name.replace("-", "_"), None
+    keyword = "path" if name == "run" and "path" in request.model_fields else name.replace("-", "_")
+    return keyword, getattr(request.model_fields.get(keyword), "annotation", None)

@@ -12,7 +12,7 @@ from pydantic import Field
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import settings_table
 from gpt_cli.config.reading import find_config, read_config, shipped_config, write_config, written
-from gpt_cli.config.request import Flag, NamedPath, Request, Settings
+from gpt_cli.config.request import EMPTY, Flag, NamedPath, Request, Settings
 from gpt_cli.config.schema import Config
 from gpt_cli.errors import GptError, UsageError, visible
 from gpt_cli.results import WIDTH, Result
@@ -25,7 +25,7 @@ class CheckRequest(Request):
     file: Annotated[NamedPath, Flag("FILE", offers="configs", position=True)] = Field(
         kw_only=False, description="A YAML file or the name of a shipped config."
     )
-    settings: Settings = ()
+    settings: Settings = EMPTY
 
 
 class ShowRequest(CheckRequest):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -13,42 +12,12 @@ from pydantic import ValidationError
 from gpt_cli.config.describing import allowed_values, is_none_of, key_names, known_keys
 from gpt_cli.config.fields import Section
 from gpt_cli.config.schema import Config
+from gpt_cli.config.suggestions import setting_hint, setting_meant, takes, value_meant
 from gpt_cli.config.yaml_subset import KeyPath
-from gpt_cli.errors import GptError, UsageError, counted, full_width, half_width, shown, visible
+from gpt_cli.errors import GptError, UsageError, counted, full_width, shown, visible
 from gpt_cli.limits import CONFIG_PROBLEMS
 
 _ALL_SETTINGS = "`gpt config settings` lists every setting"
-# what others call a setting, too unlike our name to be found by its letters
-_ELSEWHERE = {
-    name: key
-    for key, names in {
-        "model.num_blocks": "n_layer n_layers num_layer num_layers layer layers num_hidden_layers blocks depth 层数",
-        "model.num_heads": "n_head n_heads head heads num_attention_heads 头数 注意力头数",
-        "model.d_model": "n_embd n_embed embd embed_dim embedding_dim hidden_size dim width 模型宽度 嵌入维度",
-        "model.context_length": "block_size ctx ctx_len n_ctx context context_size window seq_len sequence_length "
-        "max_seq_len max_length 上下文长度 上下文",
-        "model.feed_forward_size": "d_ff ffn_dim n_inner intermediate_size",
-        "model.num_key_value_heads": "n_kv_head n_kv_heads num_kv_heads n_query_groups",
-        "tokenizer.vocab_size": "n_vocab vocab vocabulary_size 词表大小",
-        "train.learning_rate": "lr max_lr 学习率",
-        "train.batch_size": "bs batch 批次大小 批大小 批量大小",
-        "train.max_steps": "steps iters iterations max_iters num_steps n_steps epochs num_epochs 步数 训练步数",
-        "train.warmup_steps": "warmup warmup_iters 预热步数",
-        "train.weight_decay": "wd 权重衰减",
-        "train.gradient_clip": "grad_clip max_grad_norm",
-        "train.eval_every": "eval_interval eval_steps",
-        "train.log_every": "log_interval logging_steps",
-        "train.seed": "随机种子 种子",
-        "data.source": "dataset text corpus",
-        "model": "模型",
-        "data": "数据",
-        "tokenizer": "分词器",
-        "train": "训练",
-        "inspect": "观察",
-    }.items()
-    for name in names.split()
-}
-_LIKE = 0.65  # of names that are taken for one another; 1 is equal
 
 
 def wrong_values(
@@ -80,8 +49,8 @@ def misfits(
     `to_choose`: and about sizes of the model or a batch of which one is still to be chosen, so that it fits.
     """
     # a mistyped key is one that is missing, too
-    meant = (_nearest_key(place) for place in islice(wrong, CONFIG_PROBLEMS))
-    wrong = wrong | {tuple(key.split(".")) for key in meant if key}
+    meant = (setting_meant(place) for place in islice(wrong, CONFIG_PROBLEMS))
+    wrong = wrong | {tuple(key.partition("=")[0].split(".")) for key in meant if key}
     for name, field in Config.model_fields.items():
         values = content.get(name, {}) if isinstance(content, dict) else {}
         kind = field.annotation
@@ -107,15 +76,14 @@ def line_of(problem: GptError) -> int:
     return int(found[1]) if found else 2**31
 
 
-def no_setting(place: KeyPath, source: str) -> GptError:
-    """The error for a key that does not exist."""
+def no_setting(place: KeyPath, source: str, value: Any = None) -> GptError:
+    """The error for a key that does not exist, and the value that it was given."""
     name = ".".join(place)
     if place[-1] in Config.model_fields:
         first = next(key for key in key_names() if key.startswith(f"{place[-1]}."))
         sentence = f"{shown(place[-1])} is a section; a setting is one of its keys, such as {first}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
-    nearest = _nearest_key(place)
-    hint, about = f"did you mean {nearest}?" if nearest else _ALL_SETTINGS, visible(name)
+    hint, about = setting_hint(place, value) or _ALL_SETTINGS, visible(name)
     if len(place) == 2:
         return UsageError(source, f"there is no setting {shown(name)}", hint=hint, about=about)
     sentence = f"{shown(name)} is not a setting; its name is written section.key"
@@ -125,12 +93,10 @@ def no_setting(place: KeyPath, source: str) -> GptError:
 def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> GptError:
     key = ".".join(place)
     if details["type"] == "extra_forbidden" and len(place) == 2 and place[0] in Config.model_fields:
-        return no_setting(place, source)
+        return no_setting(place, source, details["input"])
     if details["type"] == "extra_forbidden":
         sentence = f"there is no section {shown(key)}; the sections are {', '.join(Config.model_fields)}"
-        nearest = _nearest_key(place)
-        hint = f"did you mean {nearest}?" if nearest else None
-        return UsageError(source, sentence, hint=hint, about=visible(key))
+        return UsageError(source, sentence, hint=setting_hint(place, details["input"]), about=visible(key))
     if len(place) == 1:
         wrong = f"{key} is a section, so its settings belong below it"
         return UsageError(source, wrong, hint=full_width(content[key]), about=key)
@@ -147,7 +113,9 @@ def _wrong_value(place: KeyPath, details: Any, content: Any, source: str) -> Gpt
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, known_keys()[key]) if not (is_flag and word == "null")]
     typed = as_written if isinstance(as_written, list) else [as_written]
-    hint = next(filter(None, map(_comma, typed)), None) or next(filter(None, map(full_width, typed)), None)
+    hint = next(filter(None, [*map(_comma, typed), *map(full_width, typed)]), None)
+    if not hint and (meant := value_meant(as_written, lambda value: takes(key, value))):
+        hint = f"did you mean {meant}?"
     return UsageError(where, f"{written} {is_none_of(allowed)}", hint=hint, about=key)
 
 
@@ -162,24 +130,3 @@ def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
     is_number = isinstance(value, str) and re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", value, re.IGNORECASE)
     return visible(text) if is_number or not isinstance(value, str) else shown(text)
-
-
-def setting_of(name: str, *, near: bool = False) -> str | None:
-    """The setting that a word without its section means, by our name or that of others; `near` allows for letters."""
-    plain = half_width(name).lower().replace("-", "_")
-    last = {key.split(".")[1]: key for key in key_names()}
-    found = last.get(plain) or _ELSEWHERE.get(plain)
-    if found or not near:
-        return found
-    return next((last[name] for name in difflib.get_close_matches(plain, last, n=1, cutoff=_LIKE)), None)
-
-
-def _nearest_key(place: KeyPath) -> str | None:
-    """The known key or section nearest to a mistyped one: by its last part in its own section, else in any."""
-    *section, last = ".".join(map(half_width, place)).split(".")
-    siblings = [name.split(".")[1] for name in key_names() if name.startswith(f"{'.'.join(section)}.")]
-    if exact := setting_of(last):
-        return exact
-    if close := difflib.get_close_matches(last, siblings if section else list(Config.model_fields), n=1, cutoff=_LIKE):
-        return ".".join([*section, close[0]])
-    return setting_of(last, near=True)

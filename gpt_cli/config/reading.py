@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import os
 import re
 import shlex
@@ -15,18 +13,14 @@ import yaml
 from pydantic import ValidationError
 
 from gpt_cli.config import problems
+from gpt_cli.config.describing import shipped_configs
+from gpt_cli.config.fields import written
 from gpt_cli.config.schema import Config
+from gpt_cli.config.suggestions import nearest
 from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
 from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, together, visible
 from gpt_cli.opening import require_reachable
 from gpt_cli.ownership import is_config
-
-
-def shipped_configs() -> dict[str, Path]:
-    """The configs that come with the program: name -> file."""
-    package = Path(__file__).parent.parent
-    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
@@ -59,7 +53,7 @@ def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
 
 def near_config(name: str, also: Sequence[str] = ()) -> str | None:
     """The shipped config, or one of `also`, whose name is most like this one; None where none is."""
-    return next(iter(difflib.get_close_matches(Path(name).stem, [*shipped_configs(), *also], n=1)), None)
+    return nearest(Path(name).stem, [*shipped_configs(), *also])
 
 
 def read_config(name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None) -> Config:
@@ -169,11 +163,6 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
                 yield f"{section}.{key}", written(value), written(after[section][key])
 
 
-def written(value: Any) -> str:
-    """A value as `--set` and a config file have it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 def _meant(setting: str) -> str | None:
     """How to write a setting with a colon or spaces instead of its equals sign; None where nobody knows."""
     found = re.fullmatch(r"([\w.]+)(\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
@@ -192,7 +181,7 @@ def _read_value(text: str) -> Any:
 
 def _write(content: dict[str, Any], place: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
     if len(place) != 2:
-        raise problems.no_setting(place, source)
+        raise problems.no_setting(place, source, value)
     section, key = place
     if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
         content[section][key] = value

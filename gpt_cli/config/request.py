@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.callbacks import Host
 from gpt_cli.config.describing import allowed_values, is_none_of
-from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole
+from gpt_cli.config.fields import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, written
+from gpt_cli.config.suggestions import Command, accepts, value_meant
 from gpt_cli.errors import UsageError, full_width, shown, together, visible
 
 Asked = TypeVar("Asked", bound="Request")
@@ -23,6 +22,7 @@ Accepted = TypeVar("Accepted")
 # defaults of fields that are declared as Given, whose type is not that of their default
 NONE: Any = None
 EMPTY: Any = ()
+_MISSING = "a value is missing"
 
 
 class Given(Generic[Value, Accepted]):
@@ -96,6 +96,16 @@ def read_request(kind: type[Asked], given: Mapping[str, Any], spelled: Callable[
     return request
 
 
+def refused(kind: type[Request], given: Mapping[str, Any], spelled: Callable[[str], str]) -> list[UsageError]:
+    """A sentence for each value that is wrong by itself, of fields that have one."""
+    values = {name: value for name, value in given.items() if name in kind.model_fields and value not in (None, [])}
+    try:
+        kind.model_validate(values)
+    except ValidationError as error:
+        return [each for each in _refusals(kind, error, values, spelled) if each.sentence != _MISSING]
+    return []
+
+
 def _refusals(
     kind: type[Request], error: ValidationError, given: Mapping[str, Any], spelled: Callable[[str], str]
 ) -> list[UsageError]:
@@ -108,23 +118,38 @@ def _refusals(
         value = details["input"] if len(details["loc"]) > 1 else given.get(name)  # one of several, or as it was given
         # Python may give another type than text: 5, which is not "5"
         said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
+        meant = value_meant(value, lambda each, name=name: accepts(kind, name, each))
+        hint = full_width(value) or (meant and f"did you mean {spelled(name)} {meant}?")
         if details["type"] == "missing":
-            sentence = "a value is missing"
+            sentence = _MISSING
         elif advice := str(details.get("ctx", {}).get("error", "")):
             sentence = f"{said} {advice}"
         else:
             schema = schemas[name].get("items", schemas[name])  # of a list, that of each
             allowed = [word for word in allowed_values(name, schema) if word != "null"]
             sentence = f"{said} {is_none_of(allowed)}"
-        pairs = [f"{key}={each}" for key, each in value.items()] if isinstance(value, Mapping) else None
-        hint = f"{name}={json.dumps(pairs)}" if pairs and "settings" in name else full_width(value)
+            if isinstance(value, list | tuple) and hint is None:
+                hint = "call the function once for each of them"
         found.append(UsageError(spelled(name), sentence, hint=hint))
-    known = [*(name for name, _, _ in flags_of(kind)), *kind.of_python]
     for name in (name for name in first if name not in kind.model_fields):
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"the arguments are {', '.join(known)}"
+        hint = _arguments(kind).hint(spelled(name), written(given[name]))
+        known = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
+        hint = hint or f"the arguments are {', '.join(known)}"
         found.append(UsageError(name, "there is no such argument", hint=hint))
     return found
+
+
+def _arguments(kind: type[Request]) -> Command:
+    """What a function of Python can be given, as flags of the same names."""
+    flags, run = dict[str, tuple[str, str]](), "--run {}"
+    known = {name: flag for name, _, flag in flags_of(kind)}
+    for name, field in kind.model_fields.items():
+        flag = known.get(name, Flag())
+        typed = flag_of(name, Flag() if flag.position else flag)
+        flags[typed] = (name, "" if field.annotation is bool else "VALUE")
+        if flag.position and flag.metavar in ("PATH", "RUN"):
+            flags["--run"], run = flags[typed], f"{typed} {{}}"
+    return Command(flags, kind, run)
 
 
 def _read_path(value: Any) -> Any:
@@ -153,6 +178,13 @@ def read_texts(value: Any) -> Any:
     return (value,) if isinstance(value, str | os.PathLike) else value
 
 
+def _read_settings(value: Any) -> Any:
+    """Texts as --set takes them; Python may give a mapping of settings to values."""
+    return (
+        [f"{key}={written(each)}" for key, each in value.items()] if isinstance(value, Mapping) else read_texts(value)
+    )
+
+
 Each = TypeVar("Each")
 Several = Annotated[Sequence[Each], BeforeValidator(read_texts)]
 Text = Annotated[str, BeforeValidator(_not_empty)]
@@ -165,7 +197,8 @@ NamedOrLoaded = Given[ReadName | None, str | Path | LoadedRun | None]
 MaybeNamedPath = Given[ReadName | None, str | Path | None]
 NamedPaths = Annotated[Given[Sequence[ReadName], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
 Settings = Annotated[
-    Several[Text],
+    Given[Sequence[Text], str | Sequence[str] | Mapping[str, object]],
+    BeforeValidator(_read_settings),
     Flag("KEY=VALUE", name="--set"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]

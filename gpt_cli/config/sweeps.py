@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpt_cli.config.describing import known_keys
+from gpt_cli.config.describing import known_keys, shipped_configs
 from gpt_cli.config.problems import line_of, no_setting, wrong_values
-from gpt_cli.config.reading import find_config, shipped_configs, validate
+from gpt_cli.config.reading import find_config, validate
 from gpt_cli.config.schema import Config
+from gpt_cli.config.suggestions import nearest
 from gpt_cli.config.sweep_points import RANGE, SECTIONS, SEED, Settings, collecting, line, points_of, repeats_of
 from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
 from gpt_cli.errors import GptError, UsageError, counted, shown, together
@@ -97,8 +97,8 @@ def _wrong_keys(document: Document, where: str) -> Iterator[GptError]:
     content = document.content
     unknown = [key for key in content if key not in KEYS]
     for key in unknown[:CONFIG_PROBLEMS]:
-        close = difflib.get_close_matches(key, KEYS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"the keys are {', '.join(KEYS)}"
+        near = nearest(key, KEYS)
+        hint = f"did you mean {near}?" if near else f"the keys are {', '.join(KEYS)}"
         yield UsageError(line(document, where, key), f"a sweep has no key {shown(key)}", hint=hint, about=key)
     if len(unknown) > CONFIG_PROBLEMS:
         yield UsageError(where, f"{counted(len(unknown) - CONFIG_PROBLEMS, 'more key')} cannot be read")

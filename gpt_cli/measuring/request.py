@@ -15,6 +15,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.fields import Few, Misfit, Whole
 from gpt_cli.config.reading import near_config, read_config, shipped_configs
 from gpt_cli.config.request import (
+    EMPTY,
     NONE,
     ConfigFile,
     Device,
@@ -41,7 +42,7 @@ class InfoRequest(Request):
     ranks: Few | None = Field(
         default=None, description="Also what each of N processes that train together holds and sends."
     )
-    settings: Settings = ()
+    settings: Settings = EMPTY
 
     def find(self, host: Host) -> tuple[Path, Path | Config]:
         """The path that is meant, and the checkpoint that is chosen there or the config that it names.
@@ -77,7 +78,7 @@ class BenchRequest(Request):
     config: ConfigFile = Field(
         default=cast(Any, "small"), kw_only=False, description="A YAML file or a shipped config. Default: small."
     )
-    settings: Settings = ()
+    settings: Settings = EMPTY
     rounds: Annotated[int, Field(ge=1, le=1000), Whole] = Field(
         default=5, description="Timed rounds, after one to warm up. Default: 5."
     )

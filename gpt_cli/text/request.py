@@ -57,7 +57,7 @@ class StatsRequest(Request):
         kw_only=False, description="A file, directory, glob, - for stdin, or a name that `gpt data list` prints."
     )
     config: MaybeConfigFile = NONE
-    settings: Settings = ()
+    settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
         """The config that reads the text; raises UsageError for a wrong one."""
@@ -74,7 +74,7 @@ class PrepareRequest(Request):
         default=EMPTY, kw_only=False, description="The text, as gpt train --data names it. Default: that of the config."
     )
     config: MaybeConfigFile = NONE
-    settings: Settings = ()
+    settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
         """The config; raises UsageError for a wrong or missing one, EnvironmentFailure where nothing can be kept."""
@@ -96,7 +96,7 @@ class VerifyRequest(Request):
 
     source: Sources = Field(kw_only=False)
     config: MaybeConfigFile = NONE
-    settings: Settings = ()
+    settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
         """The config that reads the text; raises UsageError for a wrong one."""

@@ -105,7 +105,7 @@ class TrainRequest(Request):
     out: Annotated[MaybePath, Flag("DIR")] = Field(
         default=NONE, description="The run directory. Default: runs/<config name>."
     )
-    settings: Settings = ()
+    settings: Settings = EMPTY
     device: Device = Field(
         default=None, description="auto, cpu, cuda, cuda:N, mps or xpu. Default: that of the config."
     )

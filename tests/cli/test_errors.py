@@ -25,7 +25,7 @@ exit code 2
 
 $ gpt train --confg x
 error: gpt train: there is no flag "--confg"
-hint: did you mean --config?
+hint: did you mean --config FILE?
 exit code 2
 
 $ gpt train --config smoke extra
@@ -48,6 +48,7 @@ exit code 2
 
 $ gpt train --config smoke --dtype fp16
 error: --dtype: "fp16" is not one of auto, float32, bfloat16
+hint: did you mean --dtype bfloat16?
 exit code 2
 
 $ gpt train --config smoke --device CUDA
@@ -181,7 +182,7 @@ exit code 2
 
 $ gpt sample --tempature 1
 error: gpt sample: there is no flag "--tempature"
-hint: did you mean --temperature?
+hint: did you mean --temperature 1?
 exit code 2
 
 $ gpt sample --xyz
@@ -363,7 +364,6 @@ gpt train --learning-rat 1e-3 | --set train.learning_rate=1e-3
 gpt train --batch_size=8 | --set train.batch_size=8
 gpt train --n-layer 4 | --set model.num_blocks=4
 gpt train --tokenizer char | --set tokenizer.kind=char
-gpt train --epochs 3 | --max-steps N
 gpt train --steps 300 | --max-steps 300
 gpt train --model tiny | --config tiny
 gpt train --gpu | --device cuda
@@ -378,7 +378,7 @@ gpt sample -p="The value" | --prompt 'The value'
 gpt sample --temp 0.5 | --temperature 0.5
 gpt sample --max_tokens 9 | --max-new-tokens 9
 gpt sample --lr 1 | NOTHING
-gpt heads --max-tok 9 | --max-tokens
+gpt heads --max-tok 9 | --max-tokens 9
 gpt runs rm smoke -y | --yes
 gpt train my.txt | --data my.txt
 gpt train short.txt tiny | --data short.txt --config tiny

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import gpt_cli
-from gpt_cli.cli.listing import FUNCTIONS, GROUPS, REQUESTS, function_of
+from gpt_cli.cli.listing import GROUPS, REQUESTS, function_of
 from gpt_cli.config.keywords import described, in_keywords
+from gpt_cli.config.suggestions import FUNCTIONS
 from gpt_cli.errors import CheckpointError, GptError, UsageError
 from gpt_cli.explaining.request import ExplainRequest
 from gpt_cli.inspecting.heads.request import HeadsRequest

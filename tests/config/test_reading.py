@@ -127,7 +127,8 @@ MISTAKES = {
     "train:\n  micro_batch_size: 5": """
         error: c.yaml:2: train.micro_batch_size: micro_batch_size 5 does not divide batch_size 16, as 1, 2, 4, 8 or 16 would""",
     "train:\n  device: GPU": """
-        error: c.yaml:2: train.device: "GPU" is not one of auto, cpu, cuda, cuda:N, mps, xpu""",
+        error: c.yaml:2: train.device: "GPU" is not one of auto, cpu, cuda, cuda:N, mps, xpu
+        hint: did you mean cuda?""",
     "train:\n  max_time: soon": """
         error: c.yaml:2: train.max_time: "soon" is neither a duration, such as 90s or 1h30m, up to 10,000 hours nor null""",
     "data:\n  source: {a: b}": """
