@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 from pathlib import Path
@@ -28,7 +29,9 @@ from gpt_cli.text.sources import STDIN, names_of
 NAME_ONE = "--data FILE"
 # a word, or as much of a text without spaces
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\W\u3040-\u30ff\u3400-\u9fff]{1,16}")
-_SAMPLE_BYTES = 1024  # of samples.txt, which tell the kind of text
+_SUM = re.compile(r"\d{1,16}[^\w\s]?")  # of a text without letters, such as 38+
+_SAMPLE_BYTES = 8192  # of samples.txt, which tell the kind of text
+_OPENING = 100  # characters, at most
 
 
 def is_imported(run: RunFiles) -> bool:
@@ -108,6 +111,8 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
     They end without a space: byte-pair tokenizers put the space at the beginning of the next word.
     """
     words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
+    if not letters and (sums := _SUM.findall(text)):
+        return [*sums, *text]
     if text.isascii():
         return [english, *words, *text]
     if 4 * sum(map(str.isascii, letters)) <= 3 * len(letters):
@@ -117,14 +122,9 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 def readable_prompt(header: Header) -> str:
     """A prompt that a model can read, of the kind of the text that it wrote while it was trained."""
-    text, run = "", run_of_checkpoint(header.path)
-    with contextlib.suppress(GptError, OSError):
-        if run is not None:
-            with open_regular(run.samples, DataError) as file:
-                samples = samples_of(file.read(_SAMPLE_BYTES).decode("utf-8", "ignore"))
-                text = "".join(sample.text for sample in samples)
+    text = "".join(_samples(header))
     letters = list(filter(str.isalpha, text))
-    is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters)  # an untrained model writes bytes of anything
+    is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
     prompts = prompts_like("" if is_ascii else text.strip(), english="The value of")
     with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
         stored = strict_json(header.metadata["tokenizer"])
@@ -133,6 +133,30 @@ def readable_prompt(header: Header) -> str:
             begin = "".join(filter(str.isalpha, known))[:3] or known[:3]
             return next((prompt for prompt in prompts if set(prompt) <= set(known)), begin)
     return prompts[0]
+
+
+def opening(header: Header) -> str:
+    """The line of a run's own text with which all its samples begin; of one sample the line; empty where none is.
+
+    It ends with a whole word.
+    """
+    samples = _samples(header)
+    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
+    shared = "".join(letters[0] for letters in alike)
+    line = next(filter(str.strip, shared.splitlines()), "")
+    cut = len(line) > _OPENING or (shared.endswith(line) and any(text[len(shared) :][:1].isalnum() for text in samples))
+    words = line[:_OPENING].rpartition(" ")[0] if cut else ""
+    return (words or line[:_OPENING]).strip()
+
+
+def _samples(header: Header) -> list[str]:
+    """The texts that a run wrote while it was trained, the first ones."""
+    run = run_of_checkpoint(header.path)
+    with contextlib.suppress(GptError, OSError):
+        if run is not None:
+            with open_regular(run.samples, DataError) as file:
+                return [sample.text for sample in samples_of(file.read(_SAMPLE_BYTES).decode("utf-8", "ignore"))]
+    return []
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:

@@ -40,13 +40,14 @@ def without_warnings() -> Iterator[None]:
 _first = "matplotlib" not in sys.modules
 with without_warnings(), _without_variable("MPLBACKEND") as _named:
     import matplotlib
-    from matplotlib import colormaps, cycler, font_manager, rc_context
+    from matplotlib import colormaps, font_manager, rc_context
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
     from matplotlib.ft2font import FT2Font
     from matplotlib.lines import Line2D
+    from matplotlib.rcsetup import cycler
     from matplotlib.text import Text
     from matplotlib.ticker import LogFormatter, MaxNLocator
 

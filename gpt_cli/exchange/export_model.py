@@ -14,7 +14,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, parse_checkpoint, save_checkpoint, type_of
 from gpt_cli.checkpoints.find import first_usable
 from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.own_text import readable_prompt
+from gpt_cli.checkpoints.own_text import opening, readable_prompt
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadVerified
 from gpt_cli.errors import visible
@@ -106,7 +106,8 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
             write_file(out, stored)
     else:
         with host.working(writing):
-            page = model_page(stored, cast(Kind | None, request.quantize), name, title=title, prompt=prompt)
+            about = {"title": title, "prompt": prompt, "own": opening(header)}
+            page = model_page(stored, cast(Kind | None, request.quantize), name, **about)
             if request.format == "html":
                 write_model_page(out, page)
         if request.format == "handout":

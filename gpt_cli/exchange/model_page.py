@@ -50,11 +50,17 @@ def write_model_page(out: Path, page: ModelPage) -> None:
 
 
 def model_page(
-    checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
+    checkpoint: Checkpoint,
+    wanted: Kind | None,
+    name: str,
+    *,
+    title: str = "",
+    prompt: str | None = None,
+    own: str = "",
 ) -> ModelPage:
     """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
 
-    It opens with `prompt`, None: with a short text that the model can read.
+    It opens with `prompt`, None: with the text of its snapshots, with `own`, or with a short text that it can read.
 
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
     form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too
@@ -81,7 +87,7 @@ def model_page(
             "kind": found.kind,
         },
         "title": title,
-        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
+        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer, own) if prompt is None else prompt,
         "colours": STEPS,
         "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
@@ -97,9 +103,9 @@ def model_content(model: GPT) -> dict[str, Any]:
     return config.model_dump(mode="json") | follows | {"frequencies": frequencies}
 
 
-def first_prompt(config: Config, tokenizer: Tokenizer) -> str:
-    """A text to begin with that the model can read: that of its snapshots, or a short one."""
-    for text in (config.inspect.prompt, *_PROMPTS):
+def first_prompt(config: Config, tokenizer: Tokenizer, own: str = "") -> str:
+    """A text to begin with that the model can read: that of its snapshots, its own, or a short one."""
+    for text in (config.inspect.prompt, own, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):
                 return text

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpt_cli.drawing.labels import STEPS, label_of
 from gpt_cli.inspecting.formats import written_bytes
-from gpt_cli.inspecting.heads.columns import COLUMNS, ROLES, HeadScores
+from gpt_cli.inspecting.heads.columns import COLUMNS, LEAST_TOKENS, ROLES, HeadScores
 from gpt_cli.inspecting.lens.page import CELL_BYTES, lens_content
 from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
@@ -79,7 +79,12 @@ def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
     """The same, of numbers in any shape."""
     roles = [(column, least) for column, _, least in ROLES]
-    return {"columns": COLUMNS, "roles": roles, "numbers": packed(numbers.astype("<f4").tobytes())}
+    return {
+        "columns": COLUMNS,
+        "roles": roles,
+        "least_tokens": LEAST_TOKENS,
+        "numbers": packed(numbers.astype("<f4").tobytes()),
+    }
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:

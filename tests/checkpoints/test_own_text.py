@@ -13,7 +13,7 @@ from support.helpers import small_config
 from gpt_cli.callbacks import ignored
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.own_text import located, own_config, trusted_config
+from gpt_cli.checkpoints.own_text import located, opening, own_config, readable_prompt, trusted_config
 from gpt_cli.config import DataConfig
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import DataError, UsageError
@@ -169,3 +169,28 @@ def test_a_relative_path_counts_from_the_nearest_folder_around_the_run_that_has_
         assert located(DataConfig(source=named), top / "runs" / "mine", ignored).source == expected
     monkeypatch.chdir(top)
     assert located(DataConfig(source=named), Path("runs/mine"), ignored).source == named
+
+
+@pytest.mark.parametrize(
+    ("samples", "found", "why"),
+    [
+        (["The king is dead. Long", "The king is dead. So"], "The king is dead.", "what all samples share"),
+        (["KING:\nWhat is", "KING:\nWho is"], "KING:", "a line"),
+        (["The man who saw", "The man who said"], "The man who", "whole words"),
+        (["有朋自远方来，不亦", "有朋自远方来，今天"], "有朋自远方来，", "of Chinese every character"),
+        (["a word " * 30], "a word " * 14 + "a", "of one sample the line, at most 100 characters"),
+        ([], "", "of a run without samples nothing"),
+    ],
+)
+def test_a_page_opens_with_the_beginning_of_the_samples(here: Path, samples: list[str], found: str, why: str) -> None:
+    header = header_naming("a.txt", "runs/a/checkpoints/best.safetensors")
+    texts = (f"=== step {10 * number} ===\n{text}\n" for number, text in enumerate(samples, 1))
+    Path("runs/a/samples.txt").write_text("".join(texts), "utf-8")
+    assert opening(header) == found, why
+
+
+def test_a_run_that_wrote_sums_reads_a_sum_and_no_english(here: Path) -> None:
+    header = header_naming("a.txt", "runs/a/checkpoints/best.safetensors")
+    for text, prompt in (("38+98=136", "38+"), ("to be", "The value of"), ("", "The value of")):
+        Path("runs/a/samples.txt").write_text(f"=== step 10 ===\n{text}\n")
+        assert readable_prompt(header) == prompt

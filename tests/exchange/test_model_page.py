@@ -120,6 +120,12 @@ def test_the_first_prompt_is_one_that_the_model_can_read(
     assert first_prompt(small_config(*settings), tokenizer) == prompt
 
 
+def test_a_page_opens_with_the_text_of_its_run_unless_it_watched_another() -> None:
+    assert first_prompt(small_config(), ByteTokenizer(), "To be") == "To be"
+    assert first_prompt(small_config("inspect.prompt=or not"), ByteTokenizer(), "To be") == "or not"
+    assert first_prompt(small_config(), CharTokenizer(["今", "天"]), "To be") == "今天"
+
+
 def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of an imported model, whose tokenizer drops what it does not know."""
     monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: [ord(c) for c in text if c.isdigit()])

@@ -51,6 +51,7 @@ def test_a_prompt_begins_with_a_line_or_a_word(text: str, found: str, why: str) 
     [
         ("xE5><0x85>，在注意力图中", "在注意力", "codes in Chinese are no prompt"),
         ("xE5 is the first byte of a word", "The", "English has one that every model takes"),
+        ("8=76\n38+98=136\n4+5=9\n" * 3, "38+", "a text without letters has no word"),
         ("größte Stadt der Welt", "größte", "the first word, with letters that English lacks"),
         ("ßte Stadt ist München, sagt man", "Stadt", "not the rest of a word"),
     ],

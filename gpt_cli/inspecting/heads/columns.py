@@ -15,6 +15,7 @@ PATTERNS = COLUMNS[:-1]
 LOSS_CHANGE = "loss_change"
 SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
 Row = dict[str, Any]  # of a head, with its place
+LEAST_TOKENS = 8  # of a text whose heads have labels: in a shorter one nearly all look at the first token or the last
 # the first that applies: an induction head often rests on the first token where there is nothing to repeat
 ROLES = (
     ("induction", "induction", 0.4),
@@ -38,6 +39,11 @@ class HeadScores:
         return {name: float(found[row, column]) for name, found in self.columns.items()}
 
 
-def role_of(scores: Mapping[str, float]) -> str | None:
-    """The label of a head from its scores: the first of ROLES, (column, label, least score), that it reaches."""
+def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
+    """The label of a head from its scores on a text: the first of ROLES, (column, label, least score), that it reaches.
+
+    A text of fewer than LEAST_TOKENS gives none.
+    """
+    if num_tokens < LEAST_TOKENS:
+        return None
     return next((label for column, label, least in ROLES if scores.get(column, 0.0) >= least), None)

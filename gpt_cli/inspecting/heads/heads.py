@@ -61,7 +61,7 @@ def heads(request: HeadsRequest, asked: ToInspect, host: Host) -> HeadReport:
         )
     if longest > 1:  # otherwise no head has anything to choose
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
-    rows, found = head_rows(scores), dict[str, Any]()
+    rows, found = head_rows(scores, text.num_tokens), dict[str, Any]()
     if request.ablate:
         more, without = _without(request, loaded, text, device, host, chosen)
         rows, found = _joined(rows, more), found | without

@@ -111,7 +111,7 @@ def history_of(
     for snapshot in snapshots:
         prompt, tokens = snapshot.prompt, [*snapshot.tokens]
         columns = {name: found[list(layers)][:, list(heads)] for name, found in snapshot.scores.columns.items()}
-        rows = sort_rows(head_rows(HeadScores(tuple(layers), tuple(heads), columns)), sort)
+        rows = sort_rows(head_rows(HeadScores(tuple(layers), tuple(heads), columns), len(tokens)), sort)
         evaluated = {"validation_loss": validation[snapshot.step]} if snapshot.step in validation else {}
         steps.append({"step": snapshot.step, "loss": snapshot.loss, **evaluated, "heads": rows})
     return HeadHistory(run, prompt, tokens, steps, losses, sort)

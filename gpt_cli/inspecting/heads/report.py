@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, HeadScores, Row, role_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, LEAST_TOKENS, LOSS_CHANGE, HeadScores, Row, role_of
 from gpt_cli.inspecting.heads.report_tables import (
     BRACKETS,
     name_of,
@@ -100,6 +100,8 @@ class HeadReport(Report):
         yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
         yield "first: the first token, prev: the token before, self: the token itself,"
         yield "dup: earlier copies of this token, ind: the token after an earlier copy"
+        if self.tokens < LEAST_TOKENS:
+            yield f"labels need a text of at least {LEAST_TOKENS} tokens"
         if self.loss is not None:
             yield f"loss change: how much the loss ({self.loss:.4f}) rises without it, ± standard error"
         if self.has_passages:
@@ -142,14 +144,14 @@ class HeadReport(Report):
         return rows
 
 
-def head_rows(scores: HeadScores) -> list[Row]:
+def head_rows(scores: HeadScores, num_tokens: int) -> list[Row]:
     """A row for each head, by layer and head: where it is, its scores, None where there are none, and its label."""
     rows = []
     for row, layer in enumerate(scores.layers):
         for column, head in enumerate(scores.heads):
             found = scores.of(row, column)
             numbers = {name: _or_none(found[name]) for name in COLUMNS}
-            rows.append({"layer": layer, "head": head, **numbers, "label": role_of(found)})
+            rows.append({"layer": layer, "head": head, **numbers, "label": role_of(found, num_tokens)})
     return rows
 
 

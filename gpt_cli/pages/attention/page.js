@@ -101,7 +101,7 @@ class AttentionPage extends Views {
 
 start(async (content) => {
   const weights = await PackedWeights.read(content);
-  const scores = content.scores && await Scores.read(content.scores, weights.numHeads);
+  const scores = content.scores && await Scores.read(content.scores, weights);
   const writes = content.writes && await PackedWrites.read(content.writes, weights.numTokens);
   const lens = content.lens && await PackedLens.read(content.lens, weights.numTokens);
   new AttentionPage(weights, scores, writes, lens, content.title);

@@ -1,13 +1,14 @@
 // The scores of all heads, and the labels that follow from them; of each frame, where there are several.
 
 class Scores {
-  // `roles` are [column, least]: the first column that reaches its least score names the label. `numHeads` is of all layers.
-  constructor({ columns, roles }, numbers, numHeads) {
-    Object.assign(this, { columns, roles, numbers, numHeads });
+  // `roles` are [column, least]: the first column that reaches its least score names the label, in a text of at least
+  // `least_tokens`. `numHeads` is of all layers.
+  constructor({ columns, roles, least_tokens: leastTokens }, numbers, numHeads, numTokens = 0) {
+    Object.assign(this, { columns, roles, leastTokens, numbers, numHeads, numTokens });
   }
 
-  static async read(content, numHeads) {
-    return new Scores(content, new Float32Array(await unpack(content.numbers)), numHeads);
+  static async read(content, { numHeads, numTokens }) {
+    return new Scores(content, new Float32Array(await unpack(content.numbers)), numHeads, numTokens);
   }
 
   // `place` counts the heads through all layers. NaN where there was nothing to measure.
@@ -22,6 +23,7 @@ class Scores {
   }
 
   role(frame, place) {
+    if (this.numTokens < this.leastTokens) return null;
     return this.roles.find(([column, least]) => this.of(frame, place, column) >= least)?.[0] ?? null;
   }
 

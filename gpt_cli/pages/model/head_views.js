@@ -23,7 +23,7 @@ class HeadViews extends Views {
     const ended = this.chosen === weights.numTokens - 1;
     const strip = document.activeElement.closest("#text, #surprisals");
     weights.take({ first, attention }, texts.slice(start), numGenerated);
-    this.scores.take(patterns);
+    this.scores.take(patterns, weights.numTokens);
     if (!playing) this.heads.arrange();
     this.hovered = this.pointed = null;
     byId("details").ariaLive = inField(document.activeElement) ? "off" : "polite"; // not with every letter

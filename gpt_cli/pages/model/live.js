@@ -37,7 +37,8 @@ class LiveScores extends Scores {
   }
 
   // `patterns` [heads, columns - 1] of the text that was just read.
-  take(patterns) {
+  take(patterns, numTokens) {
+    this.numTokens = numTokens;
     const width = this.columns.length;
     for (let place = 0; place < this.numHeads; place++)
       this.numbers.set(patterns.subarray(place * (width - 1), (place + 1) * (width - 1)), place * width);

@@ -23,7 +23,7 @@ def scores_of(**columns: list[float]) -> HeadScores:
 
 
 def test_a_head_has_a_row_with_its_place_its_scores_and_its_label() -> None:
-    first, second = head_rows(scores_of(previous_token=[0.75, 0.25], duplicate_token=[nan, 0.125]))
+    first, second = head_rows(scores_of(previous_token=[0.75, 0.25], duplicate_token=[nan, 0.125]), 8)
     assert list(first) == ["layer", "head", *COLUMNS, "label"]
     assert (first["layer"], first["head"], first["label"]) == (3, 0, "previous token")
     assert (first["previous_token"], first["duplicate_token"]) == (0.75, None)
@@ -49,7 +49,7 @@ def parsed(content: bytes) -> list[dict[str, str]]:
 
 
 def test_a_line_of_csv_has_the_values_of_a_row() -> None:
-    found = parsed(as_csv(head_rows(scores_of(entropy=[1.5, 2.5], duplicate_token=[nan, 0.5]))))
+    found = parsed(as_csv(head_rows(scores_of(entropy=[1.5, 2.5], duplicate_token=[nan, 0.5]), 8)))
     assert [*found[0]] == ["layer", "head", *COLUMNS, "label"]
     assert [line["entropy"] for line in found] == ["1.5", "2.5"]
     assert [line["duplicate_token"] for line in found] == ["", "0.5"]

@@ -123,12 +123,13 @@ def test_repeated_tokens_of_a_long_context_are_as_many_as_a_window_has() -> None
 
 
 def test_a_head_gets_the_first_label_whose_threshold_it_reaches() -> None:
-    assert role_of({"previous_token": 0.5, "induction": 0.39}) == "previous token"
-    assert role_of({"first_token": 0.9, "induction": 0.4}) == "induction"
+    assert role_of({"previous_token": 0.5, "induction": 0.39}, 8) == "previous token"
+    assert role_of({"first_token": 0.9, "induction": 0.4}, 8) == "induction"
+    assert role_of({"first_token": 0.9, "induction": 0.4}, 7) is None, "too short a text"
 
 
 def test_a_head_that_does_nothing_clearly_has_no_label() -> None:
-    assert role_of({"previous_token": 0.49, "first_token": 0.3, "self": 0.21, "duplicate_token": math.nan}) is None
+    assert role_of({"previous_token": 0.49, "first_token": 0.3, "self": 0.21, "duplicate_token": math.nan}, 8) is None
 
 
 IDS = np.arange(100, dtype=np.uint16) % 7

@@ -14,9 +14,9 @@ from support.pages import keep, snapshots_of
 
 from gpt_cli.inspecting.film import make_film
 
-TOKENS = ["The", " value", " of", " 今天", "\n", " is"]
+TOKENS = ["The", " value", " of", " 今天", "\n", " is", " a", " b"]  # as many as labels need
 SNAPSHOTS = snapshots_of(5, 2, 3, TOKENS)  # of the steps 1, 10, 20, 30 and 40
-ROW, COLUMN = np.tril_indices(6)
+ROW, COLUMN = np.tril_indices(len(TOKENS))
 
 
 def film_of(folder: Path, unit: float = 1.0) -> Path:

@@ -29,7 +29,7 @@ def passage(tokens: list[str], **more: Any) -> dict[str, Any]:
 
 
 def report(tokens: list[str], text: str = "a.txt") -> dict[str, Any]:
-    rows = head_rows(SCORES)
+    rows = head_rows(SCORES, 640)
     for number, row in enumerate(rows):
         words = {"reads": tokens[:3], "writes": tokens[-3:], "queries": tokens[:2], "keys": tokens[-2:]}
         directions = [{"singular_value": 1.5 - number / 10, **words}]
@@ -164,7 +164,9 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
 
 
 def test_without_passages_and_circuits_no_heading_stands_above_nothing(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "heads.html").write_bytes(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows(SCORES)}))
+    (tmp_path / "heads.html").write_bytes(
+        heads_page(report(["a"]) | {"circuits": None, "heads": head_rows(SCORES, 640)})
+    )
     opened = Opened(browser, tmp_path / "heads.html")
     opened.page.click("#rows tr:nth-child(3)")
     assert not opened.page.is_visible("#head-name")
