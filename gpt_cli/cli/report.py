@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gpt_cli.cli.importing import importing_torch
 from gpt_cli.cli.terminal import Console, colourful
-from gpt_cli.reporting.request import ReportRequest, no_page, require_few
+from gpt_cli.reporting.request import ReportRequest, no_page
 
 
 def drive(request: ReportRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
@@ -17,8 +17,6 @@ def drive(request: ReportRequest, console: Console, *, json: bool, words: Sequen
     if request.prompt is not None and request.out is None:
         raise no_page()
     paths = request.find(host)
-    if not json and request.out is None:
-        require_few(paths)
     from gpt_cli.reporting.report import report
 
     result = report(request, paths, host)

@@ -20,7 +20,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
     """Train the points of a file; returns the exit code, which for a stop by a signal is 128 and its number."""
     host = console.host(importing_torch)
     found = request.find(host)
-    from gpt_cli.reporting.figures import repeated
+    from gpt_cli.reporting.figures import repeated, rows_of_means
     from gpt_cli.sweeping.sweep import Planned, Swept, sweep
 
     def show(result: Swept) -> None:
@@ -32,7 +32,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
                 return
             runs.show(result, console)
             if repeated(result.means):
-                console.result("\n" + table(result.rows_of_means()))
+                console.result("\n" + table(rows_of_means(result.means, result.unit)))
 
     flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
     result = sweep(request, found, host, _hurrying, flags, show)

@@ -18,11 +18,13 @@ from gpt_cli.inspecting.snapshots import kept_steps
 from gpt_cli.language import chinese
 from gpt_cli.pages.building import build_page, packed
 from gpt_cli.pages.report import PARTS
-from gpt_cli.reporting.curves import thinned
+from gpt_cli.reporting.curves import letter_of, thinned
 from gpt_cli.reporting.figures import (
+    Group,
     Row,
     by_token,
     evaluated_tokens,
+    groups_of,
     means_of_records,
     repeated,
     rows,
@@ -55,9 +57,9 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
     """What the page shows, as JSON can hold it."""
     assert records
     assert axis in AXES
-    every_setting, means = settings(records), means_of_records(records)
+    every_setting, means, marks = settings(records), means_of_records(records), _marks(groups_of(records))
     return {
-        "runs": [_run_content(record, len(records)) for record in records],
+        "runs": [_run_content(record, len(records)) | marks[place] for place, record in enumerate(records)],
         "quantities": QUANTITIES,
         "axes": AXES,
         "axis": axis,
@@ -71,6 +73,15 @@ def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[st
         "attentionCommand": f"gpt report {_typed(records[0])} --prompt TEXT --out report.html",
         "colours": STEPS,
     }
+
+
+def _marks(groups: Sequence[Group]) -> dict[int, dict[str, Any]]:
+    """For the place of each run the number of its group, which shares a colour, and its mark: a, or a1 of several."""
+    found = dict[int, dict[str, Any]]()
+    for number, group in enumerate(groups):
+        for nth, place in enumerate(group.mean.places, 1):
+            found[place] = {"group": number, "mark": letter_of(number) + (str(nth) if len(group.records) > 1 else "")}
+    return found
 
 
 def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:

@@ -114,9 +114,8 @@ def is_steep(low: float, high: float) -> bool:
 
 
 def letter_of(run: int) -> str:
-    """By which the legend names the run of a number, from 0: a, b, c."""
-    assert run < 26, "a picture has fewer runs"
-    return chr(ord("a") + run)
+    """By which legends name the runs of a number, from 0: a, b, c; after z numbers."""
+    return chr(ord("a") + run) if run < 26 else str(run + 1)
 
 
 def short(number: float) -> str:

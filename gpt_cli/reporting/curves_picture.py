@@ -1,24 +1,25 @@
-"""The curves of runs as a picture: a panel for each quantity, all runs overlaid."""
+"""The curves of runs as a picture: a panel for each quantity, all runs overlaid, and their losses by setting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
+from gpt_cli.config.reading import written
 from gpt_cli.drawing.canvas import Axes, Figure, Line2D, MaxNLocator, as_file, font_manager, new_figure, rc_context
 from gpt_cli.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.drawing.labels import COLOURS
 from gpt_cli.errors import visible
 from gpt_cli.language import say
-from gpt_cli.reporting.curves import TITLES, scale_of, short, thinned, unit_of
-from gpt_cli.reporting.figures import by_token, of_tokens
+from gpt_cli.reporting.curves import TITLES, is_steep, scale_of, short, thinned, unit_of
+from gpt_cli.reporting.figures import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens, swept
 from gpt_cli.reporting.record import RunRecord
-from gpt_cli.reporting.request import MOST_DRAWN
 
 _SMALL = ("bits_per_byte", "learning_rate", "gradient_norm", "tokens_per_second")
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
 _MOST_MARKS = 60  # of a line; more would hide it
-_NAME, _HALF = 70, 45  # characters of a name, and of one that leaves room for another beside it
+_MOST_TICKS, _TICK = 12, 14  # values of settings in a row that have ticks of their own, and characters of one
+_NAME, _HALF, _THIRD = 70, 45, 28  # characters of a name, and of those that leave room for one or two beside them
 _GREY = "#777777"
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -32,24 +33,29 @@ _STYLE: dict[Any, Any] = {
 def draw_report(
     records: Sequence[RunRecord], axis: str, kind: str, notice: Callable[[str], object] = lambda _: None
 ) -> bytes:
-    """A picture of all quantities of at most MOST_DRAWN runs by an axis, the loss on top.
+    """A picture of all quantities of runs by an axis, the loss on top, then the loss by setting.
 
-    Of runs with different tokenizers, losses per token are left out, and bits per byte are on top.
-    `notice` receives a line when no installed font has a character of a name.
+    Runs that differ in their seed alone are one line, their mean, in a band of its standard error. Of more than
+    MOST_DRAWN settings the best are in colour. Of runs with different tokenizers, losses per token are left out, and
+    bits per byte are on top. `notice` receives a line when no installed font has a character of a name.
     """
-    assert 0 < len(records) <= MOST_DRAWN
+    groups = groups_of(records)
+    fonts, missing = find_fonts(set("".join(visible(group.label) for group in groups)))
+    names, in_colour = swept(groups), min(len(groups), MOST_DRAWN + 1)
     with rc_context(_STYLE):
-        figure = new_figure(9.0, 7.6 + 0.18 * len(records), 130, constrained=True)
-        grid = figure.add_gridspec(3, 2, height_ratios=(1.8, 1, 1))
-        large = figure.add_subplot(grid[0, :])
+        figure = new_figure(9.0, 7.6 + 0.18 * in_colour + (2.2 if names else 0), 130, constrained=True)
+        large, *rows = figure.add_gridspec(3 + bool(names), 1, height_ratios=[1.8, *([1.2] if names else []), 1, 1])
         if by_token(records):
-            _draw_losses(large, records, axis)
+            _draw_losses(figure.add_subplot(large), groups, axis)
         else:
-            _draw(large, records, axis, "bits_per_byte")
+            _draw(figure.add_subplot(large), groups, axis, "bits_per_byte")
+        row = rows.pop(0).subgridspec(1, len(names)) if names else large.subgridspec(1, 1)
+        for place, name in enumerate(names):
+            _draw_setting(figure.add_subplot(row[0, place]), groups, name, missing)
         small = [quantity for quantity in _SMALL if by_token(records) or quantity != "bits_per_byte"]
-        for place, quantity in enumerate(small):
-            _draw(figure.add_subplot(grid[1 + place // 2, place % 2]), records, axis, quantity)
-        _name_runs(figure, records, notice)
+        for quantity, place in zip(small, [each for row in rows for each in row.subgridspec(1, 2)], strict=False):
+            _draw(figure.add_subplot(place), groups, axis, quantity)
+        _name_groups(figure, groups, fonts, missing, notice)
         return as_file(figure, kind)
 
 
@@ -57,40 +63,90 @@ def draw_losses(record: RunRecord, kind: str = "png", notice: Callable[[str], ob
     """A picture of the training and the validation loss of one run by step."""
     with rc_context(_STYLE):
         figure = new_figure(7.5, 4.2, 130, constrained=True)
-        _draw_losses(figure.add_subplot(), [record], "step")
-        _name_runs(figure, [record], notice)
+        groups = groups_of([record])
+        fonts, missing = find_fonts(set(visible(record.name)))
+        _draw_losses(figure.add_subplot(), groups, "step")
+        _name_groups(figure, groups, fonts, missing, notice)
         return as_file(figure, kind)
 
 
-def _draw_losses(axes: Axes, records: Sequence[RunRecord], axis: str) -> None:
-    """The training loss, as logged and smoothed, and the validation loss, as the page draws them."""
-    for number, record in enumerate(records):
-        colour, stroke = _stroke(number)
-        for quantity, alpha, width in (("loss", 0.38, 0.8), ("smoothed_loss", 1.0, 1.8)):
-            x, y = record.curve(quantity, axis)
-            kept = thinned(y, _MOST_POINTS)
-            axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, alpha=alpha, linewidth=width)
-        x, y = record.curve("validation_loss", axis)
-        if len(x):
-            dots: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
-            axes.plot(x, y, color=colour, linestyle=stroke, linewidth=0.9, **dots)
+def _draw_losses(axes: Axes, groups: Sequence[Group], axis: str) -> None:
+    """The training loss, as logged and smoothed, and the validation loss, as the page draws them.
+
+    Of several runs with the same settings, the smoothed and the validation loss.
+    """
+    for group in groups:
+        if len(group.records) == 1:
+            _draw_line(axes, group, axis, "loss", alpha=0.38, linewidth=0.8)
+        _draw_line(axes, group, axis, "smoothed_loss", linewidth=1.8)
+        x, y, _ = mean_curve(group, "validation_loss", axis)
+        dots: dict[str, Any] = {"marker": "o", "markersize": 3.5, "markevery": 1 + len(x) // _MOST_MARKS}
+        _draw_line(axes, group, axis, "validation_loss", linewidth=0.9, **dots)
+        if len(group.records) == 1 and len(x):
             best = int(y.argmin())
-            axes.plot(x[best], y[best], color=colour, marker="*", markersize=10, linestyle="none", clip_on=False)
+            star = _stroke(group) | {"linestyle": "none", "marker": "*", "markersize": 10}
+            axes.plot(x[best], y[best], clip_on=False, **star)
+    records = [record for group in groups for record in group.records]
     _finish(axes, records, axis, "loss", ("loss", "validation_loss"))
     if axes.lines:
         text = f"validation text{of_tokens(records)}"
         legend = f"thick: smoothed; thin: each line of metrics; dots: {text}, a star at its lowest"
+        if len(records) > len(groups):
+            legend = f"means over seeds ± standard error; thick: smoothed; dots: {text}"
         axes.set_title(legend, fontsize=8)
 
 
-def _draw(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str) -> None:
-    for number, record in enumerate(records):
-        colour, stroke = _stroke(number)
-        x, y = record.curve(quantity, axis)
-        kept = thinned(y, _MOST_POINTS)
-        marker = "o" if len(kept) == 1 else ""  # a line of one point would not be visible
-        axes.plot(x[kept], y[kept], color=colour, linestyle=stroke, marker=marker, markersize=3, linewidth=1)
-    _finish(axes, records, axis, quantity, (quantity,))
+def _draw(axes: Axes, groups: Sequence[Group], axis: str, quantity: str) -> None:
+    for group in groups:
+        single = len(mean_curve(group, quantity, axis)[0]) == 1  # a line of one point would not be visible
+        _draw_line(axes, group, axis, quantity, marker="o" if single else "", markersize=3, linewidth=1)
+    _finish(axes, [record for group in groups for record in group.records], axis, quantity, (quantity,))
+
+
+def _draw_line(axes: Axes, group: Group, axis: str, quantity: str, **style: Any) -> None:
+    """The mean of a group, and the band of its standard error where there are several runs."""
+    x, y, error = mean_curve(group, quantity, axis)
+    if not len(x):
+        return
+    kept = thinned(y, _MOST_POINTS)
+    stroke = _stroke(group)
+    axes.plot(x[kept], y[kept], **stroke, **style)
+    if error.any() and group.rank < MOST_DRAWN:
+        axes.fill_between(x[kept], (y - error)[kept], (y + error)[kept], color=stroke["color"], alpha=0.15, linewidth=0)
+
+
+def _draw_setting(axes: Axes, groups: Sequence[Group], name: str, missing: set[str]) -> None:
+    """The closing loss of each run by a setting, means with their standard errors, and lines where it alone differs."""
+    values = {written(group.mean.settings[name]): group.mean.settings[name] for group in groups}
+    numeric = all(type(value) in (int, float) for value in values.values())
+    places = {text: float(values[text]) if numeric else place for place, text in enumerate(values)}
+    found = [(places[written(group.mean.settings[name])], group) for group in groups if group.mean.num_runs]
+    lines = dict[str, list[tuple[float, float]]]()
+    for place, group in sorted(found, key=lambda one: one[0]):
+        others = written({key: value for key, value in group.mean.settings.items() if key != name})
+        lines.setdefault(others, []).append((place, group.mean.mean or 0.0))
+    for line in lines.values():
+        axes.plot(*zip(*line, strict=True), color=_GREY, linewidth=0.8, zorder=1)
+    for place, group in found:
+        axes.errorbar(
+            place, group.mean.mean or 0.0, group.mean.error, color=_stroke(group)["color"], marker="o", capsize=3
+        )
+        if group.mean.num_runs > 1:
+            axes.plot([place] * group.mean.num_runs, group.mean.losses, ".", color=_stroke(group)["color"], alpha=0.5)
+    losses = [loss for _, group in found for loss in group.mean.losses]
+    if losses and is_steep(min(losses), max(losses)):
+        axes.set_yscale("log")
+    low, high = min(places.values()), max(places.values())
+    if numeric and low > 0 and ("rate" in name or high >= 10 * low):
+        axes.set_xscale("log")
+    if len(places) <= _MOST_TICKS // len(groups[0].mean.settings) or not numeric:
+        texts = [_drawable(visible(text, _TICK), missing) for text in values]
+        axes.minorticks_off()
+        axes.set_xticks([*places.values()], texts, rotation=0 if len(places) <= _MOST_TICKS else 90, parse_math=False)
+    axes.margins(0.08)
+    axes.set_xlabel(name)
+    comparable = by_token([record for group in groups for record in group.records])
+    axes.set_ylabel(TITLES["validation_loss" if comparable else "bits_per_byte"])
 
 
 def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
@@ -124,29 +180,44 @@ def _count(number: float) -> str:
     return f"{number:,g}" if abs(number) < 100_000 else short(number)
 
 
-def _stroke(run: int) -> tuple[str, Literal["-", "--"]]:
-    """The colour and the kind of line of the run of a number."""
-    return COLOURS[run % len(COLOURS)], "-" if run < len(COLOURS) else "--"
+def _stroke(group: Group) -> dict[str, Any]:
+    """The colour of the lines of a group and their kind; grey for one beyond those that can be told apart."""
+    if group.rank >= MOST_DRAWN:
+        return {"color": _GREY, "linestyle": ":"}
+    return {"color": COLOURS[group.rank % len(COLOURS)], "linestyle": "-" if group.rank < len(COLOURS) else "--"}
 
 
-def _name_runs(figure: Figure, records: Sequence[RunRecord], notice: Callable[[str], object]) -> None:
-    """One run is the title; several are a legend at the foot. All other words are there already."""
+def _drawable(text: str, missing: set[str]) -> str:
+    return "".join("□" if character in missing else character for character in text)
+
+
+def _name_groups(
+    figure: Figure, groups: Sequence[Group], fonts: Sequence[str], missing: set[str], notice: Callable[[str], object]
+) -> None:
+    """A single group is the title; several are a legend at the foot. All other words are there already."""
     words, spoken = translate(figure, notice)
-    names = [visible(record.name, _NAME) for record in records]
-    fonts, missing = find_fonts(set("".join(names)))
     remark_on_missing(missing, notice)
-    names = ["".join("□" if character in missing else character for character in name) for name in names]
-    properties = font_manager.FontProperties(family=[*fonts, *words], size=9)
+    family = [*fonts, *words]
+    for axes in figure.axes:
+        for text in axes.get_xticklabels():  # values of settings, perhaps names of texts
+            text.set_fontfamily(family)
+    properties = font_manager.FontProperties(family=family, size=9)
     around = "（{}）" if spoken == "zh" else " ({})"
-    named = [name + around.format(say(record.state, spoken)) for name, record in zip(names, records, strict=True)]
-    if len(names) == 1:
+    named, lines = [], []
+    for group in groups:
+        if group.rank < MOST_DRAWN:
+            states = dict.fromkeys(say(record.state, spoken) for record in group.records if record.state != "finished")
+            label = _drawable(visible(group.label, _NAME), missing)
+            named.append(label + (around.format(", ".join(states)) if states else ""))
+            lines.append(Line2D([], [], linewidth=1.5, **_stroke(group)))
+    if len(groups) == 1:
         figure.suptitle(named[0], fontproperties=properties, parse_math=False)
         return
-    lines = []
-    for number in range(len(names)):
-        colour, stroke = _stroke(number)
-        lines.append(Line2D([], [], color=colour, linestyle=stroke, linewidth=1.5))
-    columns = 2 if len(named) > 3 and max(map(len, named)) <= _HALF else 1
+    if others := [group for group in groups if group.rank >= MOST_DRAWN]:
+        named.append(say(f"{len(others)} more, with higher losses", spoken))
+        lines.append(Line2D([], [], linewidth=1.5, **_stroke(others[0])))
+    longest = max(map(len, named))
+    columns = 1 if len(named) < 4 or longest > _HALF else 2 if longest > _THIRD else 3
     legend = figure.legend(lines, named, loc="outside lower left", frameon=False, prop=properties, ncols=columns)
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -8,10 +8,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from gpt_cli.amounts import with_error
 from gpt_cli.checkpoints.list import Result, have_one_tokenizer
 from gpt_cli.config.reading import written
 from gpt_cli.config.sweep_points import SEED
+from gpt_cli.errors import visible
 from gpt_cli.reporting.record import RunRecord
+from gpt_cli.tables import Rows
+
+MOST_DRAWN = 12  # groups of runs that six colours in full and broken lines tell apart
+_FEW = 4  # settings that a legend can hold
+_LONGEST = 30  # characters of a value there
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
@@ -82,9 +91,66 @@ def _mean(runs: Sequence[tuple[Mapping[str, Any], Result | None]], places: tuple
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
     """The means of runs of a report."""
-    differing = [row.name for row in differing_settings(records)]
-    settings = [{name: record.config.get(name) for name in differing} for record in records]
+    differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
+    settings = [{name: config.get(name) for name in differing} for config in configs]
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone, which share a colour, and what tells them from others."""
+
+    label: str
+    records: Sequence[RunRecord]
+    mean: Mean
+    rank: int  # its colour, from 0: in the order of the runs, of more than MOST_DRAWN groups the lowest loss first
+
+
+def groups_of(records: Sequence[RunRecord]) -> list[Group]:
+    """The groups of runs, in their order; a label has the settings that differ, where these are few, else a name."""
+    by_loss = means_of_records(records)
+    found = sorted(by_loss, key=lambda mean: mean.places)
+    labels = [settings_in_words(mean.settings) for mean in found]
+    if len(found[0].settings) > _FEW or len(set(labels)) < len(found) or len(found) == 1:
+        ends = [dict.fromkeys((records[mean.places[0]].name, records[mean.places[-1]].name)) for mean in found]
+        labels = [" … ".join(names) for names in ends]
+    ranks = {mean.places: rank for rank, mean in enumerate(by_loss if len(found) > MOST_DRAWN else found)}
+    return [
+        Group(label, [records[place] for place in mean.places], mean, ranks[mean.places])
+        for label, mean in zip(labels, found, strict=True)
+    ]
+
+
+def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
+    """A table: a row for each mean."""
+    losses = ("" if mean.mean is None else with_error(mean.mean, mean.error) for mean in means)
+    rows = [(loss, str(one.num_runs), settings_in_words(one.settings)) for loss, one in zip(losses, means, strict=True)]
+    return [(f"mean {unit}", "runs", "settings"), *rows]
+
+
+def swept(groups: Sequence[Group]) -> list[str]:
+    """The settings against which a loss can be drawn: few, of three groups or more."""
+    names = [*groups[0].mean.settings]
+    return names if len(groups) > 2 and len(names) <= _FEW else []
+
+
+def settings_in_words(settings: Mapping[str, Any]) -> str:
+    """Settings as a legend has them: learning_rate=0.001 dropout=0.1."""
+    return " ".join(f"{key.partition('.')[2]}={visible(written(value), _LONGEST)}" for key, value in settings.items())
+
+
+def mean_curve(group: Group, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mean of the curves of a group and its standard error, 0 for one run: x, y and error, each [points].
+
+    It ends where the first of its runs ends; a run that logged nothing does not count.
+    """
+    curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
+    if len(curves) < 2:
+        x, y = curves[0] if curves else (np.empty(0), np.empty(0))
+        return x, y, np.zeros(len(y))
+    every = np.unique(np.concatenate([x for x, _ in curves]))
+    x = every[(every >= max(x[0] for x, _ in curves)) & (every <= min(x[-1] for x, _ in curves))]
+    values = np.stack([np.interp(x, *curve) for curve in curves])
+    return x, values.mean(0), values.std(0, ddof=1) / math.sqrt(len(curves))
 
 
 def repeated(means: Sequence[Mean]) -> bool:

@@ -17,20 +17,25 @@ from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
 from gpt_cli.reporting.curves import letter_of
 from gpt_cli.reporting.figures import (
+    MOST_DRAWN,
     Mean,
     by_token,
     differing_settings,
+    groups_of,
     means_of_records,
     repeated,
+    rows_of_means,
 )
 from gpt_cli.reporting.record import RunRecord, read_records
-from gpt_cli.reporting.request import MOST_DRAWN, MOST_ON_A_PAGE, ReportRequest
+from gpt_cli.reporting.request import ReportRequest
 from gpt_cli.reporting.terminal import Style, draw_curves
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import table
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.dump import AttentionDump
+
+MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,7 @@ class Report(Result):
         """What `gpt report --json` prints: figures of each run, and a value of each run for settings that differ."""
         found: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
         if repeated(means := self.means):
-            unit = "nats/token" if by_token(self.runs) else "bits/byte"
-            found["means"] = [mean.as_dict() | {"unit": unit} for mean in means]
+            found["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
         return found
 
     @property
@@ -60,31 +64,35 @@ class Report(Result):
         """The closing losses for each setting, with one for each seed, the lowest mean first."""
         return means_of_records(self.runs)
 
+    @property
+    def unit(self) -> str:
+        """That of the means."""
+        return "nats/token" if by_token(self.runs) else "bits/byte"
+
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """The curves of at most MOST_DRAWN runs, and the settings in which runs differ."""
+        """The curves, of many settings those of the best; then the settings that differ, or the mean of each."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
         """The same in colours, where the terminal that TERM names has them."""
         return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
 
-    def as_page(self) -> str | None:
-        """Curves, samples, settings and attention; None of more than MOST_ON_A_PAGE runs."""
-        if len(self.runs) > MOST_ON_A_PAGE:
-            return None
-        return report_page(self.runs, axis=self.axis, dumps=self.attention).decode()
+    def as_page(self) -> str:
+        """Curves, samples, settings and attention, of many runs those of the best MOST_ON_A_PAGE."""
+        return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """The curves; None of more than MOST_DRAWN runs. `notice` hears of characters that no font has."""
-        if len(self.runs) > MOST_DRAWN:
-            return None
+    def on_the_page(self) -> Sequence[RunRecord]:
+        """The runs that the page shows, in their order."""
+        order = [place for mean in self.means for place in mean.places][:MOST_ON_A_PAGE]
+        return [self.runs[place] for place in sorted(order)]
+
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
+        """The curves, and the loss by setting. `notice` hears of characters that no font has."""
         from gpt_cli.reporting.curves_picture import draw_report
 
         return draw_report(self.runs, self.axis, kind, notice)
 
     def _drawn(self, style: Style) -> str:
-        if len(self.runs) > MOST_DRAWN:
-            return f"these are {len(self.runs)} runs, and a drawing tells {MOST_DRAWN} apart; name fewer"
         curves = draw_curves(self.runs, self.axis, style)
         drawn = curves.plain
         if style.colour:
@@ -92,11 +100,22 @@ class Report(Result):
             with terminal.capture() as capture:
                 terminal.print(curves, soft_wrap=True)
             drawn = capture.get().rstrip("\n")
+        every = groups_of(self.runs)
+        groups = [group for group in every if group.rank < MOST_DRAWN]
+        if len(groups) < len(every):
+            drawn += f"\n\nthe best {len(groups)} of {len(every)} curves are drawn"
+        if repeated(self.means):
+            letters = {group.mean.places: letter_of(group.rank) for group in groups}
+            head, *rows = rows_of_means(self.means, self.unit)
+            rows = [(letters.get(mean.places, ""), *row) for mean, row in zip(self.means, rows, strict=True)]
+            return f"{drawn}\n\n{table([('', *head), *rows])}"
         if not (differing := differing_settings(self.runs)):
             return drawn
-        letters = [letter_of(number) for number in range(len(self.runs))]
-        cells = [tuple("" if value is None else visible(value, 40) for value in row.values) for row in differing]
-        rows = [(row.name, *of_row) for row, of_row in zip(differing, cells, strict=True)]
+        rows = []
+        for row in differing:
+            values = (row.values[group.mean.places[0]] for group in groups)
+            rows.append((row.name, *("" if value is None else visible(value, 40) for value in values)))
+        letters = [letter_of(group.rank) for group in groups]
         return f"{drawn}\n\n{table([('settings that differ', *letters), *rows])}"
 
 
@@ -123,8 +142,10 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
         with host.working(f"writing {visible(out)}"):
             ending = out.suffix.lower()
             picture = found.as_picture(ending[1:], host.notice) if ending in PICTURES else None
-            write_durably(out, [picture or (found.as_page() or "").encode()])
-        host.notice(f"wrote {visible(out)}: {counted(len(records), 'run')}")
+            write_durably(out, [picture or found.as_page().encode()])
+        shown = len(records) if picture else len(found.on_the_page())
+        which = "" if shown == len(records) else f"the best {shown} of "
+        host.notice(f"wrote {visible(out)}: {which}{counted(len(records), 'run')}")
     return found
 
 

@@ -31,8 +31,6 @@ from gpt_cli.errors import (
 )
 from gpt_cli.opening import require_reachable
 
-# as many as six colours in full and broken lines tell apart, and as a table or a page can hold beside each other
-MOST_DRAWN, MOST_ON_A_PAGE = 12, 32
 _FORMATS = (".html", *PICTURES)
 
 
@@ -150,23 +148,12 @@ class ReportRequest(Request):
             require_foreign(self.out)
         if self.prompt is not None and ending not in (None, ".html"):
             raise no_page()
-        paths = _chosen(self.runs) if self.runs else [newest_run()]
-        if self.out is not None:
-            require_few(paths, on_a_page=ending == ".html")
-        return paths
+        return _chosen(self.runs) if self.runs else [newest_run()]
 
 
 def no_page() -> UsageError:
     """The error for a prompt where no page is written."""
     return UsageError("--prompt", "attention is on the page alone", hint="--out report.html")
-
-
-def require_few(paths: Sequence[Path], *, on_a_page: bool = False) -> None:
-    """Raise UsageError for more runs than can be told apart."""
-    most, what = (MOST_ON_A_PAGE, "a page") if on_a_page else (MOST_DRAWN, "a drawing")
-    if len(paths) > most:
-        sentence = f"these are {len(paths)} runs, and {what} tells {most} apart; name fewer"
-        raise UsageError("RUN", sentence, hint="gpt runs --sort loss lists the best first; --json has any number")
 
 
 def _chosen(names: Sequence[str]) -> list[Path]:

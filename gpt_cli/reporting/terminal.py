@@ -13,7 +13,7 @@ from rich.text import Text
 from gpt_cli.drawing.labels import COLOURS
 from gpt_cli.errors import visible
 from gpt_cli.reporting.curves import TITLES, axis_end, letter_of, scale_of, short, thinned
-from gpt_cli.reporting.figures import by_token, of_tokens
+from gpt_cli.reporting.figures import MOST_DRAWN, Group, by_token, groups_of, mean_curve, of_tokens
 from gpt_cli.reporting.record import RunRecord
 
 _WIDEST = 120
@@ -48,43 +48,46 @@ class Style:
 
 @dataclass(frozen=True)
 class _Line:
-    """A curve of the run of a number, joined or as marks."""
+    """A curve of the group of a number, joined or as marks."""
 
-    run: int
+    group: int
     x: np.ndarray
     y: np.ndarray
     joined: bool
 
     @classmethod
-    def of(cls, number: int, record: RunRecord, quantity: str, axis: str, *, joined: bool) -> _Line:
-        x, y = record.curve(quantity, axis)
-        return cls(number, x, y, joined)
+    def of(cls, group: Group, quantity: str, axis: str, *, joined: bool) -> _Line:
+        x, y, _ = mean_curve(group, quantity, axis)
+        return cls(group.rank, x, y, joined)
 
 
 def draw_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
-    """The curves of all quantities by an axis, a panel each, and above them a letter and a colour for each run.
+    """The curves of all quantities by an axis, a panel each, and above them a row for each run.
 
-    The training loss is smoothed. Of one run, the panel of the loss has the validation loss as well, as marks. Of runs
-    with different tokenizers, losses per token are left out, and bits per byte are large.
+    Runs that differ in their seed alone are one curve, their mean, with one letter and colour; of more than MOST_DRAWN
+    settings the best are drawn. The training loss is smoothed. Of one setting, the panel of the loss has the validation
+    loss too, as marks. Of runs with different tokenizers, losses per token are left out, and bits per byte are large.
     """
     style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
-    large = ["smoothed_loss"] + ["validation_loss"] * (len(records) > 1) if by_token(records) else ["bits_per_byte"]
-    rows = [_Panel(records, axis, style, quantity, style.width, _HIGH).lines() for quantity in large]
+    groups = [group for group in groups_of(records) if group.rank < MOST_DRAWN]
+    large = ["smoothed_loss"] + ["validation_loss"] * (len(groups) > 1) if by_token(records) else ["bits_per_byte"]
+    rows = [_Panel(groups, axis, style, quantity, style.width, _HIGH).lines() for quantity in large]
     width = (style.width - _GAP) // 2
-    small = [_Panel(records, axis, style, name, width, _LOW).lines() for name in _SMALL if name not in large]
+    small = [_Panel(groups, axis, style, name, width, _LOW).lines() for name in _SMALL if name not in large]
     for left, right in zip_longest(small[::2], small[1::2], fillvalue=[Text()] * len(small[0])):
         rows.append([_beside(one, other, width) for one, other in zip(left, right, strict=True)])
-    return Text("\n", no_wrap=True).join([*_legend(records, style), *(line for row in rows for line in (Text(), *row))])
+    return Text("\n", no_wrap=True).join([*_legend(groups, style), *(line for row in rows for line in (Text(), *row))])
 
 
-def _legend(records: Sequence[RunRecord], style: Style) -> list[Text]:
-    """A row for each run: its letter, its name, and its last and lowest figures."""
-    rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for record in records)]
+def _legend(groups: Sequence[Group], style: Style) -> list[Text]:
+    """A row for each run: the letter of its group, its name, and its last and lowest figures."""
+    both = [(group.rank, record) for group in groups for record in group.records]
+    rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
     # what is left beside the letter and the figures, with two columns between them
     widths[0] = min(widths[0], max(_NAME, style.width - 3 - sum(widths[1:]) - 2 * len(_HEAD)))
     lines = []
-    for number, row in enumerate(rows, -1):
+    for number, row in zip([-1, *(rank for rank, _ in both)], rows, strict=True):
         line = Text(no_wrap=True).append(letter_of(number) if number >= 0 else " ", style=_colour(number, style))
         for cell, width in zip(row, widths, strict=True):
             line.append(f"  {_fitted(cell, width)}")
@@ -116,24 +119,21 @@ def _beside(left: Text, right: Text, width: int) -> Text:
     return Text.assemble(left, " " * (width + _GAP - left.cell_len), right)
 
 
-def _colour(run: int, style: Style) -> str:
+def _colour(group: int, style: Style) -> str:
     """Of an empty cell, none."""
-    return COLOURS[run % len(COLOURS)] if style.colour and run >= 0 else ""
+    return COLOURS[group % len(COLOURS)] if style.colour and group >= 0 else ""
 
 
 class _Panel:
-    """One quantity of all runs: a title, the cells of a canvas with numbers at its left, and the axis below."""
+    """One quantity of all groups: a title, the cells of a canvas with numbers at its left, and the axis below."""
 
-    def __init__(self, records: Sequence[RunRecord], axis: str, style: Style, quantity: str, width: int, height: int):
+    def __init__(self, groups: Sequence[Group], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
-        quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(records) == 1 else [quantity]
-        found = [
-            _Line.of(number, record, name, axis, joined=name == quantity)
-            for name in quantities
-            for number, record in enumerate(records)
-        ]
+        quantities = [quantity, "validation_loss"] if quantity == "smoothed_loss" and len(groups) == 1 else [quantity]
+        found = [_Line.of(group, name, axis, joined=name == quantity) for name in quantities for group in groups]
         self.curves = [line for line in found if len(line.x)]
-        self.many, self.of_tokens = len(records) > 1, of_tokens(records)
+        self.many = len(groups) > 1
+        self.of_tokens = of_tokens([record for group in groups for record in group.records])
         self.has_marks = any(not line.joined for line in self.curves)
         self.end = max((float(line.x[-1]) for line in self.curves), default=0.0)
         self.scale = scale_of(quantity, [line.y for line in self.curves])
@@ -176,7 +176,7 @@ class _Panel:
         return Text(f"{'':{margin}}{corner}0 {line * (self.total - margin - len(end) - 4)} {end}", no_wrap=True)
 
     def _cells(self, width: int) -> list[Text]:
-        """The canvas; a cell has the colour of the last run that is drawn there."""
+        """The canvas; a cell has the colour of the last group that is drawn there."""
         braille = self.style.braille and (self.style.colour or not self.many)
         per_row, per_column = (4, 2) if braille else (1, 1)
         dots = np.zeros((self.height, width), int)
@@ -185,11 +185,11 @@ class _Panel:
         for line in self.curves:
             columns, heights = self._dots(line, width * per_column, self.height * per_row)
             rows, places = heights // per_row, columns // per_column
-            owners[rows, places] = line.run
+            owners[rows, places] = line.group
             if braille and line.joined and len(line.x) > 1:  # one dot alone would hardly be visible
                 np.bitwise_or.at(dots, (rows, places), _DOTS[heights % per_row, columns % per_column])
             elif line.joined and not braille:
-                signs[rows, places] = letter_of(line.run) if self.many else "*"
+                signs[rows, places] = letter_of(line.group) if self.many else "*"
             else:
                 signs[rows, places] = _MARK if self.style.braille else "o"
         return [self._row(*of_row) for of_row in zip(dots, signs, owners, strict=True)]

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.amounts import with_error
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.list import have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_files import SWEEP, SWEEP_PAGE
 from gpt_cli.config import Config
-from gpt_cli.config.reading import written
 from gpt_cli.errors import (
     CheckpointError,
     DataError,
@@ -30,10 +28,9 @@ from gpt_cli.errors import (
 )
 from gpt_cli.files import write_durably
 from gpt_cli.machine.sharing import cores
-from gpt_cli.reporting.figures import Mean, means, repeated
+from gpt_cli.reporting.figures import Mean, means, repeated, rows_of_means
 from gpt_cli.reporting.record import read_records
 from gpt_cli.reporting.report import Report
-from gpt_cli.reporting.request import MOST_ON_A_PAGE
 from gpt_cli.reporting.runs import ListedRun, listed, remarks_on, runs_rows, runs_table, sorted_by
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.sweeping.jobs import Hearing, look, train_points
@@ -100,24 +97,12 @@ class Swept(Result):
 
     def parts(self) -> list[Rows | str]:
         """The runs, what must be known about them, and their means over seeds."""
-        return [self._rows(), *self.remarks, *([self.rows_of_means()] if repeated(self.means) else [])]
-
-    def rows_of_means(self) -> Rows:
-        """A row for each setting that was repeated."""
-        rows = [
-            (
-                "" if mean.mean is None else with_error(mean.mean, mean.error),
-                str(mean.num_runs),
-                " ".join(f"{key}={visible(written(value))}" for key, value in mean.settings.items()),
-            )
-            for mean in self.means
-        ]
-        return [(f"mean {self.unit}", "runs", "settings"), *rows]
+        return [self._rows(), *self.remarks, *([rows_of_means(self.means, self.unit)] if repeated(self.means) else [])]
 
     def as_text(self, width: int = WIDTH) -> str:
         """The runs, what must be known about them, and their means over seeds."""
         parts = [self.table(width), *self.remarks]
-        return "\n".join([*parts, "", table(self.rows_of_means())] if repeated(self.means) else parts)
+        return "\n".join([*parts, "", table(rows_of_means(self.means, self.unit))] if repeated(self.means) else parts)
 
     def failure(self) -> GptError | None:
         """The error for runs that failed, of the kind that the first of them has."""
@@ -178,14 +163,16 @@ def _write_page(result: Swept, host: Host) -> None:
     begun = [point.path for point in result.points if is_run(point.path)]
     if not begun:
         return
-    page, chosen = result.directory / SWEEP_PAGE, sorted(begun[:MOST_ON_A_PAGE])
+    page = result.directory / SWEEP_PAGE
     try:
-        write_durably(page, [(Report(tuple(read_records(chosen))).as_page() or "").encode()])
+        report = Report(tuple(read_records(sorted(begun))))
+        write_durably(page, [report.as_page().encode()])
     except (GptError, OSError) as error:
         why = str(error) if isinstance(error, GptError) else reason(error)
         host.warn(f"{why}; there is no report of this sweep")
         return
-    what = "all runs" if len(chosen) == len(begun) else f"the best {len(chosen)} of {counted(len(begun), 'run')}"
+    most = len(report.on_the_page())
+    what = "all runs" if most == len(begun) else f"the best {most} of {counted(len(begun), 'run')}"
     host.notice(f"the curves of {what}: {page}")
 
 

@@ -96,9 +96,9 @@ def test_repeats_give_a_mean_and_its_error_for_each_setting(folder: Path, run: R
     *_, head, first, second = run("sweep", "s.yaml", "--quiet").out.splitlines()
     assert head.split() == ["mean", "nats/token", "runs", "settings"]
     best = found["means"][0]
-    expected = [f"{best['mean']:.4f}", "±", f"{best['error']:.4f}", "2", "train.learning_rate=0.01"]
+    expected = [f"{best['mean']:.4f}", "±", f"{best['error']:.4f}", "2", "learning_rate=0.01"]
     assert first.split() == expected
-    assert second.split()[-1] == "train.learning_rate=0.001"
+    assert second.split()[-1] == "learning_rate=0.001"
     reported = json.loads(run("report", "s", "--json").out)
     for mean in (*reported["means"], *found["means"]):
         mean["of"] = dict(zip(mean.pop("seeds"), mean.pop("losses"), strict=True))

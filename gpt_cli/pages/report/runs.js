@@ -1,4 +1,4 @@
-// The runs: a colour, a kind of line and a mark for each, their figures, and the tables of what they were made with.
+// The runs: a mark for each, a colour and a kind of line for those with the same settings, their figures, and the tables of what they were made with.
 
 const NUM_COLOURS = 8;
 const NUM_DASHES = 4;
@@ -7,8 +7,7 @@ const NUM_DASHES = 4;
 class Run {
   constructor(content, number, curves) {
     Object.assign(this, content, { number, curves, shown: true });
-    this.mark = number < 26 ? String.fromCharCode(97 + number) : String(number + 1);
-    this.kind = `colour-${number % NUM_COLOURS} dash-${Math.floor(number / NUM_COLOURS) % NUM_DASHES}`;
+    this.kind = `colour-${this.group % NUM_COLOURS} dash-${Math.floor(this.group / NUM_COLOURS) % NUM_DASHES}`;
   }
 
   static async read(content, number) {
