@@ -16,7 +16,7 @@ _WORD = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";,.?)]|[;,.?](?=\S))+"
 # what a person gave, a whole command, or flags with the word behind each, which may be its value
 _TYPED = re.compile(
     rf"\"[^\"]*\"|\b(?:gpt|hf|pip) [a-z-]+(?: {_WORD})*"
-    rf"|(?P<settings>--set {_WORD}(?: --set {_WORD})*)"
+    rf"|(?P<settings>--set {_WORD}(?: --set {_WORD})*)|(?P<texts>--data {_WORD}(?: --data {_WORD})+)"
     rf"|(?<![\w-])--(?P<name>[a-z]+(?:-[a-z]+)*)\b(?P<value> (?!--){_WORD})?"
 )
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z|/.,]*")
@@ -53,6 +53,8 @@ def in_keywords(text: str, request: type[Request], bare: str = "=") -> str:
             values = shlex.split(found[0])[1::2]  # keys alone are names, as in: raise them
             pairs = any("=" in each for each in values)
             said, value = f"settings={json.dumps(values, ensure_ascii=False)}" if pairs else ", ".join(values), ""
+        elif found["texts"]:
+            said, value = f"data={json.dumps(shlex.split(found[0])[1::2], ensure_ascii=False)}", ""
         elif name is None:
             return found[0]
         else:

@@ -36,13 +36,13 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
     if name in shipped:
         return shipped[name]
     require_reachable(path)
-    if os.path.isfile(own := path / "config.yaml"):  # false, not an error, for a name that is too long
-        sentence = "this is a run, and its config is a file in it"
-        raise UsageError(shown(name), sentence, hint=shlex.quote(visible(own)))
+    names = f"shipped configs: {', '.join([*also, *shipped])}"
+    if os.path.isdir(name):
+        own = next((shlex.quote(visible(file)) for file in sorted(path.glob("*.yaml"))), names)
+        raise UsageError(shown(name), "this is a directory, and a config is a .yaml file", hint=own)
     close = near_config(name, also)
-    hint = f"did you mean {close}? " if close else ""
-    names = ", ".join([*also, *shipped])
-    raise UsageError(shown(name), "there is no such config file", hint=f"{hint}shipped configs: {names}")
+    hint = f"did you mean {close}? {names}" if close else names
+    raise UsageError(shown(name), "there is no such config file", hint=hint)
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:

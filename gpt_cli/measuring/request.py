@@ -27,6 +27,7 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
 )
 from gpt_cli.errors import UsageError, shown
+from gpt_cli.ownership import holds_run
 from gpt_cli.ranks.launch import require_fitting
 
 
@@ -53,19 +54,21 @@ class InfoRequest(Request):
         if path is None:
             path = str(newest_run())
             host.notice(path)
-        target = Path(path) if path in shipped_configs() else named_run(path)
+        is_config = path in shipped_configs() and not holds_run(Path(path))
+        target = Path(path) if is_config else named_run(path)
         # a path with a folder that does not end like a config names a run
         names_a_run = target.suffix in (".safetensors", ".gguf") or (
             "/" in path and target.suffix not in (".yaml", ".yml")
         )
-        if target.is_dir() or names_a_run:
+        if (target.is_dir() and not is_config) or names_a_run:
             if self.settings:
                 raise UsageError("--set", f"{path} is not a config, and a run keeps its settings")
             return target, find_checkpoint(target, self.checkpoint)
         if self.checkpoint is not None:
             raise UsageError("--checkpoint", f"{path} is a config, and only runs have checkpoints")
-        if not target.exists() and not near_config(path) and (near := near_run(target)):
-            raise UsageError(shown(path), "there is no such config or run", hint=near)
+        if not is_config and not target.exists() and (near := near_run(target)):
+            hint = f"{near} else the shipped config {close}" if (close := near_config(path)) else near
+            raise UsageError(shown(path), "there is no such config or run", hint=hint)
         config = read_config(path, self.settings)
         if self.ranks is not None:
             require_fitting(self.ranks, config, "--ranks")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
-import re
-import shlex
 import shutil
 import sys
 import tempfile
@@ -28,14 +25,13 @@ from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, is_held
 from gpt_cli.text.examples import ConversationCorpus, split_conversations
 from gpt_cli.text.formats import BLOCK, Reading, holds_conversations, is_left_out, is_plain, read_file
+from gpt_cli.text.missing import NAME_A_SOURCE, require_there
 from gpt_cli.text.sources import STDIN, Found, Walk, names_of
 
 NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
-NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOVE_HINT = "then move the old file out of the directory"
 _SKIP_HINT = "--set data.skip_bad=true leaves such files out"
-_is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 class SourceCorpus(SurveyedCorpus):
@@ -115,7 +111,7 @@ class SourceCorpus(SurveyedCorpus):
         with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
         if not survey.num_documents:
-            raise DataError(self._where, "this source contains no text", hint=NAME_A_SOURCE)
+            raise DataError(self._where, "this source contains no text")
         if known is not None and known.fingerprint == survey.fingerprint and known.digest != survey.digest:
             sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
             hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
@@ -171,11 +167,9 @@ class SourceCorpus(SurveyedCorpus):
         elif found.status is None and found.name in catalogue.ENTRIES:
             blocks = in_blocks(catalogue.read_entry(catalogue.ENTRIES[found.name]))
         else:
-            hint = None
-            if found.named:  # it may not exist
-                _require_path(found)
-                close = catalogue.nearest(found.name)
-                hint = f"did you mean {close}? else {NAME_A_SOURCE}" if close else NAME_A_SOURCE
+            if found.named and found.status is None:
+                require_there(found.name)
+            hint = NAME_A_SOURCE if found.named else None
             blocks = read_file(Path(found.name), self.how, named=found.named, hint=hint, count=count)
         splits = self.separator and not self.how.conversations
         return split_at(self.separator, blocks) if blocks is not None and self.separator and splits else blocks
@@ -185,24 +179,6 @@ class SourceCorpus(SurveyedCorpus):
         while block := self._stdin.read(BLOCK):
             count(len(block))
             yield block
-
-
-def _require_path(found: Found) -> None:
-    """Raise DataError for a name without a file that is an address or a pattern."""
-    if found.status is None and _is_address(found.name):
-        hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(found.name))}, then name my.txt"
-        raise DataError(shown(found.name), "this is an address, and gpt reads files", hint=hint)
-    if found.status is None and glob.has_magic(found.name) and _is_missing(Path(found.name)):
-        raise DataError(shown(found.name), "no file matches this pattern", hint=NAME_A_SOURCE)
-
-
-def _is_missing(path: Path) -> bool:
-    """Whether there is no such file; not where a directory on the way may not be entered, which reading it says."""
-    try:
-        path.lstat()
-    except OSError as error:
-        return isinstance(error, FileNotFoundError)
-    return False
 
 
 def _keep_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:

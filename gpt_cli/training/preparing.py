@@ -30,8 +30,9 @@ from gpt_cli.model.costs import estimate
 from gpt_cli.ranks.ranks import ALONE, Ranks
 from gpt_cli.text.encoding import EncodedText, encode_corpus
 from gpt_cli.text.examples import Examples
+from gpt_cli.text.missing import require_there
 from gpt_cli.text.reading import SourceCorpus, read_data
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.sources import STDIN, names_of
 from gpt_cli.text.tokenizer import Tokenizer
 from gpt_cli.training.advising.advice import name_of
 from gpt_cli.training.choosing.chosen import chosen
@@ -172,6 +173,8 @@ def _require_no_other_run(directory: RunDirectory, plan: Plan) -> None:
     if plan.by_own_config:  # it may have been removed since that was read
         require_run(directory)
     if directory.exists() and not (plan.resume or plan.overwrite):
+        for name in [*names_of(plan.config.data.source), *names_of(plan.config.data.validation_source)]:
+            require_there(name)  # a mistyped text is the first mistake to mend
         sentence = "there is a run already; continue it with --resume or replace it with --overwrite"
         own, asked = valid_config(directory), plan.config.data.source
         other = own is not None and "source" in plan.config.data.model_fields_set and own.data.source != asked
@@ -241,7 +244,7 @@ def _read(plan: Plan, config: Config, continued: Checkpoint | None, host: Host) 
     try:
         return read_data(config.data, host)
     except DataError as error:
-        if continued is not None and is_missing(error):
+        if continued is not None and (is_missing(error) or STDIN in names_of(config.data.source)):
             raise text_problem(error, continued, config, RunDirectory(plan.directory)) from error
         if plan.text_of_initial and plan.initial is not None and is_missing(error):
             where = plan.initial.where

@@ -19,8 +19,8 @@ from gpt_cli.config.reading import differences
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
 from gpt_cli.machine.devices import processor
 from gpt_cli.strict_json import figure, step_of
-from gpt_cli.text.reading import NAME_A_SOURCE
-from gpt_cli.text.sources import names_of
+from gpt_cli.text.missing import NAME_A_SOURCE
+from gpt_cli.text.sources import STDIN, names_of
 from gpt_cli.training.due import ended_by, is_finished
 from gpt_cli.training.reports import Finished
 
@@ -182,6 +182,8 @@ def _other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str
         sentence = f"{shown(sources)} is not the text that this run began with"
     begin = _begin_anew(files, config)
     hint = f"put the old text back, name another copy of it with --data, or begin a new run with these weights: {begin}"
+    if STDIN in names_of(now.source):
+        hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
     return CheckpointError("--resume", sentence + why, hint=hint)
 
 

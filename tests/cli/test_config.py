@@ -10,6 +10,7 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.config.describing import known_keys, settings_table
+from gpt_cli.config.reading import shipped_configs
 
 
 def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:
@@ -51,6 +52,13 @@ def test_check_of_a_bad_config_is_json_as_well(here: Path, run: RunCommand) -> N
         ],
     }
     assert outcome.err.splitlines()[0] == 'error: typo.yaml:2: there is no setting "model.d_modle"'
+    Path("folder").mkdir()
+    assert run("config", "check", "folder").err.splitlines() == [
+        'error: "folder": this is a directory, and a config is a .yaml file',
+        f"hint: shipped configs: {', '.join(shipped_configs())}",
+    ]
+    Path("folder/mine.yaml").touch()
+    assert run("config", "check", "folder").err.splitlines()[1] == "hint: folder/mine.yaml"
     missing = json.loads(run("config", "check", "smal", "--json").out)
     assert missing["errors"][0]["sentence"] == "there is no such config file"
 

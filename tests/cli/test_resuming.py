@@ -211,6 +211,17 @@ def test_another_text_is_refused_with_the_command_that_begins_anew(mine: Path, r
     assert run(*command.split()[1:], "--quiet").code == 0
 
 
+@pytest.mark.parametrize("stdin", [b"", b"another text " * 99])
+def test_a_run_of_stdin_asks_for_the_same_text_again(here: Path, run: RunCommand, stdin: bytes) -> None:
+    out = ["--out", "runs/a"]
+    assert run("train", "--config", "smoke", "--data", "-", *out, stdin=CORPUS_TEXT.encode()).code == 0
+    refused = run("train", *out, "--resume", "--max-steps", "30", stdin=stdin)
+    assert refused.code == 4
+    assert refused.err.splitlines()[-1] == (
+        "hint: pipe the same text again: cat my.txt | gpt train --out runs/a --resume"
+    )
+
+
 def test_a_text_that_a_model_to_begin_with_has_lost_is_named_with_data(mine: Path, run: RunCommand) -> None:
     Path("my.txt").rename("moved.txt")
     for command in (["train", "--init-from", "runs/mine", "--out", "runs/tuned"], ["eval", "--run", "runs/mine"]):

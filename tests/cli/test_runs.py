@@ -363,11 +363,15 @@ def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(runs: Path, h
     shutil.copytree(runs / "smoke", here / "wild")
     assert run("runs", "rm", "wild", "--yes").out == "removed wild\n"
     assert run("runs", "rm", "./wild", "--yes").code == 4
+    (here / "wild").mkdir()  # its text, perhaps: a folder that is no run hides none
+    (here / "wild" / "novel.txt").touch()
     assert run("runs", "rm", "wild", "--yes").out == "removed runs/wild\n"
 
 
 def test_every_command_takes_the_name_of_a_run(runs: Path, run: RunCommand) -> None:
     Path("short.txt").write_text("The value of a name. " * 99)
+    for folder in ("wild", "smoke", "sweep/000-a"):  # of which none is a run
+        Path(folder).mkdir(parents=True)
     for command in (
         "runs sweep",
         "report sweep",
@@ -393,7 +397,10 @@ def test_a_name_that_is_nearly_right_is_told_the_right_one(runs: Path, run: RunC
         "sample --prompt x --run widl": "runs/wild",
     }.items():
         assert run(*command.split()).err.splitlines()[-1] == f"hint: did you mean {right}?"
-    assert "hint: did you mean smoke? shipped configs" in run("info", "smok").err
+    assert "hint: did you mean runs/smoke? else the shipped config smoke\n" in run("info", "smok").err
+    assert "hint: did you mean latent? shipped configs" in run("info", "latnt").err
+    Path("latent").mkdir()  # hides no config either
+    assert run("info", "latent").code == 0
 
 
 def test_numbers_as_people_write_them() -> None:

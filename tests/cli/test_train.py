@@ -224,6 +224,9 @@ def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCo
         'error: "runs/smoke": there is a run already; continue it with --resume or replace it with --overwrite',
         "hint: gpt train --out runs/smoke --resume",
     ]
+    mistyped = run("train", *FAST[:-1], "corpus.tx")  # the first mistake to mend
+    assert (mistyped.code, mistyped.err.splitlines()[0]) == (3, 'error: "corpus.tx": there is no such file')
+    Path("other text.txt").write_text(CORPUS_TEXT)
     other = run("train", *FAST[:-1], "other text.txt")
     assert other.err.splitlines()[-1] == "hint: --out 'runs/other text' trains another run beside it"
     longer = run("train", "--out", "runs/smoke", "--resume", "--max_steps", "25")

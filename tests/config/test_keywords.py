@@ -44,6 +44,7 @@ def assert_of_python(text: str) -> None:
         ("--prompt 'The value of'", 'prompt="The value of"'),
         ("--prompt 3", 'prompt="3"'),
         ("--device cpu", 'device="cpu"'),
+        ("--data a.txt --data 'b c.txt'", 'data=["a.txt", "b c.txt"]'),
         (
             "name more text, or lower --set model.context_length",
             "name more text, or lower model.context_length",
@@ -66,7 +67,7 @@ def test_flags_become_keywords(typed: str, keywords: str | None) -> None:
     expected = typed if keywords is None else keywords
     if "--set model.d_model" in typed:
         expected = 'settings=["model.d_model=64", "train.seed=3"], max_steps=20'
-    request = TrainRequest if {"--set", "--overwrite"} & {*typed.split()} else SampleRequest
+    request = TrainRequest if {"--set", "--overwrite", "--data"} & {*typed.split()} else SampleRequest
     assert in_keywords(typed, request) == expected
 
 
