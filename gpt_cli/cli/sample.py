@@ -38,6 +38,7 @@ SETTINGS = {
     "checkpoint": "best",
 }
 NO_STOP = "/stop TEXT ends answers before that text; /stop off lets them go on"
+_MOST_NAMED = 100  # prompts of which stderr says which sample continues them
 LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
 WELCOME = (
     "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
@@ -67,6 +68,10 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
             if json:
                 console.pieces(samples.as_json())
             else:
+                for number, prompt in enumerate(found.prompts[:_MOST_NAMED] if len(found.prompts) > 1 else []):
+                    last = request.num_samples * (number + 1)
+                    which = str(last) if request.num_samples == 1 else f"{last - request.num_samples + 1} to {last}"
+                    console.notice(f"sample {which} continues: {visible(prompt)}")
                 console.result(for_stdout(samples.as_text()))
             return
         sampler = Sampler(request, found.model, host)

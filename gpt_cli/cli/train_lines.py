@@ -23,9 +23,10 @@ from gpt_cli.training.advising.before import before_training
 from gpt_cli.training.advising.curve import Curve, Line, read_lines
 from gpt_cli.training.reports import Evaluated, Finished, Prepared, Report, Sampled, Saved, Stepped
 
-# lines about the way of a training whose stderr is not a terminal: this many, or more where they would be further apart
+# lines about the way of a training whose stderr is not a terminal: this many at most, or as many as these times allow
 NUM_LINES = 20
 LINE_SECONDS = 60.0
+LEAST_SECONDS = 10.0  # between two such lines
 
 
 def announce(prepared: Prepared, console: Console) -> None:
@@ -45,9 +46,7 @@ def announce(prepared: Prepared, console: Console) -> None:
         amount = f"{counted(prepared.num_documents, 'example')} of questions and answers"
     console.notice(
         f"corpus      {amount}; "
-        f"{prepared.num_training_tokens:,} training tokens, "
-        f"{_ratio(prepared.num_training_tokens / costs.parameters)} per parameter; "
-        f"{prepared.num_validation_tokens:,} validation tokens"
+        f"{prepared.num_training_tokens:,} training tokens, {prepared.num_validation_tokens:,} validation tokens"
     )
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
@@ -85,6 +84,7 @@ def show_progress(reports: Iterator[Report], prepared: Prepared, console: Consol
         disable=not sys.stderr.isatty() or console.quiet,
     )
     evaluated: float | None = None
+    said: str | None = None  # of an evaluation: below a bar that knows its step, or above the line of that
     knows_earlier = console.quiet or not prepared.step
     with bar:
         for report in reports:
@@ -97,10 +97,14 @@ def show_progress(reports: Iterator[Report], prepared: Prepared, console: Consol
                     way.remember(line.step, line.validation_loss)
                 knows_earlier = True
             if isinstance(report, Evaluated):
-                evaluated = report.score.loss
-                _show_evaluation(report, way, console)
+                evaluated, said = report.score.loss, _about_evaluation(report, way)
+                if bar.disable:
+                    console.notice(said)
             elif isinstance(report, Stepped):
                 _show_step(report, way, bar, console)
+                if said is not None and not bar.disable:
+                    console.notice(said)
+                said = None
                 if report.logged and report.loss is not None and report.gradient_norm is not None:
                     line = Line(report.step, report.loss, report.gradient_norm, evaluated)
                     advise(curve.add(line), console, report.step)
@@ -158,8 +162,9 @@ class _Way:
 
     def is_line_due(self, done_before: int, elapsed: float) -> bool:
         """Whether a line about the way is due, a number of seconds into the run; then it counts as printed."""
-        part = max(1, self.length // NUM_LINES)
-        due = self.done // part > done_before // part or elapsed - self._line_at >= LINE_SECONDS
+        part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
+        due = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
+        due = due or self.done == self.length > done_before
         if due:
             self._line_at = elapsed
         return due
@@ -182,7 +187,7 @@ def _show_step(report: Stepped, way: _Way, bar: Any, console: Console) -> None:
         console.notice(f"step {report.step:,}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
 
 
-def _show_evaluation(report: Evaluated, way: _Way, console: Console) -> None:
+def _about_evaluation(report: Evaluated, way: _Way) -> str:
     loss, change, whole = report.score.loss, "the first", way.start.num_validation_tokens
     if report.score.num_tokens < whole - 1 and way.start.config.data.loss is None:  # the first has no prediction
         change = f"the first, on {report.score.num_tokens:,} of {whole:,} tokens"
@@ -192,7 +197,7 @@ def _show_evaluation(report: Evaluated, way: _Way, console: Console) -> None:
         if f"{best:.4f}" == f"{loss:.4f}":
             change = f"the same as at step {step:,}"
     way.remember(report.step, loss)
-    console.notice(f"{report}, {change}")
+    return f"{report}, {change}"
 
 
 def _show(report: Report, console: Console) -> None:

@@ -95,7 +95,7 @@ class Sampled:
     def __str__(self) -> str:
         lines = f"«{self.prompt}»{self.text}".splitlines()
         text = "\n".join(f"    {inert(line)}" for line in lines if line.strip())
-        return f"step {self.step:,} sample:\n{text}"
+        return f"step {self.step:,} sample, after its prompt in « »:\n{text}"
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: R
         "estimate    ",
     ):
         assert any(line.startswith(start) for line in outcome.err.splitlines()), start
-    assert "training tokens, 0." in outcome.err
-    assert "per parameter" in outcome.err
+    assert " training tokens, " in outcome.err
     assert "step 10: validation loss" in outcome.err
     assert "bits/byte" in outcome.err
     assert "tokens/s" in outcome.err
@@ -198,12 +197,10 @@ def test_float32_stays_float32_without_advice_from_the_compiler(
         assert run("train", *FAST).code == 0
 
 
-def test_plain_lines_report_every_twentieth_of_the_steps_and_those_with_an_evaluation(
-    corpus: Path, run: RunCommand
-) -> None:
+def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corpus: Path, run: RunCommand) -> None:
     outcome = run("train", *FAST, "--set", "train.eval_every=1", "--max-steps", "6")
     steps = [line.split(":")[0] for line in outcome.err.splitlines() if "tokens/s" in line and line.startswith("step")]
-    assert steps == [f"step {step}/6" for step in range(1, 7)]
+    assert steps == ["step 6/6"], "the others would come within ten seconds"
 
 
 def test_muon_and_ngrams_train_from_settings_alone(corpus: Path, run: RunCommand) -> None:
@@ -526,7 +523,9 @@ def test_lines_that_end_with_a_carriage_return_alone_get_a_notice(corpus: Path, 
 
 def test_a_sample_is_set_apart_and_shows_where_its_prompt_ends(corpus: Path, run: RunCommand) -> None:
     lines = run("train", *FAST, "--set", "train.sample_every=20").err.splitlines()
-    sampled = takewhile(lambda line: line.startswith("    "), lines[lines.index("step 20 sample:") + 1 :])
+    sampled = takewhile(
+        lambda line: line.startswith("    "), lines[lines.index("step 20 sample, after its prompt in « »:") + 1 :]
+    )
     before, _, prompt = "\n".join(line[4:] for line in sampled).partition("»")[0].partition("«")
     assert before == ""
     assert prompt

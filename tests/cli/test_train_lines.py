@@ -152,7 +152,11 @@ def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys
 
 def test_a_sample_is_set_apart_by_an_indent_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe thing")
-    assert shown([sampled], prepared(), capsys) == ["step 4 sample:", "    «The \\x1b[31mvalue» of", "    the thing"]
+    assert shown([sampled], prepared(), capsys) == [
+        "step 4 sample, after its prompt in « »:",
+        "    «The \\x1b[31mvalue» of",
+        "    the thing",
+    ]
 
 
 def test_in_chinese_a_sample_has_chinese_marks_and_a_terminal_the_result_in_chinese(
@@ -192,6 +196,18 @@ def test_the_bar_with_all_figures_fits_80_columns(monkeypatch: pytest.MonkeyPatc
     assert " 450/1000 steps, loss 2.345, best 2.413, 29,389 tokens/s, 9 min 15 s left" in terminal.getvalue()
 
 
+def test_an_evaluation_is_said_above_a_bar_that_knows_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    steps = [Stepped(n, 2.5, None, None, 1000.0, False, n) for n in (49, 50)]
+    show_progress(
+        reports_after(0.11, steps[0], evaluated(50, 2.413), steps[1]), prepared("train.max_steps=100"), Console()
+    )
+    drawn = terminal.getvalue()
+    assert " 49/100 steps" not in drawn[drawn.index("step 50: validation loss") :]
+
+
 def reports_after(seconds: float, *reports: Report) -> Iterator[Report]:
     """Reports with time between them, in which a bar is drawn."""
     for report in reports:
@@ -208,7 +224,8 @@ def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minu
         lines = shown(steps, prepared(f"train.max_steps={num_steps}"), capsys)
         return [int(line.split("/")[0].removeprefix("step ")) for line in lines]
 
-    assert steps_with_lines(100, 0.5) == list(range(5, 101, 5))
+    assert steps_with_lines(100, 0.5) == list(range(20, 101, 20)), "ten seconds apart"
+    assert steps_with_lines(100, 2.0) == list(range(5, 101, 5))
     assert steps_with_lines(100_000, 25.0) == list(range(3, 101, 3))
 
 

@@ -33,7 +33,10 @@ SUMMARY = {
             Evaluated(1200, Score(100, 2.5, None, 1.25), True),
             "step 1,200: validation loss 2.5000 nats/token, 1.2500 bits/byte",
         ),
-        (Sampled(1200, "The king", " is\n\ndead"), "step 1,200 sample:\n    «The king» is\n    dead"),
+        (
+            Sampled(1200, "The king", " is\n\ndead"),
+            "step 1,200 sample, after its prompt in « »:\n    «The king» is\n    dead",
+        ),
         (Saved(1200, Path("runs/a/x"), False), "step 1,200: saved runs/a/x"),
         (
             Finished(SUMMARY, None, 900),

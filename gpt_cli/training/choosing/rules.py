@@ -44,19 +44,8 @@ _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
 # forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
 _BESIDE_NGRAMS: Mapping[str, Any] = {"activation": "relu2"}
 _ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "swiglu"}
-_OF_QWEN3: Mapping[str, Any] = {
-    "positions": "rope",
-    "bias": False,
-    "qkv_bias": False,
-    "norm_position": "pre",
-    "parallel_branches": False,
-    "scale": "head",
-    "attention_window": None,
-    "rotary_size": None,
-}
 _SLOWER = 1.15  # the time of a step of the second
 _NGRAMS_BELOW = 1.5  # tables of n-grams pay below so many epochs
-_RATES = {"learning_rate", "muon_learning_rate"}
 _FEWEST_STEPS = 20
 PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
@@ -153,13 +142,13 @@ def choose(text: TextFigures, budget: Budget, fixed: Mapping[str, Any], *, most_
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
         f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
-        f"{text.num_distinct:,} different ones of {text.entropy:.1f} bits: {why_tokenizer}",
+        f"{text.num_distinct:,} different ones: {why_tokenizer}",
         _why_budget(budget),
         f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if bounded else ""),
-        f"training  {train['optimizer']}{'' if given['train'].keys() & _RATES else ' at the rates of that width'}, "
-        f"{tokens_per_step:,} tokens a step; the text is read about {_few(epochs)} times, "
+        f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; the text is read about "
+        f"{_few(epochs)} times, "
         f"{'with' if given['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_against_memory(model)}",
         f"length    {'about ' * (budget.steps is None)}{counted(num_steps, 'step')}"
         + (_why_fewer(possible, known_by_heart=epochs > 1.5 * most_epochs) if ends_early else "")
@@ -193,10 +182,8 @@ def _share_to_train_on(data: Mapping[str, Any]) -> float:
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
         return f"budget    {counted(budget.steps, 'step')}, as asked; the speed of this machine does not matter"
-    return (
-        f"budget    {duration(budget.seconds)}; as a measure, this machine takes {budget.step_seconds * 1e3:.3g} ms "
-        f"for the work of a step of the config tiny, about {_rounded(budget.reference_steps):,} of which fit"
-    )
+    steps = f"{_rounded(budget.reference_steps):,} steps"
+    return f"budget    {duration(budget.seconds)}, on this machine enough for about {steps} of the config tiny"
 
 
 def _tokenizer(text: TextFigures, steps: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
@@ -256,8 +243,7 @@ def _against_memory(model: Mapping[str, Any]) -> str:
     dropout = f"dropout {model['dropout']:g}"
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
-    as_qwen3 = {**model, **_ALONE, **_OF_QWEN3} == {**_OF_QWEN3, **model}
-    return f"{dropout} and blocks as in Qwen3" if as_qwen3 else dropout
+    return dropout
 
 
 def _cadence(steps: float) -> int:

@@ -164,7 +164,6 @@ def test_without_ngrams_blocks_are_as_in_qwen3_and_their_steps_take_longer() -> 
     often, once = chosen(english(1_000_000)), chosen(english(10_000_000))
     model = often.config.model
     assert (model.norm, model.qk_norm, model.activation) == ("rmsnorm", True, "swiglu")
-    assert "blocks as in Qwen3" in often.reasons[3]
     model = once.config.model
     assert (model.norm, model.qk_norm, model.activation) == ("layernorm", False, "relu2")
     both = chosen(english(1_000_000), model={"ngram_embedding": 2})
@@ -286,7 +285,7 @@ def test_reasons_name_the_figures_of_the_config() -> None:
     text, budget, model, training, length = choice.reasons
     settings = choice.config
     assert re.findall(r"vocabulary of ([\d,]+)", text) == [f"{settings.tokenizer.vocab_size:,}"]
-    assert "takes 60 ms for the work of a step of the config tiny, about 1,000 of which fit" in budget
+    assert "enough for about 1,000 steps of the config tiny" in budget
     assert f"{settings.model.d_model} wide, {settings.model.num_blocks} blocks" in model
     assert (
         f"{settings.tokens_per_step:,} tokens a step; the text is read about 4.8 times, hence dropout 0.1" in training
@@ -294,11 +293,6 @@ def test_reasons_name_the_figures_of_the_config() -> None:
     assert f"about {choice.num_steps:,} steps" in length
     own = chosen(english(1_115_394), model={"dropout": 0.7}, train={"learning_rate": 1e-5})
     assert "training  muon, 2,048 tokens a step; the text is read about 4.8 times, with dropout 0.7" in own.reasons[3]
-    rates = chosen(english(1_115_394), train={"muon_learning_rate": 0.1})
-    assert "training  muon, 2,048 tokens" in rates.reasons[3]
-    for other in ({"positions": "learned", "bias": True}, {"norm_position": "post"}, {"attention_window": 16}):
-        assert "Qwen3" not in chosen(english(1_115_394), model=other).reasons[3]
-    assert "Qwen3" in chosen(english(1_115_394), model={"norm_position": "pre"}).reasons[3]
 
 
 def test_less_memory_gives_a_smaller_model() -> None:
