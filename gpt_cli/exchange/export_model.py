@@ -88,36 +88,31 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
         host.warn,
         header,
     )
-    writing = f"writing {visible(out)}"
-    if request.format == "hf":
-        with host.working(writing):
+    writing, notes, page = f"writing {visible(out)}", list[str](), None
+    with host.working(writing):
+        if request.format == "hf":
             fitted = write_for_transformers(out, stored, readable_prompt(header))
-        class_name, num_parameters = fitted.class_name, fitted.num_parameters
-        for note in fitted.notes:
-            host.notice(note)
-    elif request.format == "gguf":
-        with host.working(writing):
+            class_name, num_parameters, notes = fitted.class_name, fitted.num_parameters, fitted.notes
+        elif request.format == "gguf":
             class_name, num_parameters, notes = write_gguf(out, stored, name, request.quantize)
-        for note in notes:
-            host.notice(note)
-    elif request.format == "safetensors":
-        num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
-        with host.working(writing):
+        elif request.format == "safetensors":
+            num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
             write_file(out, stored)
-    else:
-        with host.working(writing):
+        else:
             about = {"title": title, "prompt": prompt, "own": opening(header)}
             page = model_page(stored, cast(Kind | None, request.quantize), name, **about)
+            num_parameters = page.num_parameters
             if request.format == "html":
                 write_model_page(out, page)
-        if request.format == "handout":
-            dump, film = _attention(stored, page.content["prompt"], out, name, host), None
-            if run.exists() and run.snapshots():
-                film = make_film(run, name=name, title=title)
-                tell_omissions(film, host.notice)
-            with host.working(writing):
-                write_handout(out, page, dump, film)
-        num_parameters = page.num_parameters
+    for note in notes:
+        host.notice(note)
+    if page and request.format == "handout":
+        dump, film = _attention(stored, page.content["prompt"], out, name, host), None
+        if run.exists() and run.snapshots():
+            film = make_film(run, name=name, title=title)
+            tell_omissions(film, host.notice)
+        with host.working(writing):
+            write_handout(out, page, dump, film)
     num_bytes = sum(path.stat().st_size for path in ([out] if out.is_file() else out.iterdir()))
     return Exported(str(out), request.format, class_name, num_parameters, num_bytes)
 

@@ -252,10 +252,8 @@ def require_file(out: Path, form: str) -> None:
 def require_gguf() -> None:
     """Raises EnvironmentFailure without the package of llama.cpp's authors that knows the form."""
     if find_spec("gguf") is None:
-        hint = "in the clone of gpt: pip install -e '.[gguf]'"
-        raise EnvironmentFailure(
-            "--format gguf", "writing GGUF needs the library gguf, which is not installed", hint=hint
-        )
+        sentence = "writing GGUF needs the library gguf, which is not installed"
+        raise EnvironmentFailure("--format gguf", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
 
 def _is_export(directory: Path) -> bool:

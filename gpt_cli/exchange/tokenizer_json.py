@@ -28,8 +28,7 @@ def padding_id(tokenizer: Tokenizer) -> int:
     """
     end = tokenizer.end_of_text
     if isinstance(tokenizer, KeptTokenizer):
-        named = name_of(tokenizer.settings.get("pad_token"))
-        return next((number for number, name in tokenizer.names.items() if name == named), end)
+        return tokenizer.added.get(name_of(tokenizer.settings.get("pad_token")) or "", {"id": end})["id"]
     spare = [number for number, token in enumerate(tokenizer.token_bytes) if b"\xff" in token]
     return spare[0] if len(spare) == 1 and PADDING.encode() not in tokenizer.token_bytes else end
 
