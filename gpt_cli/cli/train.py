@@ -43,14 +43,15 @@ def _drive(request: TrainRequest, console: Console, *, json: bool, words: Sequen
     place = place_of(os.environ)
     if request.dry_run and place is not None and place.rank > 0:
         return 0  # the first process prints the config
-    if place is None and (sweep := sweep_of(os.environ)) is not None:
+    sweep = sweep_of(os.environ) if place is None else None
+    if sweep is not None:
         del os.environ[LAUNCHER]
         Launcher(sweep).watch()
     if place is not None and not request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_process import train_together
         return train_together(place, plan, console, json=json)
-    found = plan(place)
+    found = replace(plan(place), of_sweep=sweep is not None)
     if request.dry_run:
         with sharing():
             with importing_torch():

@@ -29,7 +29,7 @@ LINE_SECONDS = 60.0
 LEAST_SECONDS = 10.0  # between two such lines
 
 
-def announce(prepared: Prepared, console: Console) -> None:
+def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) -> None:
     """Print what is about to be trained, on what, and what it will take."""
     settings, costs = prepared.config.train, prepared.costs
     threads = counted(torch.get_num_threads(), "thread")
@@ -59,7 +59,7 @@ def announce(prepared: Prepared, console: Console) -> None:
     if prepared.step:
         console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")
     if not console.quiet:
-        advise(before_training(prepared), console)
+        advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
     if prepared.num_processes == 1 and settings.device != "cpu" and (count := num_accelerators()) > 1:
         together = 1 << count.bit_length() - 1  # the largest power of two
         console.notice(f"this machine has {count} GPUs, of which this uses one; --processes {together} uses {together}")

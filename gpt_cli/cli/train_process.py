@@ -120,7 +120,7 @@ def train_and_show(
                 conclude_before(prepared, console, as_json=json)
                 return 0
             assert isinstance(prepared, Prepared)
-            announce(prepared, console)
+            announce(prepared, console, of_sweep=plan.of_sweep)
             signals.saving = True
             try:
                 finished = show_progress(reports, prepared, console)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -32,6 +33,8 @@ def read_prompt(
         content, where = read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES)), str(file)
         return _decoded(content, where, header, may_be_empty=may_be_empty)
     if prompt is not None and (prompt != "-" or stdin is None):
+        with contextlib.suppress(UnicodeError):  # a locale without UTF-8 keeps its bytes as halves of characters
+            return prompt.encode("utf-8", "surrogateescape").decode()
         return prompt
     if stdin is None or (prompt is None and stdin.isatty()):
         raise UsageError(

@@ -73,6 +73,7 @@ class Plan:
     by_own_config: bool = False  # whether the config is that of the run, which must then exist
     shipped: Config | None = None  # the shipped config that it is made from
     to_choose: bool = False  # whether the config has only what somebody set, and the rest is still to be chosen
+    of_sweep: bool = False  # whether a sweep tries settings with it, which may be far from the usual ones
 
 
 class TrainRequest(Request):

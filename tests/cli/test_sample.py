@@ -75,6 +75,13 @@ def test_several_samples_come_in_one_batch_and_the_first_is_that_of_one(smoke_ru
     assert text == "\n---\n".join(sample["text"] for sample in three["samples"]) + "\n"
 
 
+def test_a_locale_without_utf8_does_not_change_a_prompt(smoke_run: Path, run: RunCommand) -> None:
+    """Python then keeps each byte as half a character."""
+    options = ["--greedy", "--max-new-tokens", "3", "--json"]
+    kept = "a 🐕".encode().decode("ascii", "surrogateescape")
+    assert run("sample", "--prompt", kept, *options).out == run("sample", "--prompt", "a 🐕", *options).out
+
+
 def test_a_file_contains_one_prompt_per_line_and_all_share_a_batch(
     smoke_run: Path, run: RunCommand, tmp_path: Path
 ) -> None:

@@ -67,6 +67,12 @@ def test_by_the_clock_the_time_left_is_what_the_clock_says_and_the_closing_evalu
     assert capsys.readouterr().err == "step 3: loss 1.5000, 1,000 tokens/s, 45 s left\n"
 
 
+def test_in_a_sweep_a_rate_is_what_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    for of_sweep in (False, True):
+        announce(prepared("train.learning_rate=1e-6"), Console(), of_sweep=of_sweep)
+        assert ("a learning rate of 1e-06 is 1/" in capsys.readouterr().err) != of_sweep
+
+
 def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixture[str]) -> None:
     start = replace(prepared("train.max_steps=4000", step=3000), epochs_left=1454.6, num_training_tokens=10**9)
     announce(start, Console())
