@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host, uncounted
 from gpt_cli.checkpoints.list import Overview, is_run, overview
 from gpt_cli.checkpoints.lock import is_held
@@ -48,7 +49,7 @@ def train_points(
     warned of what one said that failed. After a signal, which the trainings receive too, no further one begins. Raises
     EnvironmentFailure for a point that another process trains.
     """
-    jobs = Jobs(environments, keeps_stderr=flags is None)
+    jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted
     with hearing(jobs.hear), counting("training", len(points), "runs") as count:
         try:
@@ -58,7 +59,10 @@ def train_points(
                 _wait_until_left(point, jobs)
                 if jobs.received is not None:
                     break
-                host.notice(f"run {number} of {len(points)}, {visible(point.path)}: {point}")
+                left = ""
+                if done := number - 1 - len(jobs.running):  # so long as those took, the others will
+                    left = f", about {duration((time.monotonic() - began) / done * (len(points) - done))} left"
+                host.notice(f"run {number} of {len(points)}{left}, {visible(point.path)}: {point}")
                 jobs.start(point, command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
             while jobs.running:
                 _report(jobs.take_ended(), host, count)

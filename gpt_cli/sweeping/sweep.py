@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.amounts import duration
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.list import have_one_tokenizer, is_run, overview
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -37,6 +38,8 @@ from gpt_cli.sweeping.jobs import Hearing, look, train_points
 from gpt_cli.sweeping.request import Point, SweepRequest, ToSweep, require_same
 from gpt_cli.tables import Rows, table
 
+_ENDED = ("finished", "diverged")
+_START = 4.0  # seconds before the first step of a run, most of them for the import of torch
 # the variable that shows a process some of the devices alone, by kind
 _HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
 _KINDS: dict[int, type[GptError]] = {
@@ -50,11 +53,13 @@ class Planned(Result):
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
+    seconds: float  # until all have ended, about; 0 where they have
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt sweep --dry-run --json` prints."""
         both = zip(self.points, self.states, strict=True)
-        return {"runs": [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]}
+        runs = [{"run": str(p.path), "state": state, "settings": dict(p.settings)} for p, state in both]
+        return {"runs": runs, "seconds": self.seconds}
 
     def parts(self) -> list[Rows]:
         """A row for each."""
@@ -130,21 +135,41 @@ def sweep(
     """
     plan, directory, points = found
     if request.dry_run:
-        states = (look(point.path).state if point.path.exists() else "new" for point in points)
-        return Planned(tuple(points), tuple(states))
+        states = [look(point.path).state if point.path.exists() else "new" for point in points]
+        todo = [config for state, config in zip(states, plan.configs, strict=True) if state not in _ENDED]
+        return Planned(tuple(points), tuple(states), _expected(todo, request.jobs, host))
     environments = _shares(request.jobs, plan.configs, host)
     with sole_trainer(directory, host.warn, "sweep"):
         require_same(directory, plan)  # another sweep may have been there since
         write_durably(directory / SWEEP, [json.dumps(dict(plan.record), indent=1).encode() + b"\n"])
-        todo = [point for point in points if overview(point.path).state not in ("finished", "diverged")]
+        both = zip(points, plan.configs, strict=True)
+        left = [(point, config) for point, config in both if overview(point.path).state not in _ENDED]
+        todo = [point for point, _ in left]
         if len(todo) < len(points):
             done, runs = len(points) - len(todo), counted(len(points), "run")
             host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
+        _expected([config for _, config in left], request.jobs, host)
         ended = train_points(plan, todo, request.max_time, environments, host, hearing, flags)
         result = _compared(found, tuple(ended.failed), ended.received)
         show(result)
         _write_page(result, host)
     return result
+
+
+def _expected(configs: Sequence[Config], jobs: int, host: Host) -> float:
+    """About how many seconds these runs take, which `host.notice` receives too; by steps, the machine is timed."""
+    if not configs:
+        return 0.0
+    each = [config.train.max_time or 0.0 for config in configs]
+    if not all(each):
+        with host.importing():
+            from gpt_cli.training.choosing.speed import seconds_of
+        with host.working("timing a step"):
+            each = seconds_of(configs)
+    total = (sum(each) + _START * len(each)) / jobs
+    one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start"
+    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(total)}")
+    return total
 
 
 def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int | None) -> Swept:

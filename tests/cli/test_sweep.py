@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,8 @@ from gpt_cli.language import chinese
 from gpt_cli.sweeping import jobs, request
 from gpt_cli.sweeping import sweep as work
 from gpt_cli.sweeping.sweep import shares
+from gpt_cli.training.choosing import speed
+from gpt_cli.training.choosing.sizes import cost_of
 
 pytestmark = pytest.mark.slow
 
@@ -131,8 +134,9 @@ def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunComma
 
 
 def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_torch: WithoutTorch) -> None:
-    done = without_torch("sweep", "s.yaml", "--dry-run")
+    done = without_torch("sweep", "s.yaml", "--dry-run", "--max-time", "20s")
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "3 runs of about 20 s of steps and 4 s of start: about 1 min 12 s\n"
     assert done.stdout.splitlines() == [
         "run                            state  settings",
         "runs/s/000-learning_rate-1e-3  new    train.learning_rate=1e-3",
@@ -140,6 +144,23 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_tor
         "runs/s/002-learning_rate-100   new    train.learning_rate=100",
     ]
     assert sorted(os.listdir()) == ["c.yaml", "corpus.txt", "s.yaml"]
+
+
+def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_runs(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference has 2,048 tokens a step; the 40 steps here take as long as their tokens and their arithmetic."""
+    monkeypatch.setattr(speed, "reference_seconds", lambda _: 100.0)
+    planned = gpt_cli.sweep("s.yaml", dry_run=True)
+    (config, *_) = read_sweep(Path("s.yaml")).configs
+    tokens = 40 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)
+    cost = cost_of(4, config.model.num_blocks, config.tokenizer.vocab_size) / cost_of(128, 4, 1024)
+    assert planned.as_dict()["seconds"] == pytest.approx(3 * (4 + 100 * tokens / 2048 * cost))
+    Path("s.yaml").write_text(FILE.replace("[1e-3, 1e-2, 100]", "[1e-3, 1e-2]"))
+    lines = run("sweep", "s.yaml").err.splitlines()
+    assert lines[0].startswith("2 runs of about ")
+    assert any(re.match(r"run 2 of 2, about [\d.]+ s left, runs/s/001-", line) for line in lines)
+    assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["seconds"] == 0
 
 
 def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_torch: WithoutTorch) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from gpt_cli.callbacks import ignored
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.machine.devices import choose_device, choose_dtype
-from gpt_cli.training.choosing.sizes import REFERENCE, REFERENCE_BATCH, REFERENCE_VOCABULARY
+from gpt_cli.training.choosing.sizes import (
+    REFERENCE,
+    REFERENCE_BATCH,
+    REFERENCE_COST,
+    REFERENCE_TOKENS,
+    REFERENCE_VOCABULARY,
+    cost_of,
+)
 from gpt_cli.training.graphs import record_step
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
@@ -18,6 +26,23 @@ SECONDS = 1.5  # of measuring, on a device that takes several steps in that time
 _QUICK = 0.01  # a step that takes less keeps a GPU waiting for its next operation
 # sixty times the arithmetic of the reference, for devices that are quick
 _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
+
+
+def seconds_of(configs: Sequence[Config]) -> list[float]:
+    """About how many seconds of steps each training takes on this machine, where its clock does not end it before.
+
+    The speed is that of reference steps, the arithmetic of a config as the choice of settings counts it.
+    """
+    reference, found = reference_seconds(configs[0]), list[float]()
+    for config in configs:
+        model, train = config.model, config.train
+        cost = cost_of(model.d_model, model.num_blocks, config.tokenizer.vocab_size, model.feed_forward_size)
+        # a forward pass is about a third of a step
+        evaluated = train.eval_tokens / train.eval_every / 3
+        tokens = train.max_steps * (config.tokens_per_step + evaluated)
+        seconds = tokens / REFERENCE_TOKENS * cost / REFERENCE_COST * reference
+        found.append(min(seconds, train.max_time or seconds))
+    return found
 
 
 def reference_seconds(config: Config) -> float:
