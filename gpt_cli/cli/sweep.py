@@ -13,14 +13,12 @@ from gpt_cli.cli.signals import signal_name
 from gpt_cli.cli.terminal import Console, hurried_stdout, hurry
 from gpt_cli.ranks.launch import hearing
 from gpt_cli.sweeping.request import SweepRequest
-from gpt_cli.tables import table
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     """Train the points of a file; returns the exit code, which for a stop by a signal is 128 and its number."""
     host = console.host(importing_torch)
     found = request.find(host)
-    from gpt_cli.reporting.figures import repeated, rows_of_means
     from gpt_cli.sweeping.sweep import Planned, Swept, sweep
 
     def show(result: Swept) -> None:
@@ -31,8 +29,6 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
                 console.pieces(result.as_json())
                 return
             runs.show(result, console)
-            if repeated(result.means):
-                console.result("\n" + table(rows_of_means(result.means, result.unit)))
 
     flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
     result = sweep(request, found, host, _hurrying, flags, show)

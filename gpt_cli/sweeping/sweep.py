@@ -88,26 +88,27 @@ class Swept(Result):
         """What `gpt sweep --json` prints."""
         both = zip(self.points, self.runs, strict=True)
         rows = [run.as_dict() | {"settings": dict(point.settings)} for point, run in both]
-        return {"runs": rows} | (
-            {"means": [m.as_dict() | {"unit": self.unit} for m in self.means]} if repeated(self.means) else {}
-        )
+        means = [mean.as_dict() | {"unit": self.unit} for mean in self.means]
+        return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
     def table(self, width: int | None) -> str:
-        """A row for each run."""
-        return runs_table(self.runs, self._rows(), width)
+        """A row for each run, then one for each setting that was repeated."""
+        return "\n\n".join([runs_table(self.runs, self._rows(), width), *map(table, self._means())])
 
     def _rows(self) -> Rows:
         both = zip(self.points, self.runs, strict=True)
         return runs_rows(self.runs, "settings", [run.overview.problem or str(point) for point, run in both])
 
+    def _means(self) -> list[Rows]:
+        return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
+
     def parts(self) -> list[Rows | str]:
-        """The runs, what must be known about them, and their means over seeds."""
-        return [self._rows(), *self.remarks, *([rows_of_means(self.means, self.unit)] if repeated(self.means) else [])]
+        """The runs, their means over seeds, and what must be known about them."""
+        return [self._rows(), *self._means(), *self.remarks]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """The runs, what must be known about them, and their means over seeds."""
-        parts = [self.table(width), *self.remarks]
-        return "\n".join([*parts, "", table(rows_of_means(self.means, self.unit))] if repeated(self.means) else parts)
+        """The same as text."""
+        return "\n".join([self.table(width), *self.remarks])
 
     def failure(self) -> GptError | None:
         """The error for runs that failed, of the kind that the first of them has."""
