@@ -16,7 +16,7 @@ import gpt_cli.reporting.content as module
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.inspecting.dump import Origin
 from gpt_cli.inspecting.snapshots import snapshot_bytes
-from gpt_cli.reporting.content import report_page
+from gpt_cli.reporting.content import report_content, report_page
 from gpt_cli.reporting.record import FIGURES, QUANTITIES, RunRecord, Sample, read_record
 
 
@@ -131,6 +131,17 @@ def test_attention_that_is_too_large_or_damaged_is_left_out(copied: Path, monkey
 
 def test_a_page_is_the_same_for_the_same_runs(smoke_run: Path) -> None:
     assert report_page([read_record(smoke_run)]) == report_page([read_record(smoke_run)])
+
+
+def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) -> None:
+    one = read_record(smoke_run)
+    config = one.overview.config
+    assert config is not None
+    settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "learning_rate": 0.5}, {"seed": 1}]
+    configs = [config.model_copy(update={"train": config.train.model_copy(update=changed)}) for changed in settings]
+    records = [replace(one, overview=replace(one.overview, config=changed)) for changed in configs]
+    runs: Any = report_content(records, axis="step", dumps={})["runs"]
+    assert [(run["group"], run["mark"]) for run in runs] == [(0, "a1"), (0, "a2"), (1, "b"), (2, "c")]
 
 
 def test_names_show_their_control_characters(smoke_run: Path) -> None:
