@@ -29,9 +29,8 @@ from gpt_cli.machine.devices import (
     use_threads,
 )
 from gpt_cli.machine.memory import available_memory, reuse_memory
-from gpt_cli.measuring.device_checks import Bound, Pair, checks
+from gpt_cli.measuring.device_checks import Bound, Pair, Side, Skipped, checks
 from gpt_cli.measuring.request import BenchRequest
-from gpt_cli.measuring.side import Side, Skipped
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.tables import cut
 from gpt_cli.version import __version__

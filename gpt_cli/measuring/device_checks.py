@@ -1,23 +1,59 @@
-"""What `gpt bench --check-device` checks, with the bounds of each difference."""
+"""What `gpt bench --check-device` computes, on a device and on the CPU, and how far the numbers may part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
-from gpt_cli.measuring.side import Figures, Side, closing_loss, estimated, explained, losses, weights
+from gpt_cli.callbacks import NOBODY
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
+from gpt_cli.checkpoints.find import find_checkpoint
+from gpt_cli.config.reading import read_config
+from gpt_cli.config.request import Request, read_request
+from gpt_cli.inspecting.attention import attention
+from gpt_cli.inspecting.request import AttentionRequest
+from gpt_cli.inspecting.stages import STAGES
+from gpt_cli.machine.devices import supports
+from gpt_cli.measuring.variants import endless_state
+from gpt_cli.reporting.record import read_record
+from gpt_cli.sampling.request import SampleRequest
+from gpt_cli.sampling.sample import sample
+from gpt_cli.training.loop import train_whole
+from gpt_cli.training.request import TrainRequest
+from gpt_cli.training.step import compute_gradient, send
 
+Figures = Mapping[str, np.ndarray]
 Pair = tuple[Callable[[], Figures], Callable[[], Figures]]  # two ways to the same numbers
+
+PROMPT = "The value of the function is an integer, and a list of values"
+STEPS = 12
+# small enough for seconds on two cores, and wide enough for the kernels that larger models use
+SIZES = (
+    "model.context_length=64",
+    "model.d_model=64",
+    "model.num_heads=4",
+    "data.validation_fraction=0.03",
+    "train.dtype=float32",
+    "train.learning_rate=1e-3",
+    "train.log_every=1",
+)
+
+
+class Skipped(Exception):  # noqa: N818 - nothing is wrong
+    """A device lacks what a check is about."""
 
 
 @dataclass(frozen=True)
 class Bound:
     """How far numbers may be apart: as they are, or in units of 2^-bits of the largest number of their array.
 
-    `reason` is what `python -m benchmarks.orders` measured; a bound is about ten times as much.
+    `reason` is what was measured on a CPU (NOTES.md, "What a device may differ by"); a bound is about ten times that.
     """
 
     most: float
@@ -42,17 +78,75 @@ class Bound:
 GRADIENT = Bound(256, "roundings", "other orders of sums differ by up to 24 on a CPU", bits=24)
 GRADIENT_16 = Bound(64, "roundings", "other orders of sums differ by up to 5 on a CPU", bits=9)
 NATS = Bound(1e-5, "nats", "other orders of sums differ by up to 5e-7 on a CPU, the rounding of a loss")
-NATS_16 = Bound(2e-3, "nats", "other orders of sums differ by up to 2e-4 on a CPU")
 WEIGHTS = Bound(8_000, "roundings", "other orders of sums differ by up to 700 on a CPU", bits=24)
-NUMBERS = Bound(64, "roundings", "other orders of sums differ by up to 7 on a CPU", bits=24)
-BITS = Bound(0, "", "they are only copied")
-MEMORY = Bound(0.5, "of the estimate", "an estimate, not a measurement", bits=0)
+STAGES_OF_HEADS = Bound(64, "roundings", "other orders of sums differ by up to 7 on a CPU", bits=24)
 
-GROUPED = "model.attention=grouped_query", "model.positions=rope"
-LATENT = "model.attention=latent", "model.positions=rope"
-RARER = "model.ngram_embedding=3", "model.norm=rmsnorm", "model.norm_position=post", "model.activation=relu2"
-WIDE = ("model.num_heads=1",)
-MUON, MICRO, HALF = "train.optimizer=muon", "train.micro_batch_size=2", "train.dtype=bfloat16"
+# the forms of attention, each with other settings of training
+MULTI_HEAD = ()
+GROUPED = ("model.attention=grouped_query", "model.positions=rope", "train.micro_batch_size=2")
+LATENT = (
+    "model.attention=latent",
+    "model.positions=rope",
+    "train.micro_batch_size=2",
+    "train.optimizer=muon",
+)
+FORMS = {
+    "multi-head": MULTI_HEAD,
+    "grouped-query, rope, micro-batches": GROUPED,
+    "latent, rope, micro-batches, Muon": LATENT,
+}
+
+
+class Side:
+    """A device, and the folder of the runs that are trained there."""
+
+    def __init__(self, device: str, folder: Path):
+        self.device, self.folder = device, folder
+        self._runs: dict[Sequence[str], Path] = {}
+
+    def gradient(self, settings: Sequence[str]) -> Figures:
+        """The loss of the first batch, on random tokens, and its gradient by parameter.
+
+        Raises Skipped for bfloat16 on a device that lacks it.
+        """
+        if "train.dtype=bfloat16" in settings and not supports(torch.device(self.device), "bfloat16"):
+            raise Skipped(f"{self.device} has no bfloat16 products")
+        config = read_config("smoke", [*SIZES, *settings], {"train.device": ("--device", self.device)})
+        state = endless_state(config.changed(train={"compile": "off"}))
+        losses = compute_gradient(state, send(state, 0))
+        return {"loss": _array(losses.sum())} | {
+            name: _array(weight.grad) for name, weight in state.layout.owned.items()
+        }
+
+    def trained(self, settings: Sequence[str]) -> Path:
+        """The run of STEPS steps that these settings give here; each is trained once."""
+        if settings not in self._runs:
+            self._runs[settings] = self.train(settings)
+        return self._runs[settings]
+
+    def train(self, settings: Sequence[str]) -> Path:
+        """A new run of STEPS steps."""
+        out = Path(tempfile.mkdtemp(dir=self.folder)) / "run"
+        config = [f"train.max_steps={STEPS}", *SIZES, *settings]
+        request = TrainRequest(config="smoke", settings=config, out=out, device=self.device)
+        for _ in train_whole(request, request.find(NOBODY), NOBODY):
+            pass
+        return out
+
+    def losses(self, settings: Sequence[str]) -> Figures:
+        """The loss of each step."""
+        return {"loss": read_record(self.trained(settings)).metrics["loss"]}
+
+    def sampled(self, run: Path) -> Figures:
+        """The tokens of a greedy continuation, and their log-probabilities."""
+        how = {"prompt": PROMPT, "max_new_tokens": 64, "greedy": True}
+        (found,) = _answer(sample, SampleRequest, run=run, device=self.device, **how).samples
+        return {"tokens": np.array(found.tokens), "log-probabilities": np.array(found.log_probabilities)}
+
+    def attended(self, run: Path) -> Figures:
+        """All stages of all heads on a prompt."""
+        found = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
+        return found.stages
 
 
 def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
@@ -64,82 +158,39 @@ def checks(cpu: Side, other: Side) -> list[tuple[str, Bound, dict[str, Pair]]]:
     def gradient(*settings: str) -> Pair:
         return both(lambda side: side.gradient(settings))
 
-    def training(*settings: str) -> Pair:
-        return both(lambda side: losses(side.trained(settings)))
+    def losses(settings: Sequence[str]) -> Pair:
+        return both(lambda side: side.losses(settings))
 
-    def sampling(*settings: str) -> Pair:
-        return both(lambda side: side.sampled(cpu.trained(settings), greedy=True))
+    def sampling(settings: Sequence[str]) -> Pair:
+        return both(lambda side: side.sampled(cpu.trained(settings)))
 
-    def here() -> Path:
-        return cpu.trained()
-
-    def there() -> Path:
-        return other.trained()
-
-    gradients = {
-        "multi-head, dropout": gradient(),
-        "multi-head, no dropout": gradient("model.dropout=0"),
-        "multi-head, dropout, micro-batches": gradient(MICRO),
-        "grouped-query, rope": gradient(*GROUPED),
-        "latent, rope": gradient(*LATENT),
-        "n-grams, RMSNorm after the sum, ReLU squared": gradient(*RARER),
-    }
-    trainings = {
-        "multi-head, AdamW": training(),
-        "multi-head, Muon": training(MUON),
-        "grouped-query, AdamW, micro-batches": training(MICRO, *GROUPED),
-        "latent, Muon, micro-batches": training(MUON, MICRO, *LATENT),
-        "begun on the device, ended on the CPU": (
-            lambda: losses(here()),
-            lambda: losses(cpu.continued(other.half_trained())),
-        ),
-        "begun on the CPU, ended on the device": (
-            lambda: losses(here()),
-            lambda: losses(other.continued(cpu.half_trained())),
-        ),
-    }
-    repeated = {
-        "the same seed twice": (lambda: weights(there()), lambda: weights(other.trained(again=True))),
-        "left after 6 steps, continued from its file": (
-            lambda: weights(there()),
-            lambda: weights(other.continued(other.half_trained())),
-        ),
-    }
-    on_text = {
-        "gpt eval": both(lambda side: side.evaluated(here())),
-        "gpt eval on the CPU, beside the training on the device": (
-            lambda: closing_loss(there()),
-            lambda: cpu.evaluated(there()),
-        ),
-        "gpt sample --greedy: tokens and their log-probabilities": sampling(),
-        "gpt sample --greedy, grouped-query, rope: the same": sampling(MICRO, *GROUPED),
-        "gpt sample --greedy, latent, rope: the same": sampling(MUON, MICRO, *LATENT),
-        "gpt sample, 4 at once: the same": both(lambda side: side.sampled(here(), seed=7, num_samples=4)),
-        "gpt heads --ablate zero": both(lambda side: side.scored(here(), ablate="zero", dtype="float32")),
-    }
-    on_text_16 = {
-        "gpt eval": both(lambda side: side.evaluated(here(), "bfloat16")),
-        # of a size for which devices have kernels of their own
-        "gpt eval, a head of 64 numbers": both(lambda side: side.evaluated(cpu.trained(WIDE), "bfloat16")),
-    }
-    on_prompt = {
-        "gpt attn-dump: every stage": both(lambda side: side.attended(here())),
-        "gpt heads: scores": both(lambda side: side.scored(here())),
-        "gpt explain in float64, beside attention on the device": (
-            lambda: explained(here()),
-            lambda: other.first_head(here()),
-        ),
-    }
-    exported = lambda: weights(there()), lambda: other.reopened(there())
+    half = "train.dtype=bfloat16"
+    gradients = {name: gradient(*FORMS[name]) for name in FORMS}
+    in_one_operation = gradient("model.dropout=0")  # of torch's, which has kernels of its own on many devices
+    twice = lambda: _weights(other.trained(MULTI_HEAD)), lambda: _weights(other.train(MULTI_HEAD))
+    stages = both(lambda side: side.attended(cpu.trained(MULTI_HEAD)))
     return [
-        ("gradient of a first step in float32", GRADIENT, gradients),
-        ("the same in bfloat16", GRADIENT_16, {"multi-head": gradient(HALF), "latent, rope": gradient(HALF, *LATENT)}),
-        ("losses of 12 steps in float32", NATS, trainings),
-        ("the same in bfloat16", NATS_16, {"AdamW": training(HALF), "latent, Muon": training(HALF, MUON, *LATENT)}),
-        ("weights after 12 steps on the device", WEIGHTS, repeated),
-        ("weights in files", BITS, {"exported for transformers, imported again": exported}),
-        ("a model on a text in float32", NATS, on_text),
-        ("the same in bfloat16", NATS_16, on_text_16),
-        ("a model on a prompt", NUMBERS, on_prompt),
-        ("memory", MEMORY, {"gpt's estimate for a training, and its peak": (lambda: estimated(other), other.peak)}),
+        ("gradient of a first step in float32", GRADIENT, {**gradients, "multi-head, no dropout": in_one_operation}),
+        ("the same in bfloat16", GRADIENT_16, {name: gradient(half, *FORMS[name]) for name in FORMS}),
+        (f"losses of {STEPS} steps in float32", NATS, {name: losses(FORMS[name]) for name in FORMS}),
+        (f"weights after {STEPS} steps on the device", WEIGHTS, {"the same seed twice": twice}),
+        ("greedy tokens and their log-probabilities", NATS, {name: sampling(FORMS[name]) for name in FORMS}),
+        ("attention on a prompt", STAGES_OF_HEADS, {"gpt attn-dump: every stage": stages}),
     ]
+
+
+def _weights(run: Path) -> Figures:
+    """The best weights of a run."""
+    return {name: _array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run)).weights.items()}
+
+
+def _array(tensor: torch.Tensor | None) -> np.ndarray:
+    """The numbers of a tensor of any device."""
+    assert tensor is not None
+    return tensor.detach().float().cpu().numpy()
+
+
+def _answer(work: Callable[..., Any], kind: type[Request], **fields: Any) -> Any:
+    """What a command answers, without progress or notices."""
+    request = read_request(kind, fields)
+    return work(request, request.find(NOBODY), NOBODY)

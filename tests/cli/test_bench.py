@@ -10,8 +10,7 @@ from support.helpers import RunCommand
 
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
-from gpt_cli.measuring.device_checks import NATS
-from gpt_cli.measuring.side import Figures
+from gpt_cli.measuring.device_checks import NATS, Figures
 from gpt_cli.measuring.variants import needed_bytes
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]

@@ -8,8 +8,7 @@ import pytest
 from support.documents import DOCS, blocks
 
 from gpt_cli.measuring.device_check import Checked, Group
-from gpt_cli.measuring.device_checks import checks
-from gpt_cli.measuring.side import Side
+from gpt_cli.measuring.device_checks import Side, checks
 
 
 @pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])
