@@ -117,6 +117,9 @@ def build_config(
             wrong.append(error)
     for key, (flag, value) in (flags or {}).items():
         if value is not None:
+            if sources.get(tuple(key.split("."))) == "--set":
+                sentence = f"--set {key} and {flag} cannot be combined; leave one of them out"
+                wrong.append(UsageError(flag, sentence))
             _write(content, tuple(key.split(".")), value, flag, sources)
     try:
         config = validate(content, where, sources, to_choose=to_choose)

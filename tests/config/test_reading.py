@@ -280,6 +280,16 @@ def test_a_name_that_other_programs_use_leads_to_ours() -> None:
         assert f"hint: did you mean {ours}?" in problems("", f"{theirs}=1")
 
 
+def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
+    flags = {"train.seed": ("--seed", 1), "train.max_steps": ("--max-steps", None)}
+    assert read_config("smoke", ["train.max_steps=5"], flags).train.max_steps == 5
+    with pytest.raises(UsageError) as raised:
+        read_config("smoke", ["train.seed=5"], flags)
+    assert raised.value.lines() == [
+        "error: --seed: --set train.seed and --seed cannot be combined; leave one of them out"
+    ]
+
+
 def test_a_missing_config_names_the_shipped_ones() -> None:
     with pytest.raises(UsageError) as raised:
         read_config("smal")
