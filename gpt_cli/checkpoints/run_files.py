@@ -164,6 +164,14 @@ def named_run(name: str | Path) -> Path:
     return below
 
 
+def name_of(run: Path) -> str:
+    """The name by which `named_run` finds a run: below runs/ its path there, elsewhere its path."""
+    with contextlib.suppress(ValueError):
+        if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
+            return name
+    return str(run) if run.name else run.resolve().name  # of "." too
+
+
 def run_of_checkpoint(path: Path) -> RunFiles | None:
     """The run that a checkpoint lies in; None where it lies in none.
 

@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.list import Overview, is_run, overview
 from gpt_cli.checkpoints.list import Result as Compared
 from gpt_cli.checkpoints.logs import Sample, metrics_of, read_log, samples_of
-from gpt_cli.checkpoints.run_files import RUNS, RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles, name_of
 from gpt_cli.config import Config
 from gpt_cli.config.reading import Likeness, likeness, read_shipped
 from gpt_cli.config.sweeps import flat
@@ -171,23 +171,10 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
         if not is_run(path):
             raise CheckpointError(shown(path), "this directory holds no run", hint=hint)
     shipped = read_shipped()
-    names = [_name(path) for path in paths]
-    return [
-        # a name that two runs share would say nothing
-        _read(path, name if names.count(name) == 1 else str(path), shipped)
-        for path, name in zip(paths, names, strict=True)
-    ]
+    return [_read(path, shipped) for path in paths]
 
 
-def _name(path: Path) -> str:
-    """Below the directory of all runs its path there, elsewhere the name of its directory."""
-    with suppress(ValueError):
-        if (name := str(path.resolve().relative_to(RUNS.resolve()))) != ".":
-            return name
-    return path.resolve().name
-
-
-def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
+def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
     run, found = RunFiles(path), overview(path)
     notes = [] if found.problem is None else [found.problem]
     metrics, last_line_at = _metrics(run, notes)
@@ -197,7 +184,7 @@ def _read(path: Path, name: str, shipped: Mapping[str, Config]) -> RunRecord:
         differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
     return RunRecord(
         overview=found,
-        name=name,
+        name=name_of(path),
         metrics=metrics,
         samples=samples_of(read_log(run.samples, CheckpointError)) if run.samples.exists() else (),
         environment={} if header is None else _environment(header),

@@ -15,7 +15,7 @@ from gpt_cli.amounts import age, quantity, size
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.list import Overview, have_one_tokenizer, overview
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.run_files import SWEEP, SWEEP_PAGE, RunFiles
+from gpt_cli.checkpoints.run_files import SWEEP, SWEEP_PAGE, RunFiles, name_of
 from gpt_cli.config import Config
 from gpt_cli.config.reading import Likeness, likeness, read_shipped
 from gpt_cli.errors import counted, shown, visible
@@ -27,6 +27,7 @@ from gpt_cli.results import WIDTH, Figures, Result
 from gpt_cli.tables import Rows, narrow_table, table
 
 _of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
+_MOST_SETTINGS, _FIRST = 6, ("data.source", "train.max_time")  # that a row shows
 FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
 # what each column sorts by; a missing figure comes last
 _ORDERS: dict[str, Callable[[Overview], Any]] = {
@@ -46,19 +47,18 @@ class ListedRun(Figures):
     """A run as a list shows it."""
 
     overview: Overview
-    name: str  # within the directory that is listed
+    name: str  # by which every command takes it
     alike: Likeness | None  # the shipped config that it is most like; None where its config is not known
     listed_at: float  # seconds since 1970
 
     @classmethod
-    def of(cls, run: Overview, where: Path, shipped: Mapping[str, Config]) -> ListedRun:
-        """A run of the directory `where`; one that is that directory has its own name."""
-        name = str(run.path.relative_to(where)) if run.path != where else run.path.resolve().name
+    def of(cls, run: Overview, shipped: Mapping[str, Config]) -> ListedRun:
+        """As it is now."""
         alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
         if alike is not None and run.state == "imported":  # nothing says how it was trained
             of_model = {key: new for key, new in alike.settings.items() if _of_model(key)}
             alike = Likeness(alike.shipped, of_model)
-        return cls(run, name, alike, time.time())
+        return cls(run, name_of(run.path), alike, time.time())
 
     def as_dict(self) -> dict[str, Any]:
         """All that is known of it, with every setting that differs, whole."""
@@ -114,14 +114,17 @@ class ListedRun(Figures):
             return visible(self.overview.problem)
         if self.alike is None:
             return ""
-        words = [f"{key.partition('.')[2]}={visible(value)}" for key, value in self.alike.settings.items()]
+        found = sorted(self.alike.settings.items(), key=lambda setting: setting[0] not in _FIRST)
+        words = [f"{key.partition('.')[2]}={visible(value)}" for key, value in found]
+        if len(words) > _MOST_SETTINGS:  # as of every run whose settings gpt chose
+            words[_MOST_SETTINGS - 1 :] = [f"and {len(words) - _MOST_SETTINGS + 1} more"]
         return f"{self.alike.shipped}: {' '.join(words)}" if words else self.alike.shipped
 
 
-def listed(runs: Sequence[Overview], where: Path) -> tuple[ListedRun, ...]:
-    """The runs of a directory as a list shows them."""
+def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
+    """Runs as a list shows them."""
     shipped = read_shipped()
-    return tuple(ListedRun.of(run, where, shipped) for run in runs)
+    return tuple(ListedRun.of(run, shipped) for run in runs)
 
 
 def runs_rows(runs: Sequence[ListedRun], last: str, cells: Sequence[str]) -> Rows:
@@ -193,7 +196,7 @@ def list_runs(request: RunsRequest, found: tuple[Path, list[Path]], host: Host) 
     """A row for each run."""
     where, paths = found
     runs = [overview(path) for path in paths]
-    chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort), where)
+    chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
     if chosen:
         remarks = remarks_on(chosen)
     elif runs:

@@ -181,7 +181,7 @@ def _compared(found: ToSweep, failed: tuple[tuple[Point, int], ...], signal: int
     both = zip(points, runs, strict=True)
     over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
     unit = "nats/token" if by_token else "bits/byte"
-    return Swept(found.directory, points, listed(runs, found.directory), tuple(over_seeds), unit, failed, signal)
+    return Swept(found.directory, points, listed(runs), tuple(over_seeds), unit, failed, signal)
 
 
 def _write_page(result: Swept, host: Host) -> None:

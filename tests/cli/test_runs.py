@@ -101,8 +101,8 @@ def test_rows_are_sorted_and_filtered(runs: Path, run: RunCommand) -> None:
     assert names(run("runs", "--sort", "steps").out) == ["smoke", "wild", "sweep/000-a", "broken"]
     assert names(run("runs", "--sort", "loss").out)[-1] == "broken"  # of which none is known
     assert names(run("runs", "--state", "diverged").out) == ["wild"]
-    assert names(run("runs", "runs/sweep").out) == ["000-a"]
-    assert names(run("runs", "--state", "stopped", "runs/sweep").out) == ["000-a"]
+    assert names(run("runs", "runs/sweep").out) == ["sweep/000-a"]  # the name that other commands take
+    assert names(run("runs", "--state", "stopped", "runs/sweep").out) == ["sweep/000-a"]
     nothing = run("runs", "--state", "training")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", 'none of 4 runs in "runs" is training\n')
 
@@ -407,3 +407,23 @@ def test_numbers_as_people_write_them() -> None:
     assert [quantity(number) for number in (12, 25_088, 1_049_728)] == ["12", "25.1 k", "1.05 M"]
     assert [age(seconds) for seconds in (-1, 42, 200, 7300, 1e6)] == ["0 s", "42 s", "3 min", "2 h", "11 d"]
     assert [cut("字字字字", width) for width in (8, 6, 4)] == ["字字字字", "字字…", "字…"]
+
+
+def test_a_row_shows_few_of_many_settings_that_differ_beginning_with_text_and_time(runs: Path, run: RunCommand) -> None:
+    config = runs / "wild" / "config.yaml"
+    written = config.read_text()
+    for old, new in {
+        "num_heads: 2": "num_heads: 4",
+        "dropout: 0.1": "dropout: 0.2",
+        "batch_size: 8": "batch_size: 9",
+        "max_steps: 20": "max_steps: 21",
+        "log_every: 5": "log_every: 6",
+        "seed: 1337": "seed: 7",
+        "source: python-docs": "source: my.txt",
+    }.items():
+        assert old in written
+        written = written.replace(old, new)
+    config.write_text(written)
+    os.utime(config, (2**31, 2**31))
+    row = next(row for row in run("runs").out.splitlines() if row.startswith("wild"))
+    assert row.endswith("smoke: source=my.txt num_heads=4 dropout=0.2 batch_size=9 max_steps=21 and 2 more")

@@ -55,7 +55,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
     losses = [row["validation_loss"] for row in rows[:2]]
     assert losses == sorted(losses)
-    assert rows[2]["name"] == "002-learning_rate-100"
+    assert rows[2]["name"] == "s/002-learning_rate-100"
     assert rows[2]["settings"] == {"train.learning_rate": 100.0}
     listed = run("runs", "runs/s", "--json")
     assert {row["name"]: row["best_validation_loss"] for row in json.loads(listed.out)["runs"]} == {
@@ -257,7 +257,7 @@ def test_a_point_that_the_user_stops_ends_the_sweep(
     assert outcome.code == 143
     assert outcome.err == "warning: stopped by SIGTERM; continue: gpt sweep s.yaml\n"
     assert [line.split() for line in outcome.out.splitlines()[1:]] == [
-        [name, "empty", "0", "bytes", f"train.learning_rate={value}"]
+        [f"s/{name}", "empty", "0", "bytes", f"train.learning_rate={value}"]
         for name, value in {
             "000-learning_rate-1e-3": "1e-3",
             "001-learning_rate-1e-2": "1e-2",

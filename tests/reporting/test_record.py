@@ -135,9 +135,9 @@ def test_what_is_no_run_is_refused(copied: Path, here: Path) -> None:
         read_record(Path("runs"))
 
 
-def test_runs_are_named_as_in_the_list_unless_two_share_a_name(copied: Path, here: Path) -> None:
+def test_runs_are_named_as_in_the_list(copied: Path, here: Path) -> None:
     for place in ("runs/sweep/one", "runs/sweep/smoke", "elsewhere/smoke"):
         shutil.copytree(copied, here / place)
     paths = [Path("runs/smoke"), Path("runs/sweep/one"), Path("runs/sweep/smoke"), Path("elsewhere/smoke")]
     names = [record.name for record in read_records(paths)]
-    assert names == ["runs/smoke", "sweep/one", "sweep/smoke", "elsewhere/smoke"]
+    assert names == ["smoke", "sweep/one", "sweep/smoke", "elsewhere/smoke"]
