@@ -57,6 +57,9 @@ test-quick: .venv/developing  ## run the tests that need no browser and no forks
 notebooks: .venv/developing  ## write the lesson as notebooks again, from its pages
 	.venv/bin/python docs/notebooks/make.py
 
+screenshots: .venv/developing  ## write the pictures of README and the pages again, from runs that it trains (minutes)
+	.venv/bin/python docs/pictures.py
+
 test-long: .venv/developing  ## run the tests with every case of kills, power cuts, stops, signals and seeded faults, and every generated input of strangers
 	GPT_TEST_SCALE=1 $(PYTEST)
 
@@ -112,5 +115,5 @@ settings: .venv/installed  ## write the tables of docs/settings.md and of its Ch
 		sed -i '/^<!-- `make settings`/q' $${page#*:} && echo >> $${page#*:} && \
 		GPT_LANGUAGE=$${page%%:*} $(GPT) config settings >> $${page#*:} || exit 1; done
 
-.PHONY: help demo test test-quick test-long notebooks check smoke bench bench-cuda data settings format zh
+.PHONY: help demo test test-quick test-long notebooks screenshots check smoke bench bench-cuda data settings format zh
 .DEFAULT_GOAL := help

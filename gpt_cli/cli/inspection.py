@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gpt_cli.cli.terminal import Console, colourful
 from gpt_cli.errors import UsageError
 from gpt_cli.inspecting.request import STDOUT, AttentionRequest
 
 if TYPE_CHECKING:
+    from gpt_cli.explaining.explain import Explained
     from gpt_cli.inspecting.attention import Attention
+    from gpt_cli.inspecting.reports import Report
     from gpt_cli.inspecting.tokens import Tokens
-
-
-class Report(Protocol):
-    """A report that is a table, unless it is in a file."""
-
-    @property
-    def out(self) -> str | None: ...
-
-    def legend(self) -> Iterable[str]: ...
-
-    def as_text(self, width: int = ...) -> str: ...
-
-    def as_coloured_text(self, width: int = ...) -> str: ...
 
 
 def require_shown(request: AttentionRequest, *, json: bool) -> None:
@@ -60,7 +48,7 @@ def show_attention(result: Attention, console: Console) -> None:
         console.pieces(piece.decode() for piece in result.numbers())
 
 
-def show_report(result: Report, console: Console) -> None:
+def show_report(result: Report | Explained, console: Console) -> None:
     """The table, and what it is about on stderr; nothing where they are in a file."""
     if result.out is None:
         for line in result.legend():

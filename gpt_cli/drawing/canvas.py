@@ -56,22 +56,9 @@ if _first and _named:  # a caller of ours who draws too finds matplotlib as it w
         matplotlib.rcParams["backend"] = _named
 
 __all__ = [
-    "Axes",
-    "FT2Font",
-    "Figure",
-    "Line2D",
-    "LogFormatter",
-    "MaxNLocator",
-    "PowerNorm",
-    "Text",
-    "as_file",
-    "colormaps",
-    "cycler",
-    "font_manager",
-    "new_figure",
-    "rc_context",
-    "without_warnings",
-]
+    "Axes", "FT2Font", "Figure", "Line2D", "LogFormatter", "MaxNLocator", "PowerNorm", "Text", "as_file",
+    "colormaps", "cycler", "font_manager", "new_figure", "rc_context", "without_warnings",
+]  # fmt: skip
 
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:

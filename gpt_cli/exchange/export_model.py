@@ -99,8 +99,8 @@ def export(request: ExportRequest, found: tuple[Header, str | None, ReadVerified
             num_parameters = sum(parameter.numel() for parameter in stored.build_model().parameters())
             write_file(out, stored)
         else:
-            about = {"title": title, "prompt": prompt, "own": opening(header)}
-            page = model_page(stored, cast(Kind | None, request.quantize), name, **about)
+            opens = first_prompt(stored.config, stored.tokenizer, opening(header)) if prompt is None else prompt
+            page = model_page(stored, cast(Kind | None, request.quantize), name, title=title, prompt=opens)
             num_parameters = page.num_parameters
             if request.format == "html":
                 write_model_page(out, page)

@@ -50,17 +50,11 @@ def write_model_page(out: Path, page: ModelPage) -> None:
 
 
 def model_page(
-    checkpoint: Checkpoint,
-    wanted: Kind | None,
-    name: str,
-    *,
-    title: str = "",
-    prompt: str | None = None,
-    own: str = "",
+    checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
 ) -> ModelPage:
     """The page of a model, which it calls `name`; `wanted` is the kind of its matrices, None chooses by size.
 
-    It opens with `prompt`, None: with the text of its snapshots, with `own`, or with a short text that it can read.
+    It opens with `prompt`, None: with a short text that the model can read.
 
     Raises CheckpointError for weights that do not fit their config or a tokenizer that no page has, UsageError for a
     form of attention that no page has or weights that float16 cannot hold, EnvironmentFailure for a page that is too
@@ -87,7 +81,7 @@ def model_page(
             "kind": found.kind,
         },
         "title": title,
-        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer, own) if prompt is None else prompt,
+        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
         "colours": STEPS,
         "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},

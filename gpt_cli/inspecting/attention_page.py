@@ -79,12 +79,8 @@ def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
     """The same, of numbers in any shape."""
     roles = [(column, least) for column, _, least in ROLES]
-    return {
-        "columns": COLUMNS,
-        "roles": roles,
-        "least_tokens": LEAST_TOKENS,
-        "numbers": packed(numbers.astype("<f4").tobytes()),
-    }
+    found = packed(numbers.astype("<f4").tobytes())
+    return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": found}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:

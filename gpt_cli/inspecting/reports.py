@@ -6,9 +6,10 @@ import csv
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.drawing.endings import PICTURES
@@ -26,6 +27,7 @@ class Report(Result, ABC):
     """A result that may be in a file, whose ending says what it contains."""
 
     out: str | None
+    drawn_by: ClassVar[str] = ""  # a function, imported only when it draws, because matplotlib takes a second
 
     @abstractmethod
     def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
@@ -34,6 +36,10 @@ class Report(Result, ABC):
     def as_text(self, width: int = WIDTH) -> str:
         """The same with empty lines between them."""
         return "\n\n".join(part if isinstance(part, str) else table(part) for part in self.parts(width))
+
+    def legend(self) -> Iterable[str]:
+        """What the tables are about, in lines."""
+        return ()
 
     @abstractmethod
     def csv_rows(self) -> Sequence[Row]:
@@ -45,7 +51,10 @@ class Report(Result, ABC):
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
         """A picture, where there is one; `notice` hears of characters that no font has."""
-        return None
+        if not self.drawn_by:
+            return None
+        module, _, function = self.drawn_by.rpartition(".")
+        return getattr(import_module(f"gpt_cli.inspecting.{module}"), function)(self.as_dict(), notice, kind=kind)
 
     def as_file(self, ending: str, notice: Notify) -> bytes:
         """The report as .json, .csv, .html or one of PICTURES; the request has checked the ending."""

@@ -66,7 +66,7 @@ def _map_of(heads: list[Any], name: str) -> HeatMap:
     shape = [1 + max(row[key] for row in heads) for key in ("layer", "head")]
     changes = np.full(shape, np.nan)
     for row in heads:
-        changes[row["layer"], row["head"]] = np.nan if row[name] is None else row[name]
+        changes[row["layer"], row["head"]] = row[name]  # None is NaN
     rows, columns = ([f"{letter}{n}" for n in range(number)] for letter, number in zip("LH", shape, strict=True))
     return HeatMap(name.replace("_", " "), changes, rows, columns, high=max(1.0, np.nanmax(changes)), most=12)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpt_cli.amounts import with_error
-from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import visible
 from gpt_cli.inspecting.comparing.request import OF_BLOCKS
@@ -37,6 +36,7 @@ class Comparison(Report):
     # position (a token, else a byte), text, first, second; of the same tokens also before, divergence and tokens
     passages: list[Row]
     out: str | None = None
+    drawn_by = "comparing.picture.draw_comparison"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt compare --json` prints."""
@@ -94,12 +94,6 @@ class Comparison(Report):
         if self.passages:
             unit = "nats/token" if self.divergence is not None else "bits/byte"
             yield f"passages where the predictions part most, and what they cost each model ({unit})"
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """The difference of the losses, the losses, changes of heads and of weights."""
-        from gpt_cli.inspecting.comparing.picture import draw_comparison
-
-        return draw_comparison(self.as_dict(), notice, kind=kind)
 
     def csv_rows(self) -> list[Row]:
         """All figures but those of passages, a row for each."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
-from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import COLUMNS, LEAST_TOKENS, LOSS_CHANGE, HeadScores, Row, role_of
@@ -61,6 +60,7 @@ class HeadReport(Report):
     of_prompt: bool = False
     training_share: float | None = None  # of --data, about how much of it the model has learned from
     out: str | None = None
+    drawn_by = "heads.report_picture.draw_report"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt heads --json` prints."""
@@ -116,12 +116,6 @@ class HeadReport(Report):
         from gpt_cli.inspecting.heads.report_page import heads_page
 
         return heads_page(self.as_dict()).decode()
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """A map of layers x heads for each column; `notice` hears of characters that no font has."""
-        from gpt_cli.inspecting.heads.report_picture import draw_report
-
-        return draw_report(self.as_dict(), notice, kind=kind)
 
     def as_csv(self) -> bytes:
         """The rows of heads as CSV; what a whole layer is worth stands in the rows of its heads."""

@@ -54,7 +54,7 @@ def _panels(report: dict[str, Any], layers: Sequence[int], heads: Sequence[int])
     def of(name: str) -> np.ndarray:
         numbers = np.full((len(layers), len(heads)), np.nan)
         for row in report["heads"]:
-            numbers[places[row["layer"], row["head"]]] = np.nan if row[name] is None else row[name]
+            numbers[places[row["layer"], row["head"]]] = row[name]  # None is NaN
         return numbers
 
     panels = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load_for
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import counted
@@ -37,6 +37,7 @@ class LensHistory(Report):
     steps: list[Row]  # step, layers: a row for each as in a LensReport
     of_prompt: bool = False
     out: str | None = None
+    drawn_by = "lens.picture.draw_lens_history"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt lens --over-training --json` prints."""
@@ -71,12 +72,6 @@ class LensHistory(Report):
         if not self.of_prompt:
             yield "±: standard error"
         yield from steps_shown(self.steps, "checkpoint")
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """A panel for each measure, with a curve for each layer by step."""
-        from gpt_cli.inspecting.lens.picture import draw_lens_history
-
-        return draw_lens_history(self.as_dict(), notice, kind=kind)
 
     def csv_rows(self) -> list[Row]:
         """A row for each step and layer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,7 @@ def draw_lens(report: dict[str, Any], notice: Notify = ignored, *, kind: str = "
     positions = report.get("positions", [])[-MOST_TOKENS:]
     origin = Origin(report["checkpoint"], report["step"], ", ".join(names_of(report["text"])))
     if not positions:
-
-        def draw_curves(figure: Figure, _: set[str], spoken: str) -> None:
-            _draw_curves(figure, report, spoken)
-
-        return draw_panels(origin, (7.0, 2.8), draw_curves, notice, kind, errors=BARS)
+        return draw_panels(origin, (7.0, 2.8), partial(_draw_curves, report), notice, kind, errors=BARS)
     shown = _map_of(report, positions)
     size = max(0.62 * len(positions) + 1.6, 4.0), 0.24 * len(report["layers"]) + 1.5
     cells = np.ndindex(*shown.numbers.shape)
@@ -59,7 +56,7 @@ def _map_of(report: dict[str, Any], positions: list[Any]) -> HeatMap:
     return HeatMap(title, chances, rows, columns, sides=("layer", ""), text_of=text_of)
 
 
-def _draw_curves(figure: Figure, report: dict[str, Any], spoken: str) -> None:
+def _draw_curves(report: dict[str, Any], figure: Figure, _: set[str], spoken: str) -> None:
     """For each measure a curve of each lens."""
     layers = [row["layer"] for row in report["layers"]]
     lenses = {"": "logit lens", **({"tuned_": "tuned lens"} if "tuned" in report else {})}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted, visible
@@ -39,6 +38,7 @@ class LensReport(Report):
     tuned: Row | None = None  # of maps: the text and the steps of their training, and the file that keeps them
     training_share: float | None = None  # of --data, about how much of it the model has learned from
     out: str | None = None
+    drawn_by = "lens.picture.draw_lens"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt lens --json` prints."""
@@ -84,12 +84,6 @@ class LensReport(Report):
             yield "loss of the true next token, divergence from the last layer (nats); gain: how much the maps lower it"
         if self.positions is None:
             yield "±: standard error"
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Of a prompt a map of layers by tokens, of a text curves."""
-        from gpt_cli.inspecting.lens.picture import draw_lens
-
-        return draw_lens(self.as_dict(), notice, kind=kind)
 
     def as_page(self) -> str:
         """Of a prompt a grid of layers by tokens, of a text curves."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpt_cli.callbacks import Host, Notify, ignored
+from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.inspecting.by_step import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
@@ -36,6 +36,7 @@ class PatchHistory(Report):
     tokens: list[Row]
     steps: list[dict[str, Any]]  # step, clean_metric, corrupt_metric, rows
     out: str | None = None
+    drawn_by = "patching.history_picture.draw_history"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt patch --over-training --json` prints."""
@@ -63,12 +64,6 @@ class PatchHistory(Report):
         if "residual" in parts_by_step(self.steps[-1]["rows"]):
             about.append("residual: the first layer after which the last position alone recovers half")
         return about + steps_shown(self.steps, "checkpoint")
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """The metric of both prompts, and below it what each place recovers, by step."""
-        from gpt_cli.inspecting.patching.history_picture import draw_history
-
-        return draw_history(self, notice, kind=kind)
 
     def as_page(self) -> str:
         """The maps of the report, with a slider over the steps."""

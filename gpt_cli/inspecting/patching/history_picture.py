@@ -19,18 +19,18 @@ _NAMED = 3  # places of a panel that have a colour and a name
 _LIMITS = -0.5, 1.5  # of shares before the last step: where the metric hardly differs yet, they say little
 
 
-def draw_history(history: Any, notice: Notify = ignored, *, kind: str = "png") -> bytes:
+def draw_history(history: dict[str, Any], notice: Notify = ignored, *, kind: str = "png") -> bytes:
     """The metric by step, then of each part a line for each place; those that end farthest from 0 have names."""
-    steps, rows = [at["step"] for at in history.steps], [at["rows"] for at in history.steps]
+    steps, rows = [at["step"] for at in history["steps"]], [at["rows"] for at in history["steps"]]
     kinds = parts_by_step(rows[-1])
-    about = history.pairs["file"] if history.pairs else f"{history.clean} / {history.corrupt}"
+    about = history["pairs"]["file"] if "pairs" in history else f"{history['clean']} / {history['corrupt']}"
 
     def draw_all(figure: Figure, _: set[str], spoken: str) -> None:
         first, *others = figure.subplots(1 + len(kinds), 1, sharex=True)
         for side in ("clean", "corrupt"):
-            metric = [at[f"{side}_metric"] for at in history.steps]
+            metric = [at[f"{side}_metric"] for at in history["steps"]]
             draw_curve(first, steps, metric, marker="o", label=say(side, spoken))
-        first.set_ylabel(say(history.metric.replace("_", " "), spoken))
+        first.set_ylabel(say(history["metric"].replace("_", " "), spoken))
         first.legend(frameon=False)
         for axes, part in zip(others, kinds, strict=True):
             _draw_part(axes, steps, [rows_by_step(at, part) for at in rows])
@@ -39,7 +39,7 @@ def draw_history(history: Any, notice: Notify = ignored, *, kind: str = "png") -
 
     size = 7.5, 1.6 * (1 + len(kinds)) + 0.6
     errors = BANDS if any(row["recovered_error"] is not None for row in rows[-1]) else ""
-    return draw_panels(Origin(history.run, steps[-1], about), size, draw_all, notice, kind, errors=errors)
+    return draw_panels(Origin(history["run"], steps[-1], about), size, draw_all, notice, kind, errors=errors)
 
 
 def _draw_part(axes: Axes, steps: Sequence[int], rows: Sequence[Sequence[Row]]) -> None:

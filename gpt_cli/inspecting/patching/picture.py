@@ -69,7 +69,7 @@ def _panels(report: dict[str, Any], figure: str, most: float) -> Iterator[HeatMa
         errors = numbers.copy()
         for row in rows:
             at = labels.index(row_of(row)), columns.index(column_of(row))
-            numbers[at], errors[at] = row[figure], np.nan if row["recovered_error"] is None else row["recovered_error"]
+            numbers[at], errors[at] = row[figure], row["recovered_error"]  # None is NaN
         sides = "head" if title == "heads" else "" if title == "path" else "layer", "head" if title == "head" else ""
         return HeatMap(_TITLES[title], numbers, labels, columns, -most, most, "RdBu_r", sides, errors)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.checkpoints.run_files import run_name
 from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row
@@ -42,6 +41,7 @@ class PatchReport(Report):
     correlation: float | None = None  # of estimates and exact shares
     path: str | None = None
     out: str | None = None
+    drawn_by = "patching.picture.draw_patches"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt patch --json` prints."""
@@ -127,12 +127,6 @@ class PatchReport(Report):
             yield f"{counted(self.pairs['number'], 'pair')}: mean change over mean difference, ± standard error"
         if self.correlation is not None:
             yield f"correlation of estimates and exact shares: {self.correlation:.4f}"
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Maps of layers by positions and of layers by heads."""
-        from gpt_cli.inspecting.patching.picture import draw_patches
-
-        return draw_patches(self.as_dict(), notice, kind=kind)
 
     def as_page(self) -> str | None:
         """The same maps for a browser; an edge has none."""
