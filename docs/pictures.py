@@ -38,7 +38,7 @@ DRAW = {
 }
 PAGES = {
     "page.png": (ONE_HEAD, "attention.html", 1440),
-    "model-page.png": (f"export --run runs/tiny --format html --prompt '{SENTENCE} return'", "model.html", 1800),
+    "model-page.png": (f"export --run runs/tiny --format html --prompt '{SENTENCE} return'", "model.html", 1490),
 }
 
 

@@ -179,3 +179,10 @@ def test_make_demo_speaks_chinese_where_gpt_would(environment: dict[str, str]) -
     assert "gpt train --data my.txt --out runs/mine" in printed
     assert not re.search("download|Look at", printed)
     assert "Look at" in demo(**environment | {"GPT_LANGUAGE": "en"})
+
+
+def test_every_picture_that_a_page_shows_is_written_by_make_screenshots() -> None:
+    shown = {Path(target).name for page in [*ENGLISH, *CHINESE] for target in links(page) if target.endswith(".png")}
+    script = (DOCS / "pictures.py").read_text("utf-8")
+    assert len(shown) == 8
+    assert [name for name in sorted(shown) if f'"{name}": ' not in script] == []
