@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.drawing.endings import PICTURES
-from gpt_cli.errors import counted, visible
+from gpt_cli.errors import UsageError, counted, visible
 from gpt_cli.files import write_durably
 from gpt_cli.reporting.content import report_page
 from gpt_cli.reporting.curves import letter_of
@@ -86,8 +86,13 @@ class Report(Result):
         order = [place for mean in self.means for place in mean.places][:MOST_ON_A_PAGE]
         return [self.runs[place] for place in sorted(order)]
 
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """The curves, and the loss by setting. `notice` hears of characters that no font has."""
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """The curves, and the loss by setting; None where nothing was logged, as of an imported run.
+
+        `notice` hears of characters that no font has.
+        """
+        if not any(len(record.metrics["step"]) for record in self.runs):
+            return None
         from gpt_cli.reporting.curves_picture import draw_report
 
         return draw_report(self.runs, self.axis, kind, notice)
@@ -122,7 +127,8 @@ class Report(Result):
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
     """Read the runs, and write the file that is asked for.
 
-    Raises CheckpointError for a run that cannot be read, EnvironmentFailure where the file cannot be written.
+    Raises CheckpointError for a run that cannot be read, UsageError for a picture of no curves, EnvironmentFailure
+    where the file cannot be written.
     """
     with host.working("reading runs"):
         records = tuple(read_records(paths))
@@ -142,6 +148,9 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> Report:
         with host.working(f"writing {visible(out)}"):
             ending = out.suffix.lower()
             picture = found.as_picture(ending[1:], host.notice) if ending in PICTURES else None
+            if ending in PICTURES and picture is None:
+                sentence = "nothing was logged, as of an imported run, so there are no curves to draw"
+                raise UsageError("--out", sentence, hint="--out report.html has what there is")
             write_durably(out, [picture or found.as_page().encode()])
         shown = len(records) if picture else len(found.on_the_page())
         which = "" if shown == len(records) else f"the best {shown} of "

@@ -70,6 +70,8 @@ def draw_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     """
     style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
     groups = [group for group in groups_of(records) if group.rank < MOST_DRAWN]
+    if not any(len(record.metrics["step"]) for record in records):  # as of an imported run
+        return Text("\n", no_wrap=True).join([*_legend(groups, style), Text(), Text("nothing logged")])
     large = ["smoothed_loss"] + ["validation_loss"] * (len(groups) > 1) if by_token(records) else ["bits_per_byte"]
     rows = [_Panel(groups, axis, style, quantity, style.width, _HIGH).lines() for quantity in large]
     width = (style.width - _GAP) // 2

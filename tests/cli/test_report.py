@@ -163,6 +163,7 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
         ("--out a.eps", 2, 'error: --out: "a.eps" ends in none of .html, .png, .svg, .pdf'),
         ("--out a.eps", 2, "hint: --out a.pdf"),
         ("--out a", 2, "hint: --out a.html"),
+        ("new --out a.png", 2, "hint: --out report.html has what there is"),
         ("--out -", 2, "hint: --json prints JSON to stdout"),
         ("--out a.json", 2, "hint: --json prints JSON to stdout"),
         ("--out runs/smoke/loss.png", 2, "is a file of the run"),
