@@ -25,15 +25,16 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
 
 # pip shows the progress of its downloads; nothing else it says matters unless it fails
+# an environment that is there stays, one that was left half made for want of python3-venv is made again
 .venv/installed: pyproject.toml
 	@echo "$(INSTALLING)"
-	$(PYTHON) -m venv .venv
+	$(PIP) --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv
 	$(PIP) install --editable .
 	@touch $@
 
 .venv/developing: pyproject.toml
 	@echo "installing gpt, its libraries and the development tools; PyTorch is by far the largest download and takes minutes"
-	test -d .venv || $(PYTHON) -m venv .venv
+	$(PIP) --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv
 	$(PIP) install --editable '.[dev]'
 	@touch .venv/installed $@
 
@@ -76,7 +77,7 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 
 .venv-smoke/installed: pyproject.toml $(shell find gpt_cli configs -name '*.py' -o -name '*.yaml')
 	@echo "installing gpt without the development tools into .venv-smoke"
-	test -d .venv-smoke || $(PYTHON) -m venv .venv-smoke
+	.venv-smoke/bin/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv-smoke
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 

@@ -171,6 +171,27 @@ def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
     assert '  gpt train --data my.txt --out runs/mine"' in printed
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_make_installs_from_the_address_that_pip_is_given_into_an_environment_with_pip(
+    ready: bool, tmp_path: Path
+) -> None:
+    """So that a machine without a GPU takes PyTorch's build for processors; an environment that was left without pip is made again."""
+    (tmp_path / "pyproject.toml").touch()
+    python, making = tmp_path / ".venv/bin/python", tmp_path / "making"
+    python.parent.mkdir(parents=True)
+    pip = '#!/bin/sh\n[ "$4" = --version ] || echo "from $PIP_EXTRA_INDEX_URL"\n'
+    python.write_text(pip if ready else "#!/bin/sh\nexit 1\n")
+    (tmp_path / "pip").write_text(pip)
+    making.write_text("#!/bin/sh\ncp pip .venv/bin/python; echo made\n")
+    for program in (python, making):
+        program.chmod(0o755)
+    command = ["make", "-s", "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), ".venv/installed", "PYTHON=./making"]
+    surroundings = {**os.environ, "PIP_EXTRA_INDEX_URL": "file:///processors"}
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings)
+    assert done.stdout.splitlines()[1:] == ["made"] * (not ready) + ["from file:///processors"], done.stderr
+    assert (tmp_path / ".venv/installed").exists()
+
+
 @pytest.mark.parametrize("environment", [{"GPT_LANGUAGE": "zh", "LC_ALL": "C"}, {"LANG": "zh_CN.UTF-8"}])
 def test_make_demo_speaks_chinese_where_gpt_would(environment: dict[str, str]) -> None:
     printed = demo(**environment)
