@@ -11,8 +11,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.cli.listing import FUNCTIONS, GROUPS, function_of
+from gpt_cli.cli.listing import GROUPS, function_of
 from gpt_cli.config.request import flag_of, flags_of
+from gpt_cli.config.suggestions import FUNCTIONS
 
 DOCS = Path(__file__).parents[1]
 NAMES = ("lesson", "circuit")

@@ -74,7 +74,7 @@ def test_the_config_of_the_lesson_makes_an_induction_head_and_the_pages_show_it(
     typed = shown(PAGES[0])  # the other page shows the same: see below
     for command, lines in typed:
         words = set(shlex.split(command))
-        if "runs/circuit" in words:
+        if "runs/two-heads" in words:
             continue
         printed = output(command)
         if "fetch" in words:
@@ -109,7 +109,7 @@ def test_other_seeds_make_one_too(seed: int, here: Path) -> None:
 @pytest.mark.long
 def test_the_commands_of_the_exercise_run(here: Path) -> None:
     """In a few steps: the page says what many give."""
-    typed = [command for command in commands(DOCS / PAGES[0]) if "runs/circuit" in command]
+    typed = [command for command in commands(DOCS / PAGES[0]) if "runs/two-heads" in command]
     assert len(typed) == 3
     for command in typed:
         output(re.sub(r"--max-steps \d+", "--max-steps 4", command))

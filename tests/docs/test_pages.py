@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,32 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_linked_from_the_readme() -> None:
     linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(ROOT / "README.md")}
     assert {*ENGLISH, *CHINESE} - linked - {ROOT / "README.md"} == set()
+
+
+# runs that a page shows a second time, and says so
+AGAIN = {
+    "training.md": ["runs/tiny"],
+    "training.zh-CN.md": ["runs/lunyu"],
+    "evidence.md": ["runs/induction", "runs/circuit"],
+    "evidence.zh-CN.md": ["runs/induction", "runs/circuit"],
+}
+
+
+@pytest.mark.parametrize("pages", [ENGLISH, CHINESE], ids=["en", "zh"])
+def test_no_page_trains_into_the_directory_of_another(pages: list[Path]) -> None:
+    """So that whoever reads one page after the other meets no run that is there already."""
+    trained: dict[str, str] = {}
+    for page in pages:
+        for command in commands(page):
+            words = shlex.split(command)
+            if words[1] != "train" or {"--resume", "--overwrite", "--dry-run"} & set(words):
+                continue
+            name = words[words.index("--config") + 1] if "--config" in words else "auto"
+            out = words[words.index("--out") + 1] if "--out" in words else f"runs/{name}"
+            if out not in AGAIN.get(page.name, []):
+                assert out not in trained, f"{page.name} and {trained[out]} train {out}"
+                trained[out] = page.name
+    assert len(trained) > 15
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
