@@ -1,12 +1,17 @@
-"""`gpt bench`: variants of training and sampling take turns, so that a machine that slows down slows all."""
+"""`gpt bench`: variants of training and sampling take turns, so that a machine that slows down slows all.
+
+The roof is the best rate that anything in the run reached: products of large matrices and of the model's own sizes,
+several ways to read memory, and the variants themselves. So no share of the roof exceeds 100 %.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -25,17 +30,25 @@ from gpt_cli.machine.devices import (
 )
 from gpt_cli.machine.memory import reuse_memory
 from gpt_cli.measuring.request import BenchRequest
-from gpt_cli.measuring.variants import Variant, require_batch, sampling_variants, training_variants
+from gpt_cli.measuring.variants import (
+    READING,
+    Variant,
+    require_batch,
+    sampling_variants,
+    training_variants,
+    vocab_size_of,
+)
 from gpt_cli.results import Result
+from gpt_cli.sampling.compiled import Weight, library
 from gpt_cli.tables import Rows
 
-_SIZE = 4096  # rows and columns of the matrices
-_READ = 2**26  # float32 numbers, 256 MB: more than any cache
+_SIZE = 4096  # rows and columns of the large matrices
+_READ = 2**13  # rows and columns of float32 numbers to read, 256 MB: more than any cache
 
 
 @dataclass(frozen=True)
 class Roof:
-    """Medians over rounds."""
+    """The best rates of a run."""
 
     flops: dict[str, float]  # operations per second of a product of matrices, by dtype
     bytes_read: float  # per second
@@ -43,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of a variant: medians over rounds, its rate against the first one's and against the machine's."""
+    """The time of a variant: the median over rounds, and its rate against the first variant's and against the roof."""
 
     form: str
     dtype: str
@@ -104,17 +117,19 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
         require_batch(config, request.tokens)
     # the forms that are compared with ours draw weights and dropout as torch does
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        with counting("the roof", 3 * (rounds + 1), "rounds") as count:
-            roof = measure_roof(device, rounds, count)
+        ways = ways_to_the_roof(config, device)
+        with counting("the roof", len(ways) * (rounds + 1), "runs") as count:
+            limits = measure_limits(ways, rounds, count)
+        del ways
         with host.working("building models to train"):
             variants = training_variants(config, device)
         with counting("training", len(variants) * (rounds + 1), "runs") as count:
-            training = take_turns(variants, lambda form: roof.flops[form.dtype], rounds, count)
+            training, limits = take_turns(variants, limits, rounds, count)
         del variants  # their memory is for the next ones
         with host.working("building models to sample from"):
             variants = sampling_variants(config, device, request.tokens)
         with counting("sampling", len(variants) * (rounds + 1), "runs") as count:
-            sampling = take_turns(variants, lambda _: roof.bytes_read, rounds, count)
+            sampling, limits = take_turns(variants, limits, rounds, count)
     return Bench(
         config=request.config,
         device=str(device),
@@ -124,7 +139,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
         rounds=rounds,
         tokens_per_step=config.tokens_per_step,
         tokens=request.tokens,
-        roof=roof,
+        roof=Roof({name: rate for name, rate in limits.items() if name != READING}, limits[READING]),
         training=training,
         sampling=sampling,
     )
@@ -143,23 +158,50 @@ def _announcing(host: Host) -> Counting:
     return counting
 
 
-@torch.inference_mode()
-def measure_roof(device: torch.device, rounds: int, count: Callable[[int], object] = lambda _: None) -> Roof:
-    """Time products of 4096-cubed matrices and the sum of 256 MB; `count` receives 1 for each of 3 x (rounds + 1)."""
+def ways_to_the_roof(config: Config, device: torch.device) -> list[Variant]:
+    """Products of large matrices and of those of a training step, by dtype, and ways to read more than any cache."""
 
-    def median(run: Callable[[], object]) -> float:
-        return time_in_turns([lambda: (run(), synchronize(device))], rounds, count)[0]
+    def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
+        @torch.inference_mode()
+        def timed() -> None:
+            run(*inputs)
+            synchronize(device)
 
-    flops = {}
-    for name in ("float32", *(["bfloat16"] if supports(device, "bfloat16") else [])):
-        a, b = (torch.randn(_SIZE, _SIZE, device=device).to(product_dtype(name)) for _ in range(2))
-        flops[name] = 2 * _SIZE**3 / median(lambda a=a, b=b: F.linear(a, b))
-    numbers = torch.zeros(_READ, device=device)
-    return Roof(flops, 4 * _READ / median(numbers.sum))
+        return Variant(name, limit, timed, 1, cost, limit)
+
+    rows, D = config.train.sequences_at_once * config.model.context_length, config.model.d_model
+    hidden = config.model.hidden_size
+    shapes = [(_SIZE, _SIZE, _SIZE), (rows, D, hidden), (rows, hidden, D), (rows, D, vocab_size_of(config))]
+    found = list[Variant]()
+    for dtype in ("float32", *(["bfloat16"] if supports(device, "bfloat16") else [])):
+        draw = partial(torch.randn, device=device, dtype=product_dtype(dtype))
+        for n, d_in, d_out in shapes:
+            name = f"{n} x {d_in} x {d_out}"
+            found.append(variant(name, dtype, 2 * n * d_in * d_out, F.linear, draw(n, d_in), draw(d_out, d_in)))
+    numbers, row = torch.zeros(_READ, _READ, device=device), torch.zeros(1, _READ, device=device)
+    found += [variant("sum", READING, numbers.nbytes, torch.sum, numbers)]
+    found += [variant("product with a vector", READING, numbers.nbytes, F.linear, row, numbers)]
+    if device.type == "cpu" and library():
+        found += [variant("compiled product", READING, numbers.nbytes, Weight(numbers, None), row)]
+    return found
 
 
-def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object]) -> list[float]:
-    """Each once to warm up, then `rounds` times: medians in seconds; `count` receives 1 for each run."""
+def measure_limits(ways: Sequence[Variant], rounds: int, count: Callable[[int], object]) -> dict[str, float]:
+    """The best rate of each limit, of all ways in all rounds; `count` receives 1 for each run."""
+    seconds = time_in_turns([way.run for way in ways], rounds, count, of=min)
+    limits = dict[str, float]()
+    for way, fastest in zip(ways, seconds, strict=True):
+        limits[way.limit] = max(limits.get(way.limit, 0.0), way.cost / fastest)
+    return limits
+
+
+def time_in_turns(
+    runs: Sequence[Callable[[], object]],
+    rounds: int,
+    count: Callable[[int], object],
+    of: Callable[[list[float]], float] = statistics.median,
+) -> list[float]:
+    """Each once to warm up, then `rounds` times: seconds, `of` all rounds; `count` receives 1 for each run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, found in zip(runs, seconds, strict=True):
@@ -168,16 +210,22 @@ def time_in_turns(runs: Sequence[Callable[[], object]], rounds: int, count: Call
             if number:
                 found.append(time.perf_counter() - started)
             count(1)
-    return [statistics.median(found) for found in seconds]
+    return [of(found) for found in seconds]
 
 
 def take_turns(
-    variants: Sequence[Variant], roof: Callable[[Variant], float], rounds: int, count: Callable[[int], object]
-) -> list[Timing]:
-    """Time variants in turns, beside the first of them and the machine's roof; `count` receives 1 for each run."""
+    variants: Sequence[Variant], limits: Mapping[str, float], rounds: int, count: Callable[[int], object]
+) -> tuple[list[Timing], dict[str, float]]:
+    """Time variants in turns, beside the first of them and the machine's limits; `count` receives 1 for each run.
+
+    Returns the limits too, each raised to the rate of a variant that exceeded it.
+    """
     medians = time_in_turns([variant.run for variant in variants], rounds, count)
     rates = [variant.num_tokens / median for variant, median in zip(variants, medians, strict=True)]
+    raised = dict(limits)
+    for variant, rate in zip(variants, rates, strict=True):
+        raised[variant.limit] = max(raised[variant.limit], rate * variant.cost)
     return [
-        Timing(variant.name, variant.dtype, median, rate, rate / rates[0], rate * variant.cost / roof(variant))
+        Timing(variant.name, variant.dtype, median, rate, rate / rates[0], rate * variant.cost / raised[variant.limit])
         for variant, median, rate in zip(variants, medians, rates, strict=True)
-    ]
+    ], raised

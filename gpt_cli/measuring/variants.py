@@ -31,6 +31,7 @@ from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 
+READING = "reading"  # the limit of sampling, where products of a dtype limit training
 PROMPT = list(range(8))
 NUM_SAMPLES = 32
 
@@ -44,6 +45,7 @@ class Variant:
     run: Callable[[], object]
     num_tokens: int
     cost: float  # of a token: operations in training, bytes of weights read in sampling
+    limit: str  # what bounds the rate: products of this dtype, or READING
 
 
 def vocab_size_of(config: Config) -> int:
@@ -99,7 +101,7 @@ def training_variants(config: Config, device: torch.device) -> list[Variant]:
         ("gpt train", dtype): training_step(config, device, dtype),
     }
     flops = costs(config, dtype).training_flops_per_token
-    return [Variant(*names, step, config.tokens_per_step, flops) for names, step in steps.items()]
+    return [Variant(name, dtype, step, config.tokens_per_step, flops, dtype) for (name, dtype), step in steps.items()]
 
 
 def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: float) -> Callable[[], None]:
@@ -152,7 +154,7 @@ def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> 
 
     def variant(name: str, dtype: str, num_samples: int, run: Callable[[], object]) -> Variant:
         size = {"float32": 4, "bfloat16": 2, "int8": 1}[dtype]
-        return Variant(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples)
+        return Variant(name, dtype, run, num_samples * num_tokens, size * num_weights / num_samples, READING)
 
     variants = [variant("no cache", "float32", 1, lambda: _without_cache(model, num_tokens))]
     for num_samples in (1, NUM_SAMPLES):

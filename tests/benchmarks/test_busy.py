@@ -52,7 +52,7 @@ def test_work_is_timed_alone_and_beside_programs_in_turns(monkeypatch: pytest.Mo
     monkeypatch.setattr(module.time, "sleep", lambda _: None)
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
     counted: list[int] = []
-    (found,) = compare_beside([Variant("work", "float32", work, 10, 1.0)], 2, 1, counted.append)
+    (found,) = compare_beside([Variant("work", "float32", work, 10, 1.0, "float32")], 2, 1, counted.append)
     assert met == [(0, True), (2, False), (2, True)] * 2  # a round to warm up, and one that counts
     assert counted == [1] * 6
     assert (found.tokens_per_second, found.spinning, found.sleeping) == (10.0, 1 / 3, 1 / 3)

@@ -10,7 +10,7 @@ from support.helpers import small_config
 
 from gpt_cli.measuring import bench, variants
 from gpt_cli.measuring.bench import take_turns
-from gpt_cli.measuring.variants import Variant, sampling_variants, training_variants, vocab_size_of
+from gpt_cli.measuring.variants import READING, Variant, sampling_variants, training_variants, vocab_size_of
 from gpt_cli.sampling.compiled import library
 
 CPU = torch.device("cpu")
@@ -29,9 +29,13 @@ def test_forms_take_turns_and_their_figures_are_medians(monkeypatch: pytest.Monk
         now += next(durations[name])
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    forms = [Variant(name, "float32", lambda name=name: run(name), 20, cost) for name, cost in (("a", 3.0), ("b", 6.0))]
+    forms = [
+        Variant(name, "float32", lambda name=name: run(name), 20, cost, "float32")
+        for name, cost in (("a", 3.0), ("b", 6.0))
+    ]
     told = []
-    first, second = take_turns(forms, lambda form: 60.0, 4, told.append)
+    (first, second), limits = take_turns(forms, {"float32": 60.0, READING: 1.0}, 4, told.append)
+    assert limits == {"float32": 60.0, READING: 1.0}
     assert order == ["a", "b"] * 5
     assert len(told) == 10
     assert (first.seconds, first.tokens_per_second, first.ratio) == (2.0, 10.0, 1.0)
@@ -72,15 +76,51 @@ def test_sampling_variants_cost_the_weights_they_read() -> None:
         assert form.num_tokens == 3
 
 
-def test_the_roof_is_operations_and_bytes_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_SIZE", 8)
-    monkeypatch.setattr(bench, "_READ", 100)
-    now = itertools.count()
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(now)))
+def test_the_roof_is_the_best_rate_of_any_way_and_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    # of the warm-up and two rounds: the way with the lower cost reaches 8 / 1 a second, the other one 12 / 2
+    durations = iter([9.0, 9.0, 2.0, 2.0, 1.0, 3.0])
+    now = 0.0
+
+    def run() -> None:
+        nonlocal now
+        now += next(durations)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    ways = [Variant(f"{cost}", "float32", run, 1, cost, "float32") for cost in (8.0, 12.0)]
     told = []
-    found = bench.measure_roof(CPU, 3, told.append)
-    assert found == bench.Roof({"float32": 2 * 8**3, "bfloat16": 2 * 8**3}, 400.0)
-    assert len(told) == 3 * (3 + 1)  # the first ones warm up
+    assert bench.measure_limits(ways, 2, told.append) == {"float32": 8.0}
+    assert sum(told) == len(ways) * (2 + 1)
+
+
+def test_the_ways_to_the_roof_are_products_of_the_model_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_SIZE", 8)
+    monkeypatch.setattr(bench, "_READ", 16)
+    ways = bench.ways_to_the_roof(CONFIG, CPU)
+    V = vocab_size_of(CONFIG)
+    shapes = {
+        "8 x 8 x 8": 8**3,
+        "64 x 16 x 64": 64 * 16 * 64,
+        "64 x 64 x 16": 64 * 64 * 16,
+        f"64 x 16 x {V}": 64 * 16 * V,
+    }
+    products = {way.name: way.cost for way in ways if way.limit == "float32"}
+    assert products == {name: 2 * number for name, number in shapes.items()}
+    reading = [way.name for way in ways if way.limit == READING]
+    assert reading == ["sum", "product with a vector", *(["compiled product"] if library() else [])]
+    assert {way.cost for way in ways if way.limit == READING} == {4 * 16 * 16}
+    limits = bench.measure_limits(ways, 1, lambda _: None)
+    assert {*limits} == {"float32", "bfloat16", READING}
+
+
+def test_no_share_of_the_roof_exceeds_it() -> None:
+    """A variant that is faster than the measured limit is the limit."""
+    forms = [
+        Variant(name, "float32", lambda: time.sleep(0.001), 20, cost, READING)
+        for name, cost in (("a", 3.0), ("b", 6.0))
+    ]
+    timings, limits = take_turns(forms, {READING: 1e-9}, 2, lambda _: None)
+    assert max(each.share_of_roof for each in timings) == 1
+    assert limits[READING] == max(each.tokens_per_second * form.cost for each, form in zip(timings, forms, strict=True))
 
 
 def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
