@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import statistics
@@ -23,7 +24,7 @@ from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer
 from gpt_cli.config import Config
 from gpt_cli.config.reading import read_config
-from gpt_cli.machine.devices import autocast, choose_dtype, num_accelerators, peak_memory, synchronize
+from gpt_cli.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
 from gpt_cli.measuring import bench
 from gpt_cli.measuring.variants import costs, endless_state, sampling_variants
 from gpt_cli.text.reading import read_corpus
@@ -125,19 +126,29 @@ def _seconds(scale: Scale, run: Callable[[], object], times: int) -> float:
     return statistics.median(found[1:])
 
 
+def _peak_memory(device: torch.device) -> int | None:
+    """The most bytes that tensors have taken of an accelerator; None for a CPU, and where torch does not know."""
+    if device.type == "cpu":
+        return None
+    # mps keeps no books
+    with contextlib.suppress(RuntimeError):
+        return torch.accelerator.max_memory_allocated(device) or None
+    return None
+
+
 def memory(scale: Scale) -> Iterator[Figure]:
     """The most that tensors took in two steps, beside the estimate of `gpt info`."""
     for batch_size in (4,) if scale.small else (16, 128):
         config = scale.config("small", batch_size=batch_size)
         expected = costs(config, config.train.dtype).training_bytes
         yield Figure(f"{batch_size} sequences, estimate", expected / 1e6, "MB")
-        if peak_memory(scale.device) is not None:
+        if _peak_memory(scale.device) is not None:
             torch.accelerator.reset_peak_memory_stats(scale.device)
         state = endless_state(config)
         take_step(state)
         take_step(state)
         read_outcomes(state)
-        peak = peak_memory(scale.device)
+        peak = _peak_memory(scale.device)
         measured = "torch reports no peak" if peak is None else peak / 1e6
         yield Figure(f"{batch_size} sequences, measured", measured, "MB")
         del state  # or it would count for the next one too

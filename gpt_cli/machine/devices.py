@@ -76,16 +76,6 @@ def free_memory(device: torch.device) -> int | None:
     return None
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """The most bytes that tensors have taken of an accelerator; None for a CPU, and where torch does not know."""
-    if device.type == "cpu":
-        return None
-    # torch 2.10 has it, but mps keeps no books
-    with contextlib.suppress(RuntimeError):
-        return torch.accelerator.max_memory_allocated(device) or None
-    return None
-
-
 class Graph(Protocol):
     """Work of a device, which it can do again on the same memory."""
 
