@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from gpt_cli.checkpoints.run_files import RunFiles
+from gpt_cli.checkpoints.run_files import RunFiles, foreign_file
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 from gpt_cli.files import make_directory, require_place, require_writable, write_failure
 from gpt_cli.ownership import HOLDER, LOCK, is_checkpoint
@@ -91,6 +91,9 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     except OSError as error:
         place = path if os.path.exists(path) else path.parent  # the lock may be another user's
         raise write_failure(place, error) from error
+    if os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
+        os.close(descriptor)
+        raise foreign_file(path.parent, LOCK)
     try:
         _lock(descriptor)
     except BlockingIOError:
@@ -108,10 +111,6 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     if not _is_at(descriptor, path):
         os.close(descriptor)
         return None
-    if os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
-        os.close(descriptor)
-        sentence = f"it contains {LOCK}, which no run wrote; move it elsewhere, or name another directory with --out"
-        raise UsageError(shown(path.parent), sentence)
     try:
         now = datetime.now().astimezone().isoformat(" ", "seconds")
         os.ftruncate(descriptor, 0)

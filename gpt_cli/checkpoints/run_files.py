@@ -109,11 +109,7 @@ class RunFiles:
     def require_own(self) -> None:
         """Raises UsageError where a run that is written here would replace what someone else wrote."""
         if found := self.foreign():
-            name = visible(found[0].relative_to(self.path))
-            sentence = (
-                f"it contains {name}, which no run wrote; move it elsewhere, or name another directory with --out"
-            )
-            raise UsageError(shown(self.path), sentence)
+            raise foreign_file(self.path, found[0].relative_to(self.path))
 
     def temporaries(self) -> list[Path]:
         """What killed writers left of a run's own files."""
@@ -149,6 +145,12 @@ class RunFiles:
         return (
             path.parent in (self.checkpoints, self.attention, self.lens) and _STEP_FILE.fullmatch(path.name) is not None
         )
+
+
+def foreign_file(run: Path, name: str | Path) -> UsageError:
+    """The error for a file of someone else that a training would replace."""
+    wrong = f"it contains {visible(name)}, which no run wrote; move it elsewhere, or name another directory with --out"
+    return UsageError(shown(run), wrong)
 
 
 def named_run(name: str | Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.list import Overview, is_run, overview
+from gpt_cli.checkpoints.list import Overview, overview
 from gpt_cli.checkpoints.list import Result as Compared
 from gpt_cli.checkpoints.logs import Sample, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_files import RunFiles, name_of
@@ -162,14 +162,8 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     """What runs have left, whatever their state; what is damaged is left out, and `notes` say so.
 
     Of metrics that are being written to, the last line may be cut off; it is left out in silence. Raises
-    CheckpointError for a path that is not a run, and for metrics or samples beyond what a run can have.
+    CheckpointError for metrics or samples beyond what a run can have.
     """
-    hint = "gpt runs lists those that there are"
-    for path in paths:
-        if not path.is_dir():
-            raise CheckpointError(shown(path), "there is no such run", hint=hint)
-        if not is_run(path):
-            raise CheckpointError(shown(path), "this directory holds no run", hint=hint)
     shipped = read_shipped()
     return [_read(path, shipped) for path in paths]
 

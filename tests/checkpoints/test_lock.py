@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpt_cli.checkpoints.lock import is_held, sole_trainer
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.errors import EnvironmentFailure, UsageError
 from gpt_cli.ownership import LOCK
 
 HOLD = (
@@ -108,6 +108,13 @@ def test_a_look_at_a_lock_does_not_take_it(tmp_path: Path) -> None:
     assert not is_held(tmp_path)
     with sole_trainer(tmp_path, no_warning):
         pass
+
+
+def test_a_lock_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("theirs")
+    with pytest.raises(UsageError, match=r"it contains .lock, which no run wrote"), sole_trainer(tmp_path, no_warning):
+        pass
+    assert (tmp_path / LOCK).read_text() == "theirs"
 
 
 def test_a_trainer_is_not_turned_away_by_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
