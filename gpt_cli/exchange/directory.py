@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import math
 import os
 import re
@@ -31,6 +30,8 @@ from gpt_cli.strict_json import plainly, strict_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+IN_BLOCK = 32  # numbers of Q8_0, a type of GGUF, that share a scale
+BLOCK = np.dtype([("scale", READABLE["F16"]), ("numbers", "i1", IN_BLOCK)])
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,31 @@ class Directory:
 
     def read_stored(self, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
         """The same as READABLE reads it; raises CheckpointError where a number is not finite."""
-        stored = self.tensors[name]
-        dtype, shape = READABLE[stored.dtype], stored.shape
-        if last is not None:
-            shape = (last - first, *shape[1:])
-        with reading(stored.path, CheckpointError) as file:
-            file.seek(stored.start + first * math.prod(shape[1:]) * dtype.itemsize)
-            numbers = np.fromfile(file, dtype, math.prod(shape))
-        if numbers.size != math.prod(shape):
-            raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
-        if not are_finite(numbers, stored.dtype):
-            raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
-        return numbers.reshape(shape)
+        return read_numbers(self.tensors[name], name, first, last)
+
+
+def read_numbers(stored: Stored, name: str, first: int = 0, last: int | None = None) -> np.ndarray:
+    """A tensor, or rows of it: as READABLE reads it, and Q8_0 in float32.
+
+    Raises CheckpointError where a number is not finite.
+    """
+    shape = stored.shape if last is None else (last - first, *stored.shape[1:])
+    skipped, count = first * math.prod(shape[1:]), math.prod(shape)
+    is_blocks = stored.dtype == "Q8_0"
+    # a row of a vector may begin or end within a block
+    per_item, dtype = (IN_BLOCK, BLOCK) if is_blocks else (1, READABLE[stored.dtype])
+    before = skipped % per_item
+    num_items = -(-(before + count) // per_item)
+    with reading(stored.path, CheckpointError) as file:
+        file.seek(stored.start + skipped // per_item * dtype.itemsize)
+        items = np.fromfile(file, dtype, num_items)
+    if items.size != num_items:
+        raise CheckpointError(shown(stored.path), "this file changed while gpt read it")
+    if not (are_finite(items["scale"].copy(), "F16") if is_blocks else are_finite(items, stored.dtype)):
+        raise CheckpointError(shown(stored.path), f"{shown(name)} contains numbers that are not finite")
+    if is_blocks:
+        items = np.multiply(items["numbers"], items["scale"][:, None], dtype=np.float32).reshape(-1)
+    return items[before : before + count].reshape(shape)
 
 
 def read_directory(path: Path) -> Directory:
@@ -147,11 +161,6 @@ def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CheckpointError(shown(path), "this is not an object of JSON")
     return found
-
-
-def as_json(value: Any) -> str:
-    """A value as a message contains it, written as in the file that it is from."""
-    return visible(json.dumps(value, ensure_ascii=False))
 
 
 def _no_weights(path: Path) -> CheckpointError:

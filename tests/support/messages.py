@@ -36,6 +36,7 @@ READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "working": ((0,), ()),
     "say": ((0,), ()),
     "BadParameter": ((0,), ()),
+    "error": ((0,), ("hint",)),
     "Advice": ((1, 2), ("sentence", "flags")),
 }
 _ERROR = ((1,), ("sentence", "hint"))

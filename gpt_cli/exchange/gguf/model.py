@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpt_cli.errors import CheckpointError, shown
-from gpt_cli.exchange.directory import Directory, Stored
+from gpt_cli.exchange.directory import Directory, Stored, read_numbers
 from gpt_cli.exchange.families import FAMILIES
 from gpt_cli.exchange.families.family import Family
-from gpt_cli.exchange.families.given import brief
+from gpt_cli.exchange.families.given import Given, brief
 from gpt_cli.exchange.gguf.architectures import (
     ARCHITECTURES,
     ROPE_FACTORS,
@@ -23,7 +23,7 @@ from gpt_cli.exchange.gguf.architectures import (
     arranged,
     rope_factors,
 )
-from gpt_cli.exchange.gguf.reading import read_header, read_numbers
+from gpt_cli.exchange.gguf.reading import read_header
 from gpt_cli.strict_json import strict_json
 
 _AS_IT_IS = "import the directory of transformers from which the file was made"
@@ -31,6 +31,7 @@ _AS_IT_IS = "import the directory of transformers from which the file was made"
 _PUBLISHED = ({"factor": 8.0}, {"factor": 32.0})
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _DEFAULT_BASE = 10000.0
+_IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on which no logit depends
 
 
 @dataclass(frozen=True)
@@ -51,21 +52,18 @@ class GGUF(Directory):
         stored, order = self.there[name]
         if order == "transposed":
             return arranged(read_numbers(stored, name), order, 1)[first:last]
-        last = stored.shape[0] if last is None else last
         if order == "as it is":
             return read_numbers(stored, name, first, last)
-        # whole heads, which a change of order leaves where they are or moves as one
-        start, end = first // self.head_size, -(-last // self.head_size)
-        heads = range(start, end)
-        if order == "by_head":
-            num_heads = stored.shape[0] // (3 * self.head_size)
-            heads = [part * num_heads + head for head, part in (divmod(one, 3) for one in heads)]
-        rows = np.concatenate(
-            [read_numbers(stored, name, one * self.head_size, (one + 1) * self.head_size) for one in heads]
-        )
-        if order == "permuted":
-            rows = arranged(rows, order, len(heads), back=True)
-        return rows[first - start * self.head_size :][: last - first]
+        num_heads = stored.shape[0] // self.head_size // (3 if order == "by_head" else 1)
+        rows = _order_of_rows(stored.shape[0], order, num_heads)[first:last]
+        begin = rows.min()
+        return read_numbers(stored, name, begin, rows.max() + 1)[rows - begin]
+
+
+@lru_cache(maxsize=2)  # each head is read alone
+def _order_of_rows(num_rows: int, order: str, num_heads: int) -> np.ndarray:
+    """Which rows of the file are those of transformers, one after another."""
+    return arranged(np.arange(num_rows), order, num_heads, back=True)
 
 
 def read_gguf(path: Path) -> GGUF:
@@ -84,12 +82,14 @@ def read_gguf(path: Path) -> GGUF:
     theirs = theirs if isinstance(theirs, dict) else {}
     kind = theirs.get("model_type")
     family = FAMILIES[kind if kind in architecture.types else architecture.types[0]]
-    given = _Keys(keys, name, where)
-    config = _config(architecture, family, given, stored, theirs)
+    left = {key: value for key, value in keys.items() if key.startswith(f"{name}.")}
+    config = _config(architecture, family, left, stored, theirs, where)
     tensors = {there: tensor for there, tensor in stored.items() if there != ROPE_FACTORS}
     if ROPE_FACTORS in stored:
         config |= _scaling(read_numbers(stored[ROPE_FACTORS], ROPE_FACTORS), theirs, config, where)
-    given.require_all_known()
+    for key, value in left.items():
+        if key.removeprefix(f"{name}.") not in _IRRELEVANT:
+            raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not know", hint=_AS_IT_IS)
     names = architecture.names(family, tensors)
     if unknown := sorted(tensors.keys() - names.keys()):
         raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
@@ -110,34 +110,11 @@ def read_gguf(path: Path) -> GGUF:
         for full, (tensor, order) in places.items()
     }
     found = GGUF(path, config, presented, keys, places, size)
-    return _without_zeros(found, family, config)
-
-
-class _Keys:
-    """The keys of an architecture; each that is asked for is known from then on."""
-
-    def __init__(self, keys: Mapping[str, Any], name: str, where: str):
-        self._keys, self._name, self._where = keys, name, where
-        # no logit depends on these
-        self._known = {f"{name}.{key}" for key in ("vocab_size", "tensor_data_layout")}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """A value of any type."""
-        self._known.add(f"{self._name}.{key}")
-        return self._keys.get(f"{self._name}.{key}", default)
-
-    def require(self, key: str, value: Any) -> None:
-        """Raises CheckpointError where a key has another value."""
-        if (found := self.get(key, value)) != value:
-            sentence = f"{self._name}.{key} is {brief(found)}, and gpt has {brief(value)}"
-            raise CheckpointError(self._where, sentence, hint=_AS_IT_IS)
-
-    def require_all_known(self) -> None:
-        """Raises CheckpointError for a key that nobody asked for."""
-        for key, value in self._keys.items():
-            if key.startswith(f"{self._name}.") and key not in self._known:
-                sentence = f"{shown(key)} is {brief(value)}, which gpt does not know"
-                raise CheckpointError(self._where, sentence, hint=_AS_IT_IS)
+    if architecture.always_biased and (absent := family.absent(Given(config, where, _AS_IT_IS))):
+        # the biases that llama.cpp must have and the model has not
+        zeros = {one for one in presented if absent.search(one) and not found.read_stored(one).any()}
+        found = replace(found, tensors={one: tensor for one, tensor in presented.items() if one not in zeros})
+    return found
 
 
 def _own(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,13 +128,27 @@ def _own(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(
-    architecture: Architecture, family: Family, given: _Keys, stored: Mapping[str, Stored], theirs: Mapping[str, Any]
+    architecture: Architecture,
+    family: Family,
+    left: dict[str, Any],
+    stored: Mapping[str, Stored],
+    theirs: Mapping[str, Any],
+    where: str,
 ) -> dict[str, Any]:
-    """A config.json of what the keys say; `theirs` says what no key does, such as dropout."""
+    """A config.json of what the keys say, which are taken out of `left`; `theirs` says what no key does, as dropout."""
+
+    def taken(key: str, default: Any = None) -> Any:
+        return left.pop(f"{architecture.name}.{key}", default)
+
+    def require(key: str, value: Any) -> None:
+        if (there := taken(key, value)) != value:
+            sentence = f"{architecture.name}.{key} is {brief(there)}, and gpt has {brief(value)}"
+            raise CheckpointError(where, sentence, hint=_AS_IT_IS)
+
     found: dict[str, Any] = {key: value for key, value in theirs.items() if "rope" not in key}
-    sizes = {ours: given.get(key) for ours, key in SIZES.items()}
+    sizes = {ours: taken(key) for ours, key in SIZES.items()}
     found |= {key: sizes[ours] for key, ours in family.names.items()}
-    found |= {"model_type": family.model_type, family.epsilon_key: given.get(architecture.epsilon_key)}
+    found |= {"model_type": family.model_type, family.epsilon_key: taken(architecture.epsilon_key)}
     activation = found.get(family.activation_key)
     if not isinstance(activation, str) or family.activations.get(activation) not in architecture.activations:
         fits = family.activations[family.activation] in architecture.activations
@@ -169,21 +160,19 @@ def _config(
         "llama": {"attention_bias": biased, "mlp_bias": "blk.0.ffn_up.bias" in stored},
     }
     found = {"tie_word_embeddings": "output.weight" not in stored, **said.get(family.model_type, {}), **found}
-    shared = given.get("attention.head_count_kv", sizes["num_heads"])
     if family.position_table is not None:
+        taken("attention.head_count_kv")
         return found
-    size = given.get("attention.key_length", _quotient(sizes["d_model"], sizes["num_heads"]))
-    turned = given.get("rope.dimension_count", size)
-    found |= {"rope_theta": given.get("rope.freq_base", _DEFAULT_BASE), "num_key_value_heads": shared, "head_dim": size}
-    given.require("attention.value_length", size)
-    given.require("rope.scaling.type", "none")
+    size = taken("attention.key_length", _quotient(sizes["d_model"], sizes["num_heads"]))
+    require("attention.value_length", size)
+    require("rope.scaling.type", "none")
+    found["rope_theta"] = taken("rope.freq_base", _DEFAULT_BASE)
     if family.model_type != "gpt_neox":
-        given.require("rope.dimension_count", size)
-        return found
-    del found["num_key_value_heads"], found["head_dim"]
-    given.require("attention.head_count_kv", sizes["num_heads"])
-    share = _quotient(turned, size, whole=False)
-    return found | {"rotary_pct": share, "use_parallel_residual": given.get("use_parallel_residual", True)}
+        require("rope.dimension_count", size)
+        return found | {"num_key_value_heads": taken("attention.head_count_kv", sizes["num_heads"]), "head_dim": size}
+    require("attention.head_count_kv", sizes["num_heads"])
+    share = _quotient(taken("rope.dimension_count", size), size, whole=False)
+    return found | {"rotary_pct": share, "use_parallel_residual": taken("use_parallel_residual", True)}
 
 
 def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
@@ -208,23 +197,10 @@ def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):
         scaling = {key: one.get(key) for key in ("factor", *_LLAMA3)}
         values = [base, *scaling.values()]
-        if not all(type(value) in (int, float) and 0 < value < 2**31 for value in values):
-            continue
-        low, high = (float(one[key]) for key in ("low_freq_factor", "high_freq_factor"))
-        if high <= low or factors.shape != (size // 2,):
+        known = all(type(value) in (int, float) and 0 < value < 2**31 for value in values)
+        if not known or one["high_freq_factor"] <= one["low_freq_factor"] or factors.shape != (size // 2,):
             continue
         if np.allclose(rope_factors({"rope_scaling": scaling, "rope_theta": base}, size), factors, rtol=1e-5, atol=0):
             return {"rope_scaling": {"rope_type": "llama3", **scaling}}
     sentence = "its rope is scaled by factors that are not those of Llama 3"
     raise CheckpointError(where, sentence, hint=_AS_IT_IS)
-
-
-def _without_zeros(found: GGUF, family: Family, config: Mapping[str, Any]) -> GGUF:
-    """The same without the biases that llama.cpp must have and the model has not, which are zeros."""
-    layers = {"use_bias": "", "attention_bias": r"attention\."}
-    key = {"starcoder2": "use_bias", "gpt_neox": "attention_bias"}.get(family.model_type)
-    if key is None or config.get(key) is not False:
-        return found
-    pattern = re.compile(rf"{re.escape(family.prefix + family.blocks)}\.\d+\.(?!.*norm){layers[key]}.*\.bias")
-    zeros = {name for name in found.tensors if pattern.fullmatch(name) and not found.read_stored(name).any()}
-    return replace(found, tensors={name: one for name, one in found.tensors.items() if name not in zeros})

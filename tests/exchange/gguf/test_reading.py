@@ -17,9 +17,9 @@ import pytest
 from support.llama_cpp import needs_llama_cpp
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.exchange.directory import Stored
+from gpt_cli.exchange.directory import Stored, read_numbers
 from gpt_cli.exchange.gguf import reading
-from gpt_cli.exchange.gguf.reading import is_gguf, read_header, read_numbers
+from gpt_cli.exchange.gguf.reading import is_gguf, read_header
 from gpt_cli.safetensors_numbers import widened
 
 _CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
