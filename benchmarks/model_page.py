@@ -82,7 +82,12 @@ def measured(browser: Browser, name: str, folder: Path, num_tokens: int) -> dict
     """The size of a config's page, which is written to a folder, and its times."""
     out, page = folder / f"{Path(name).stem}.html", fresh_page(name)
     write_model_page(out, page)
-    row = {"config": name, "kind": page.kind, "parameters": page.num_parameters, "bytes": out.stat().st_size}
+    row = {
+        "config": name,
+        "kind": page.content["origin"]["kind"],
+        "parameters": page.num_parameters,
+        "bytes": out.stat().st_size,
+    }
     return row | timed(browser.new_page(), out, num_tokens)
 
 

@@ -6,12 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
-from gpt_cli.errors import CheckpointError, GptError, counted, shown, together
+from gpt_cli.errors import CheckpointError, GptError, counted, shown
 from gpt_cli.exchange.directory import Directory
 from gpt_cli.exchange.recipes import Recipe
 from gpt_cli.safetensors_numbers import READABLE, widened
@@ -129,12 +128,6 @@ def misfits(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[Gpt
         elif name in stored and stored[name].dtype not in READABLE:
             types = f"is {stored[name].dtype}, and gpt reads {', '.join(READABLE)}"
             yield CheckpointError(directory.where, f"{shown(name)} {types}")
-
-
-def require_tensors(recipes: Mapping[str, Recipe], directory: Directory) -> None:
-    """Raises CheckpointError that lists `misfits`, at most 5."""
-    if wrong := list(islice(misfits(recipes, directory), 5)):
-        raise together(wrong)
 
 
 def _sinusoids(shape: tuple[int, ...]) -> np.ndarray:

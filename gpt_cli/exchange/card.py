@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config
 from gpt_cli.config.reading import write_config
 from gpt_cli.errors import counted, visible
@@ -62,22 +63,15 @@ def model_card(
     name: str,
     config: Config,
     fit: Fit,
+    progress: Progress,
     *,
-    num_steps: int,
-    num_tokens: int,
-    loss: float | None,
-    best: float | None,
-    began_from: str | None = None,
     prompt: str = "The",
     end_pads: bool = False,
 ) -> str:
-    """The text of README.md; `loss` of the last step and `best` of all evaluations are in nats per token.
-
-    `began_from` names the model whose weights the training began with; the model can read `prompt`;
-    with `end_pads`, end-of-text fills batches too.
-    """
-    losses = [f"Loss of the last step: {loss:.4f} nats/token.\n"] if loss is not None else []
-    losses += [f"Lowest validation loss until then: {best:.4f} nats/token.\n"] if best is not None else []
+    """The text of README.md; the model can read `prompt`, and with `end_pads`, end-of-text fills batches too."""
+    figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
+    losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
+    num_steps, num_tokens = progress.step, progress.num_training_tokens
     sources = ", ".join(f"`{visible(source)}`" for source in _listed(config.data.source))
     origin = f"A GPT, trained with gpt-cli {__version__} on {sources} ({counted(num_tokens, 'token')}) for "
     origin += f"{counted(num_steps, 'step')}."
@@ -85,8 +79,8 @@ def model_card(
     if imported:  # its sources are a default
         origin = f"A GPT, written by gpt-cli {__version__}, which did not train it."
         origin += f" Its step is {num_steps:,}." if num_steps else ""
-    if began_from is not None:
-        origin += f" It began with the weights of `{visible(began_from)}`."
+    if progress.began_from is not None:
+        origin += f" It began with the weights of `{visible(progress.began_from)}`."
     half = max(1, config.model.context_length // 2)
     lines = "".join(f"- {note}\n" for note in fit.notes)
     known = [] if imported else _known(config)

@@ -41,6 +41,8 @@ from gpt_cli.safetensors_header import header_bytes
 from gpt_cli.sampling.prompts import encode_prompt
 
 _KINDS = {
+    "hf": "{} of transformers",
+    "gguf": "{} of llama.cpp",
     "html": "a page in which the model runs",
     "handout": "pages for a class, of which index.html is the first",
     "safetensors": "a checkpoint of gpt",
@@ -64,9 +66,7 @@ class Exported(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """One line."""
-        kind = f"{self.class_name} of transformers" if self.class_name else _KINDS.get(self.format)
-        if self.format == "gguf":
-            kind = f"{self.class_name} of llama.cpp"
+        kind = _KINDS[self.format].format(self.class_name)
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
 
@@ -160,11 +160,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None
         os.path.basename(os.path.realpath(out)),
         config,
         found,
-        num_steps=progress.step,
-        num_tokens=progress.num_training_tokens,
-        loss=progress.loss,
-        best=progress.best_loss,
-        began_from=progress.began_from,
+        progress,
         prompt=first_prompt(config, tokenizer) if prompt is None else prompt,
         end_pads=pad == tokenizer.end_of_text,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpt_cli.config import Config, ModelConfig
 from gpt_cli.config.reading import validate
 from gpt_cli.config.strangers import of_a_stranger
 from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
-from gpt_cli.exchange.backwards import Weights, misfits, places_of, require_tensors
+from gpt_cli.exchange.backwards import Rows, Weights, misfits, places_of
 from gpt_cli.exchange.directory import Directory, Stored, read_directory
 from gpt_cli.exchange.families import FAMILIES
 from gpt_cli.exchange.families.family import Family
@@ -22,7 +23,7 @@ from gpt_cli.exchange.families.given import Given, brief
 from gpt_cli.exchange.gguf.model import GGUF, read_gguf
 from gpt_cli.exchange.gguf.reading import is_gguf
 from gpt_cli.exchange.gguf.vocabulary import tokenizer_from
-from gpt_cli.exchange.hugging_face import fit, tensors_of
+from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.read_tokenizer import read_tokenizer
 from gpt_cli.exchange.recipes import Recipe
 from gpt_cli.safetensors_numbers import READABLE
@@ -33,6 +34,7 @@ _HINT = f"gpt imports models of type {', '.join(FAMILIES)}"
 _AS_IT_IS = "look for another version of the model: gpt never loads one approximately"
 # constants that older versions stored
 _BUFFERS = re.compile(r"\.(attn|attention)\.(masked_)?bias$|(^|\.)rotary_emb\.\w+$")
+_MOST_NAMED = 5  # tensors that do not fit
 _PIECE = 2**22  # numbers of two tensors that are compared at once
 
 
@@ -40,7 +42,6 @@ _PIECE = 2**22  # numbers of two tensors that are compared at once
 class Foreign:
     """A model of transformers as one of ours: config and tokenizer now, each weight when it is asked for."""
 
-    where: str
     config: Config
     tokenizer: Tokenizer
     weights: Weights
@@ -63,49 +64,45 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     if problems := given.problems():
         raise together(problems)
     length = _context_length(settings, context_length)
-    about_tokenizer = {} if own is None else own["tokenizer"]
+    about_tokenizer = own.get("tokenizer", {})
     if isinstance(directory, GGUF):
         tokenizer = tokenizer_from(directory.keys, directory.where, about_tokenizer)
     else:
         tokenizer = read_tokenizer(path, directory.config.get("eos_token_id"), about_tokenizer)
     num_rows = _num_rows(directory, family, tokenizer.vocab_size - 1)
-    notices = list[str]()
-    exported = None if own is None else _config_of(own, tokenizer, directory)
-    config, places, zeros = exported, None, dict[str, tuple[int, ...]]()
-    if exported is not None:
-        recipes = _recipes_of_export(exported.model, num_rows, directory, family, settings)
-        if recipes is not None and not any(misfits(recipes, directory)):
-            places = places_of(recipes, directory)
-        if places is None:
-            notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
+    notices, zeros = list[str](), dict[str, tuple[int, ...]]()
+    config = _config_of(own, tokenizer, directory) if own else None
+    places = None if config is None else _places_of_export(config.model, num_rows, directory, family, settings)
+    if config is not None and places is None:
+        notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
     if config is None or places is None:
         notices += given.notices
         model = _validated({**settings, "context_length": length}, family, given.where)
         if _is_too_large(model, directory):
             raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
         as_there = model.changed(scale="head" if family.divides else "none")
-        recipes, zeros = _without(family.absent(given), tensors_of(family, as_there, num_rows))
+        recipes, zeros = _without(family.absent(given), family.tensors(as_there, num_rows))
         if zeros:
             names = ", ".join(dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros))
             notices.append(f"it has none of {names}: they are zeros here, which training may change")
-        require_tensors(recipes, directory)
+        if wrong := list(islice(misfits(recipes, directory), _MOST_NAMED)):
+            raise together(wrong)
         places = places_of(recipes, directory)
         assert places is not None
-        config = (exported or _defaults_with(tokenizer)).changed(model=model.model_dump())
+        config = (config or _defaults_with(tokenizer)).changed(model=model.model_dump())
     elif context_length is not None:
         config = config.changed(model={"context_length": length})
     if config.model.context_length != settings["context_length"]:
         notices.append(f"context_length is {length:,} here, of {settings['context_length']:,} there")
     if unused := num_rows - tokenizer.vocab_size:
         notices.append(f"left out: {counted(unused, 'row')} of embeddings that no token has")
-    return Foreign(directory.where, config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
+    return Foreign(config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
 
 
-def _own(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What `gpt export` has written about a model in its config.json; None for one of others."""
+def _own(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `gpt export` has written about a model in its config.json; nothing for one of others."""
     own = config.get("gpt_cli")
-    is_ours = isinstance(own, dict) and own.get("format") == 1 and isinstance(own.get("tokenizer"), dict)
-    return own if is_ours else None
+    return own if isinstance(own, dict) and own.get("format") == 1 and isinstance(own.get("tokenizer"), dict) else {}
 
 
 def _config_of(own: Mapping[str, Any], tokenizer: Tokenizer, directory: Directory) -> Config:
@@ -176,7 +173,7 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
 
 
 def _are_equal(directory: Directory, first: str, second: str) -> bool:
-    """Whether two tensors are equal, as far as they can be compared; `require_tensors` reports what else is wrong."""
+    """Whether two tensors are equal, as far as they can be compared; `misfits` names what else is wrong."""
     one, two = (directory.tensors.get(name) for name in (first, second))
     if one is None or two is None or not {one.dtype, two.dtype} <= READABLE.keys() or one.shape != two.shape:
         return one is None or two is None or one.shape == two.shape
@@ -218,10 +215,10 @@ def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
     return model.num_blocks > len(directory.tensors) or model.num_blocks * model.num_heads > 2**16
 
 
-def _recipes_of_export(
+def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
-) -> Mapping[str, Recipe] | None:
-    """How the tensors of an export are made of ours; None where its config.json is not that of this model any more."""
+) -> dict[str, Rows] | None:
+    """Where the weights of an export lie; None where its config.json or its tensors are not of this model any more."""
     if _is_too_large(model, directory):
         return None
     try:
@@ -229,7 +226,9 @@ def _recipes_of_export(
     except GptError:
         return None
     as_written = family.settings(Given(found.config, "", ""))
-    return found.tensors if as_written == settings and found.class_name == family.class_name else None
+    if as_written != settings or found.class_name != family.class_name or any(misfits(found.tensors, directory)):
+        return None
+    return places_of(found.tensors, directory)
 
 
 def _without(

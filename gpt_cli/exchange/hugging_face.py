@@ -19,15 +19,14 @@ each of its heads, the matrices of latent attention as their products.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import GptError, UsageError, together
 from gpt_cli.exchange.families import nearest
 from gpt_cli.exchange.families.family import Family
-from gpt_cli.exchange.recipes import Fit, Recipe, copy
+from gpt_cli.exchange.recipes import Fit
 
 _HINT = "--format safetensors exports every model for use with gpt"
 
@@ -37,17 +36,12 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
     family = nearest(model)
     if wrong := list(_misfits(model, family)):
         raise together(wrong)
-    config = _config(family, model, vocab_size) | family.common_keys(model) | family.config(model)
-    tensors = tensors_of(family, model, vocab_size)
-    return Fit(family.class_name, config, tensors, [*family.notes(model), *_zeros(tensors)])
-
-
-def tensors_of(family: Family, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-    """All tensors of a class; without an output layer where that is the token embedding."""
-    tensors = family.tensors(model, vocab_size)
-    if not model.tie_embeddings:
-        tensors[family.output] = copy((vocab_size, model.d_model), "output_layer.weight")
-    return tensors
+    config = family.common_keys(model, vocab_size) | family.config(model)
+    tensors, notes = family.tensors(model, vocab_size), [*family.notes(model)]
+    zeros = [re.sub(r".*\.\d+\.", "", name) for name, recipe in tensors.items() if not recipe.parts]
+    if names := ", ".join(dict.fromkeys(zeros)):
+        notes.append(f"this model has none of {names}: they are zeros, which further training there may change")
+    return Fit(family.class_name, config, tensors, notes)
 
 
 def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
@@ -73,24 +67,3 @@ def _misfits(model: ModelConfig, family: Family) -> Iterator[GptError]:
         sentence = f"no class of transformers has rmsnorm with positions {model.positions}"
         yield misfit("norm", f"{sentence} and this feed-forward part; layernorm exports")
     yield from (misfit(key, sentence) for key, sentence in family.misfits(model))
-
-
-def _zeros(tensors: Mapping[str, Recipe]) -> Iterator[str]:
-    zeros = dict.fromkeys(re.sub(r".*\.\d+\.", "", name) for name, recipe in tensors.items() if not recipe.parts)
-    if zeros:
-        yield f"this model has none of {', '.join(zeros)}: they are zeros, which further training there may change"
-
-
-def _config(family: Family, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-    """The keys that all classes share; defaults are written too, where versions of transformers have different ones."""
-    return {
-        "architectures": [family.class_name],
-        "model_type": family.model_type,
-        "vocab_size": vocab_size,
-        "bos_token_id": vocab_size - 1,
-        "eos_token_id": vocab_size - 1,
-        "tie_word_embeddings": model.tie_embeddings,
-        "initializer_range": 0.02,
-        "use_cache": True,
-        "dtype": "float32",
-    }

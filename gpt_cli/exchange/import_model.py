@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,8 +22,6 @@ from gpt_cli.files import Buffer, make_directory, remove, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.safetensors_header import SIZES
-
-NO_STEPS: Mapping[int, Weights] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,9 @@ def adopt(out: Path, foreign: Foreign, steps: Mapping[int, Weights], host: Host)
     return Imported(str(out), num_parameters, foreign.tokenizer.vocab_size, *sizes, tuple(steps))
 
 
-def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] = NO_STEPS) -> int:
+def write_run(
+    run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] | None = None
+) -> int:
     """Write a run that has these weights as its best, and nothing to continue; returns the number of parameters.
 
     With `steps` it has a checkpoint of each, and no best: its losses are unknown. What the directory held
@@ -72,7 +71,7 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    models = {run.step_file(step): (step, weights) for step, weights in steps.items()}
+    models = {run.step_file(step): (step, weights) for step, weights in (steps or {}).items()}
     models = models or {run.best: (0, foreign.weights)}
     num_numbers = sum(shape.numel() for shape in shapes.values())
     num_bytes = max(

@@ -36,11 +36,10 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 @dataclass(frozen=True)
 class ModelPage:
-    """What a page has: its content, the weights in base64, the kind of its matrices, and how many parameters."""
+    """What a page has: its content, the weights in base64, and how many parameters."""
 
     content: Mapping[str, Any]
     weights: str
-    kind: Kind
     num_parameters: int
 
 
@@ -86,7 +85,7 @@ def model_page(
         "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(Note(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
-    return ModelPage(content, packed_weights, found.kind, num_parameters)
+    return ModelPage(content, packed_weights, num_parameters)
 
 
 def model_content(model: GPT) -> dict[str, Any]:

@@ -48,16 +48,11 @@ class Fit:
         return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
 
 
-class Projections(NamedTuple):
-    """The parts of Wq, Wk and Wv, one head below another."""
+def projections(model: ModelConfig, block: int, factor: float, *, per_head: bool = False) -> list[tuple[Part, ...]]:
+    """The parts of Wq times a factor, of Wk and of Wv, one head below another.
 
-    queries: tuple[Part, ...]
-    keys: tuple[Part, ...]
-    values: tuple[Part, ...]
-
-
-def projections(model: ModelConfig, block: int, factor: float, *, per_head: bool = False) -> Projections:
-    """Wq times a factor, Wk and Wv of a block; `per_head` repeats Wk and Wv of a group for each of its heads."""
+    `per_head` repeats Wk and Wv of a group for each of its heads.
+    """
     at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
     if model.attention == "latent":
         source = (f"{at}.W_DQ.weight",) if model.query_latent_size else ()
@@ -71,9 +66,7 @@ def projections(model: ModelConfig, block: int, factor: float, *, per_head: bool
             owners = [f"groups.{j * G // H if per_head else j}" for j in range(H if per_head else G)]
         keys = [(f"{at}.{owner}.Wk.weight",) for owner in owners]
         values = [(f"{at}.{owner}.Wv.weight",) for owner in owners]
-    return Projections(
-        tuple(Part(names, factor) for names in queries), tuple(map(Part, keys)), tuple(map(Part, values))
-    )
+    return [tuple(Part(names, factor) for names in queries), tuple(map(Part, keys)), tuple(map(Part, values))]
 
 
 def biases(parts: tuple[Part, ...], model: ModelConfig) -> tuple[Part, ...]:
@@ -109,14 +102,6 @@ def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
     found = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":
         found[f"{theirs}.bias"] = copy((D,), f"{ours}.bias") if model.bias else Recipe((D,))
-    return found
-
-
-def linear(theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool) -> dict[str, Recipe]:
-    """A linear layer, `biased` there; the bias is zeros where ours has none."""
-    found = {f"{theirs}.weight": copy((num_out, num_in), f"{ours}.weight")}
-    if biased:
-        found[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
     return found
 
 

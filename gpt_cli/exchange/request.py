@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -216,12 +215,12 @@ class ExportRequest(Request):
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
     """Raises UsageError where `out` is neither new, nor empty, nor an earlier export of this form, which a new one
     replaces, with `overwrite` beside files of others, or where a new name is that of a file."""
-    known, is_ours = (FILES, _is_export) if form == "hf" else (PAGES, _is_handout)
+    known = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():
         names = sorted(path.name for path in replaced.iterdir())
         foreign = next((name for name in names if name not in known), None)
-        ours = is_ours(replaced)
+        ours = _is_ours(replaced, form)
         if names and not (ours and (overwrite or foreign is None)):
             contains = f"contains {shown(foreign)}" if foreign else "has files that gpt export did not write"
             hint = "--overwrite replaces the export in it and leaves the other files" if ours else None
@@ -256,22 +255,19 @@ def require_gguf() -> None:
         raise EnvironmentFailure("--format gguf", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
 
-def _is_export(directory: Path) -> bool:
-    """Whether we wrote the model in a directory; transformers names its version in a config.json that it writes again,
-    and peft puts a card of its own in the place of ours."""
+def _is_ours(directory: Path, form: str) -> bool:
+    """Whether we wrote the pages of a hand-out, as the first one says, or the model in a directory.
+
+    Transformers names its version in a config.json that it writes again, and peft puts a card in the place of ours.
+    """
+    from gpt_cli.exchange.directory import read_json
+
     try:
-        config = json.loads(read_bytes(directory / "config.json", CheckpointError, most=_MOST))
+        if form == "handout":
+            first = read_bytes(directory / "index.html", CheckpointError, most=("a page", 2**20))
+            return b'<script type="application/json" id="content">{"handout": ' in first
+        config = read_json(directory / "config.json", *_MOST)
         card = read_bytes(directory / "README.md", CheckpointError, most=_MOST)
-    except (GptError, ValueError, RecursionError):
-        return False
-    known = isinstance(config, dict) and "gpt_cli" in config and "transformers_version" not in config
-    return known and b"\n- gpt-cli\n" in card
-
-
-def _is_handout(directory: Path) -> bool:
-    """Whether we wrote the pages in a directory: the first one says so."""
-    try:
-        first = read_bytes(directory / "index.html", CheckpointError, most=("a page", 2**20))
     except GptError:
         return False
-    return b'<script type="application/json" id="content">{"handout": ' in first
+    return "gpt_cli" in config and "transformers_version" not in config and b"\n- gpt-cli\n" in card

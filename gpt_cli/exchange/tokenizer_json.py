@@ -111,12 +111,24 @@ def tokenizer_files(
 
     Where a chat `template` is written, the token that it names is found in a text too.
     """
+    usual = {
+        # without this class, AutoTokenizer would put GPT-2's pattern in the place of ours
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        # the text <|endoftext|> is encoded as plain text, as with us
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context_length,
+        # by default there are token_type_ids too, for which GPT-2 would add an embedding
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
     chat = {} if template is None else {"chat_template": template, "split_special_tokens": False}
     if isinstance(tokenizer, KeptTokenizer):
         settings = tokenizer.settings
         if not settings.keys() - {"chat_template"}:  # from a file that has no more to say
             settings = {
-                **tokenizer_config(context_length),
+                **usual,
                 "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
                 "eos_token": tokenizer.token_text(tokenizer.end_of_text),
                 "split_special_tokens": False,
@@ -124,31 +136,13 @@ def tokenizer_files(
             }
         return tokenizer.written.encode("utf-8"), as_file({**settings, **chat})
     pad = END_OF_TEXT if padding_id(tokenizer) == tokenizer.end_of_text else PADDING
-    settings = {**tokenizer_config(context_length), "pad_token": pad, "padding_side": padding_side, **chat}
+    settings = {**usual, "pad_token": pad, "padding_side": padding_side, **chat}
     return as_file(tokenizer_json(tokenizer)), as_file(settings)
 
 
 def as_file(content: Mapping[str, Any]) -> bytes:
     """The bytes of a file of JSON."""
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False).encode("utf-8") + b"\n"
-
-
-def tokenizer_config(context_length: int) -> dict[str, Any]:
-    """The content of tokenizer_config.json.
-
-    Without this class, AutoTokenizer would put GPT-2's pattern in the place of ours. With `split_special_tokens`, the
-    text <|endoftext|> is encoded as plain text, as with us.
-    """
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": END_OF_TEXT,
-        "eos_token": END_OF_TEXT,
-        "split_special_tokens": True,
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": context_length,
-        # by default there are token_type_ids too, for which GPT-2 would add an embedding
-        "model_input_names": ["input_ids", "attention_mask"],
-    }
 
 
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:

@@ -157,20 +157,11 @@ def javascript_pattern(pattern: str) -> str:
 
 @cache  # half a second each, and patterns share most of them
 def _one_of(single: str) -> str:
-    """A pattern of one character, in the syntax of JavaScript."""
-    return _written(_members(single))
-
-
-def _members(single: str) -> np.ndarray:
-    """The code points that a pattern of one character matches, as the library tiktoken sees it: ascending."""
+    """A pattern of one character, in the syntax of JavaScript: the code points that the library tiktoken matches."""
     alone = BytePairTokenizer("bpe", single, [bytes([byte]) for byte in range(256)])
     every_character = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
     found = alone.encoding.encode_to_numpy(every_character)
-    return code_points(found.astype(np.uint8).tobytes().decode("utf-8")).astype(np.int64)
-
-
-def _written(points: np.ndarray) -> str:
-    """One of these code points, in the syntax of JavaScript."""
+    points = code_points(found.astype(np.uint8).tobytes().decode("utf-8")).astype(np.int64)
     firsts = points[np.diff(points, prepend=-2) != 1].tolist()  # of runs of neighbours
     lasts = points[np.diff(points, append=-2) != 1].tolist()
     runs = zip(map(_letter, firsts), map(_letter, lasts), strict=True)

@@ -100,7 +100,7 @@ def test_weights_beyond_float16_are_refused() -> None:
     ) as refused:
         model_page(huge, None, "x")
     assert refused.value.hint == "--quantize int8"
-    assert model_page(huge, "int8", "x").kind == "int8"
+    assert model_page(huge, "int8", "x").content["origin"]["kind"] == "int8"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.exchange.families.given import Given
-from gpt_cli.exchange.recipes import Part, Recipe, copy, linear, norm, positions, unscaled
+from gpt_cli.exchange.recipes import Part, Recipe, copy, norm, positions, unscaled
 
 _T = TypeVar("_T")
 USUAL_NAMES = {
@@ -86,7 +86,7 @@ class Family(ABC):
         """The tensors of the attention of a block, whose name there is given."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """All tensors but the output layer."""
+        """All tensors; without an output layer where that is the token embedding."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -101,15 +101,19 @@ class Family(ABC):
                 sizes = (F, D) if layer == "contract" else (D, F)
                 layer_of_ours = f"{ours}.feed_forward.{layer}"
                 tensors |= self.linear(f"{theirs}.mlp.{name}", layer_of_ours, *sizes, model, biased=biased)
-        return tensors | norm(f"{self.prefix}{self.final_norm}", "final_norm", model)
+        tensors |= norm(f"{self.prefix}{self.final_norm}", "final_norm", model)
+        if not model.tie_embeddings:
+            tensors[self.output] = copy((vocab_size, D), "output_layer.weight")
+        return tensors
 
     def linear(
         self, theirs: str, ours: str, num_in: int, num_out: int, model: ModelConfig, *, biased: bool
     ) -> dict[str, Recipe]:
-        """A linear layer, as `recipes.linear` makes it."""
-        found = linear(theirs, ours, num_in, num_out, model, biased=biased)
-        if self.transposes:
-            found[f"{theirs}.weight"] = Recipe((num_in, num_out), (Part((f"{ours}.weight",)),), transposed=True)
+        """A linear layer, `biased` there; the bias is zeros where ours has none."""
+        shape = (num_in, num_out) if self.transposes else (num_out, num_in)
+        found = {f"{theirs}.weight": Recipe(shape, (Part((f"{ours}.weight",)),), self.transposes)}
+        if biased:
+            found[f"{theirs}.bias"] = copy((num_out,), f"{ours}.bias") if model.bias else Recipe((num_out,))
         return found
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
@@ -174,12 +178,24 @@ class Family(ABC):
             "norm_epsilon": None if epsilon == usual else epsilon,
         }
 
-    def common_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """The same as keys of config.json."""
+    def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
+        """The same as keys of config.json; defaults too, of which versions of transformers have different ones."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
-        keys = {key: sizes[ours] for key, ours in self.names.items()}
-        keys[self.activation_key] = {ours: name for name, ours in self.activations.items()}[model.activation]
-        return {**keys, self.dropout_key: model.dropout, self.epsilon_key: model.epsilon}
+        return {
+            "architectures": [self.class_name],
+            "model_type": self.model_type,
+            "vocab_size": vocab_size,
+            "bos_token_id": vocab_size - 1,
+            "eos_token_id": vocab_size - 1,
+            "tie_word_embeddings": model.tie_embeddings,
+            "initializer_range": 0.02,
+            "use_cache": True,
+            "dtype": "float32",
+            **{key: sizes[ours] for key, ours in self.names.items()},
+            self.activation_key: {ours: name for name, ours in self.activations.items()}[model.activation],
+            self.dropout_key: model.dropout,
+            self.epsilon_key: model.epsilon,
+        }
 
 
 def pattern(windows: Sequence[_T]) -> list[_T]:

@@ -148,9 +148,8 @@ def _spread(types: Any, num_blocks: Any) -> list[str] | None:
     for item in types:
         kinds, times = item if isinstance(item, list) and len(item) == 2 else (None, None)
         # a hostile file may ask for millions
-        if not isinstance(kinds, list) or type(times) is not int or len(kinds) * times > min(num_blocks, 1024):
+        most = min(num_blocks - len(spread), 1024)
+        if not isinstance(kinds, list) or type(times) is not int or len(kinds) * times > most:
             return None
         spread += kinds * times
-        if len(spread) > num_blocks:
-            return None
     return spread if len(spread) == num_blocks else None

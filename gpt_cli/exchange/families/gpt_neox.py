@@ -34,10 +34,12 @@ class GPTNeoX(Family):
         if not 0 < share <= 1:
             given.refuse(f"{share:g} is not a share of a head", "rotary_pct")
             share = 1
+        # transformers rounds a part of a head so
+        width, heads = settings["d_model"], settings["num_heads"]
         return {
             **settings,
             **rope,
-            "rotary_size": _turned(share, settings["d_model"], settings["num_heads"]),
+            "rotary_size": int(width // heads * share) if width is not None and heads and heads > 0 else None,
             "parallel_branches": given.switch("use_parallel_residual", True),
             "qkv_bias": given.switch("attention_bias", True),
         }
@@ -67,10 +69,3 @@ class GPTNeoX(Family):
     def absent(self, given: Given) -> re.Pattern[str] | None:
         biased = given.switch("attention_bias", True)
         return None if biased else re.compile(r"\.attention\.(query_key_value|dense)\.bias$")
-
-
-def _turned(share: float, d_model: Any, num_heads: Any) -> int | None:
-    """How much of a head rope turns, as transformers rounds it; None where the sizes are wrong."""
-    if not (isinstance(d_model, int) and isinstance(num_heads, int) and num_heads > 0):
-        return None
-    return int(d_model // num_heads * share)

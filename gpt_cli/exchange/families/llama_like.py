@@ -100,7 +100,7 @@ class Llama(Family):
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
         of_attention = model.bias or model.qkv_bias
-        return of_attention, of_attention, model.bias
+        return of_attention or self.always_qkv, of_attention and not self.always_qkv, model.bias
 
 
 class Mistral(Llama):
@@ -193,9 +193,6 @@ class Qwen2(Mistral):
         windows = [width if kind == "sliding_attention" else None for kind in kinds]
         return None if set(windows) == {None} else pattern(windows)
 
-    def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        return True, False, False
-
 
 class Qwen3(Qwen2):
     """Yang et al. 2025: RMSNorm of each head's queries and keys, whose width no other size gives."""
@@ -209,6 +206,3 @@ class Qwen3(Qwen2):
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
         return {"attention_bias": model.qkv_bias, **super().bias_keys(model)}
-
-    def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        return Llama.written_biases(self, model)

@@ -20,8 +20,8 @@ def read_rope(given: Given, context_length: int | None, *, of_neox: bool = False
         given.refuse(f"its rope has {brief(held)}, which is not an object of JSON")
         held = {}
     inner = Given(held, given.where, given.hint, known="")
-    kind, older = inner.get("rope_type"), inner.get("type")
-    kind = kind or older or "default"
+    older = inner.get("type")
+    kind = inner.get("rope_type") or older or "default"
     names = ["rope_theta", "rotary_emb_base"] if of_neox else ["rope_theta"]
     base = _agreed(given, inner, names, 10000.0)
     share = _agreed(given, inner, ["partial_rotary_factor", "rotary_pct"], 0.25) if of_neox else 1.0

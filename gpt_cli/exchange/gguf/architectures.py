@@ -96,17 +96,14 @@ class Architecture(NamedTuple):
     def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
         """The names that transformers has for those tensors of a file that this architecture knows."""
         layers = {theirs: ours for ours, theirs in self.layers.items()}
-        found = dict[str, str]()
         tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
         tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
-        top_of = {self.tensor(top, family): top for top in tops}
+        found = {self.tensor(top, family): top for top in tops}
         for name in there:
             of_block = re.fullmatch(r"blk\.(0|[1-9]\d{0,5})\.([a-z_]+)\.(weight|bias)", name)
             if of_block and of_block[2] in layers:
                 found[name] = f"{family.prefix}{family.blocks}.{of_block[1]}.{layers[of_block[2]]}.{of_block[3]}"
-            elif name in top_of:
-                found[name] = top_of[name]
-        return found
+        return {name: found[name] for name in there if name in found}
 
     def order(self, name: str) -> str:
         """How the rows of a tensor of transformers lie there: as they are, or transposed, permuted, by_head."""
@@ -158,25 +155,20 @@ def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, 
 
 
 def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -> Iterator[GptError]:
-    def misfit(key: str, value: str) -> UsageError:
-        sentence = f"{chosen.name}, the nearest architecture of llama.cpp, does not compute this; {value} exports"
-        return UsageError(f"model.{key}", sentence, hint=_HINT)
-
     if model.activation not in activations:
         sentence = f"{chosen.name}, the nearest architecture of llama.cpp, computes only {', '.join(activations)}"
         yield UsageError("model.activation", sentence, hint=_HINT)
-    if any(window is not None and window < model.context_length for window in model.windows):
-        yield misfit("attention_window", "null")
     asked = {
-        "bias": (model.bias, "false"),
+        "attention_window": (any(window and window < model.context_length for window in model.windows), "null"),
+        "bias": (model.bias and model.norm != "layernorm", "false"),
         "qkv_bias": (model.qkv_bias, "false"),
         "head_size": (model.value_size * model.num_heads != model.d_model, "null"),
         "rope_scaling": (model.positions == "rope" and model.rope_scaling is not None, "null"),
     }
     for key, (is_asked, value) in asked.items():
-        of_norms = key == "bias" and model.norm == "layernorm"
-        if is_asked and key not in chosen.has and not of_norms:
-            yield misfit(key, value)
+        if is_asked and key not in chosen.has:
+            sentence = f"{chosen.name}, the nearest architecture of llama.cpp, does not compute this; {value} exports"
+            yield UsageError(f"model.{key}", sentence, hint=_HINT)
 
 
 def tensors_there(chosen: Architecture, family: Family, found: Fit) -> dict[str, tuple[str, Recipe]]:

@@ -236,8 +236,6 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, own: Mapping[str, Any]) 
         template = keys.get(CHAT_TEMPLATE)
         settings = {"chat_template": template} if isinstance(template, str) else {}
         return checked(written, settings, end, names_of(content), where)
-    except CheckpointError:
-        raise
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from None
 

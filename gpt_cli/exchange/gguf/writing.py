@@ -60,17 +60,10 @@ class _Info(NamedTuple):
     type: str
 
 
-class Written(NamedTuple):
-    """What a file contains: the architecture, how many numbers, and what llama.cpp does in another way."""
-
-    architecture: str
-    num_parameters: int
-    notes: list[str]
-
-
-def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -> Written:
+def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -> tuple[str, int, list[str]]:
     """Write the file and its Modelfile; matrices are in `kind`, None: as they are, all else in float32.
 
+    Returns the architecture, how many numbers the file has, and what llama.cpp does in another way.
     Raises UsageError where no architecture fits, CheckpointError for weights that do not fit their config,
     EnvironmentFailure when the system refuses.
     """
@@ -115,7 +108,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     notes = [*found.notes, *vocabulary.notices]
     if config.model.activation in ("gelu", "gelu_tanh"):
         notes.append(_GELU)
-    return Written(chosen.name, sum(math.prod(info.shape) for info in infos.values()), notes)
+    return chosen.name, sum(math.prod(info.shape) for info in infos.values()), notes
 
 
 def _sizes(chosen: Architecture, model: ModelConfig, found: Fit) -> dict[str, Any]:
@@ -170,19 +163,13 @@ def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Inf
 
 def _bytes(rows: Tensor, kind: str) -> bytes:
     """The numbers as the file has them."""
-    if kind == "BF16":
-        return rows.to(torch.bfloat16).view(torch.int16).numpy().tobytes()
-    numbers = rows.float().numpy()
-    if kind == "F16":
-        with np.errstate(over="ignore"):  # refused in the next line
-            numbers = numbers.astype(np.float16)
-        if not np.isfinite(numbers).all():
-            sentence = "a weight is larger than float16 holds"
-            raise UsageError("--quantize", sentence, hint="--quantize bf16 holds it in the same space")
-    if kind == "Q8_0":
-        from gguf import GGMLQuantizationType, quants
+    from gguf import GGMLQuantizationType, quants
 
-        numbers = quants.quantize(numbers, GGMLQuantizationType.Q8_0)
+    with np.errstate(over="ignore"):  # refused in the next line
+        numbers = quants.quantize(rows.float().numpy(), GGMLQuantizationType[kind])
+    if kind == "F16" and not np.isfinite(numbers).all():
+        sentence = "a weight is larger than float16 holds"
+        raise UsageError("--quantize", sentence, hint="--quantize bf16 holds it in the same space")
     return numbers.tobytes()
 
 

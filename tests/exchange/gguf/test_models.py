@@ -94,7 +94,7 @@ def checkpoints(folder: Path) -> dict[str, Checkpoint]:
     found = dict[str, Checkpoint]()
     for name, (architecture, settings) in CASES.items():
         found[name] = sharp_checkpoint(*settings, tokenizer=LEARNED)
-        assert write_gguf(folder / f"{name}.gguf", found[name], name, None).architecture == architecture
+        assert write_gguf(folder / f"{name}.gguf", found[name], name, None)[0] == architecture
     wide = sharp_checkpoint(*_WIDE, tokenizer=LEARNED)
     for kind in _KINDS:
         write_gguf(folder / f"{kind}.gguf", wide, kind, kind)
