@@ -20,37 +20,18 @@ from gpt_cli.exchange.hugging_face import fit
 from gpt_cli.exchange.recipes import Fit, Recipe
 
 _HINT = "--format hf, or safetensors for use with gpt, exports other models"
-_OF_GPT2 = {
-    "ln_1": "attn_norm",
-    "attn.c_attn": "attn_qkv",
-    "attn.c_proj": "attn_output",
-    "ln_2": "ffn_norm",
-    "mlp.c_fc": "ffn_up",
-    "mlp.c_proj": "ffn_down",
-}
-_OF_GPT_NEOX = {
-    "input_layernorm": "attn_norm",
-    "attention.query_key_value": "attn_qkv",
-    "attention.dense": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.dense_h_to_4h": "ffn_up",
-    "mlp.dense_4h_to_h": "ffn_down",
-}
+# names there of the layers of attention, by those of transformers, and of the feed-forward part, by ours
+_OF_GPT2 = {"attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output"}
+_OF_GPT_NEOX = {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output"}
 _OF_LLAMA = {
-    "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
 }
-_OF_STARCODER2 = {**_OF_LLAMA, "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
-del _OF_STARCODER2["mlp.up_proj"], _OF_STARCODER2["mlp.down_proj"]
+_FEED_FORWARD = {"gate": "ffn_gate", "expand": "ffn_up", "contract": "ffn_down"}
 # what a key of a file is called without the architecture before it, by our setting
 SIZES = {
     "context_length": "context_length",
@@ -67,7 +48,7 @@ class Architecture(NamedTuple):
 
     name: str
     types: tuple[str, ...]
-    layers: Mapping[str, str]  # of a block: names there, by those of transformers
+    attention: Mapping[str, str]
     activations: tuple[str, ...]  # of ours
     # what else of ours it has
     has: frozenset[str] = frozenset()
@@ -81,11 +62,16 @@ class Architecture(NamedTuple):
         rms = FAMILIES[self.types[0]].epsilon_key == "rms_norm_eps"
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
+    def layers(self, family: Family) -> dict[str, str]:
+        """What the layers of a block are called there, by their names in transformers."""
+        of_feed_forward = {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
+        return {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True)), **of_feed_forward}
+
     def tensor(self, name: str, family: Family) -> str:
         """What a tensor of transformers is called there."""
         if found := re.fullmatch(rf"{re.escape(family.prefix + family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name):
             block, layer, kind = found.groups()
-            return f"blk.{block}.{self.layers[layer]}.{kind}"
+            return f"blk.{block}.{self.layers(family)[layer]}.{kind}"
         tops = {
             family.embedding: "token_embd.weight",
             family.output: "output.weight",
@@ -95,7 +81,7 @@ class Architecture(NamedTuple):
 
     def names(self, family: Family, there: Mapping[str, Any]) -> dict[str, str]:
         """The names that transformers has for those tensors of a file that this architecture knows."""
-        layers = {theirs: ours for ours, theirs in self.layers.items()}
+        layers = {theirs: ours for ours, theirs in self.layers(family).items()}
         tops = [family.embedding, family.output, f"{family.prefix}{family.position_table}"]
         tops += [f"{family.prefix}{family.final_norm}.{kind}" for kind in ("weight", "bias")]
         found = {self.tensor(top, family): top for top in tops}
@@ -118,8 +104,8 @@ class Architecture(NamedTuple):
 _GELU, _BOTH = ("gelu", "gelu_tanh"), frozenset({"bias", "qkv_bias"})
 _ALL = (
     Architecture("gpt2", ("gpt2",), _OF_GPT2, _GELU, _BOTH),
-    Architecture("starcoder2", ("starcoder2",), _OF_STARCODER2, _GELU, _BOTH, always_biased=True),
-    Architecture("nemotron", ("starcoder2",), _OF_STARCODER2, ("relu2",), _BOTH, always_biased=True, own_output=True),
+    Architecture("starcoder2", ("starcoder2",), _OF_LLAMA, _GELU, _BOTH, always_biased=True),
+    Architecture("nemotron", ("starcoder2",), _OF_LLAMA, ("relu2",), _BOTH, always_biased=True, own_output=True),
     Architecture("gptneox", ("gpt_neox",), _OF_GPT_NEOX, _GELU, _BOTH, always_biased=True, own_output=True),
     Architecture("arcee", ("arcee",), _OF_LLAMA, ("relu2",), frozenset({"head_size", "rope_scaling"}), permuted=True),
     Architecture(

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, type_of
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, visible
 from gpt_cli.exchange.card import licences, shareable
@@ -39,7 +38,6 @@ _ALIGNMENT = 32
 _BLOCK = 32  # numbers of q8_0 that have a scale together
 _BITS = {"F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5}  # of a number
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for whoever lists files
-_OF_TORCH = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _GELU = "llama.cpp takes GELU from a table of half floats, so log-probabilities may differ in the third decimal"
 _MODELFILE = """\
 # written by gpt export: ollama create {name} -f Modelfile
@@ -132,7 +130,7 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
         return _Info(shape, "F32")
     if kind == "q8_0":  # rows of other widths have no blocks
         return _Info(shape, "Q8_0" if shape[-1] % _BLOCK == 0 else "F16")
-    return _Info(shape, kind.upper() if kind else _OF_TORCH[dtype_of(recipe, ours)])
+    return _Info(shape, kind.upper() if kind else type_of(dtype_of(recipe, ours)))
 
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
