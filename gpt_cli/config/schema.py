@@ -135,6 +135,11 @@ class TrainConfig(Section):
         description="time after which the run ends, in seconds or as 90s, 5m, 1h30m, 1d; "
         "replaces max_steps, and the schedule follows the clock; null means no limit",
     )
+    stop_at: Literal["first"] | None = Field(
+        default=None,
+        description="first: the run ends at max_steps or max_time, whichever comes first, and the schedule follows the "
+        "one that is nearer; null: max_time replaces max_steps",
+    )
     optimizer: Literal["adamw", "muon"] = Field(
         default="adamw", description="muon updates the matrices inside blocks and leaves everything else to AdamW"
     )
@@ -212,6 +217,11 @@ class TrainConfig(Section):
         description="loggers that receive metrics, samples and config as well, each an extra of the package; "
         "they stay offline unless their own environment variables say otherwise",
     )
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether max_steps ends the run; by the clock, only where `stop_at` says so."""
+        return self.max_time is None or self.stop_at == "first"
 
     @property
     def sequences_at_once(self) -> int:

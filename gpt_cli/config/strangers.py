@@ -12,6 +12,7 @@ _LEARNING = {
         "micro_batch_size",
         "max_steps",
         "max_time",
+        "stop_at",
         "optimizer",
         "learning_rate",
         "muon_learning_rate",

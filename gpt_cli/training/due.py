@@ -60,11 +60,15 @@ def ended_by(progress: Progress, settings: TrainConfig) -> str:
     """What ended a finished training: steps, time or patience."""
     if not _is_over(progress, settings):
         return "patience"
-    return "steps" if settings.max_time is None else "time"
+    return "steps" if _has_all_steps(progress, settings) else "time"
 
 
 def _is_over(progress: Progress, settings: TrainConfig) -> bool:
     """Whether max_steps are taken; by the clock, whether another step would likely end after max_time."""
-    if settings.max_time is None:
-        return progress.step >= settings.max_steps
-    return progress.step > 0 and progress.elapsed + progress.seconds / progress.step > settings.max_time
+    if settings.max_time is None or not progress.step or _has_all_steps(progress, settings):
+        return _has_all_steps(progress, settings)
+    return progress.elapsed + progress.seconds / progress.step > settings.max_time
+
+
+def _has_all_steps(progress: Progress, settings: TrainConfig) -> bool:
+    return settings.counts_steps and progress.step >= settings.max_steps

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,8 +303,8 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
     # a forward pass is about a third of a step
     closing_seconds = step_seconds / 3 * num_closing / config.tokens_per_step
     seconds = settings.max_time and max(0.0, settings.max_time - run.progress.elapsed)
-    steps = settings.max_steps - run.progress.step if seconds is None else round(seconds / step_seconds)
-    steps = max(0, steps)
+    steps = settings.max_steps - run.progress.step if settings.counts_steps else sys.maxsize
+    steps = max(0, steps if seconds is None else min(steps, round(seconds / step_seconds)))
     return Prepared(
         directory=run.directory.path,
         config=config,
@@ -327,7 +328,7 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         vocab_size=vocab_size,
         steps_left=steps,
         epochs_left=steps * settings.batch_size / state.batches.windows_per_epoch,
-        seconds_left=(steps * step_seconds if seconds is None else seconds) + closing_seconds,
+        seconds_left=(steps * step_seconds if settings.counts_steps else seconds or 0.0) + closing_seconds,
         closing_seconds=closing_seconds,
         prompt=first_prompt(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,

@@ -121,8 +121,8 @@ class TrainRequest(Request):
     max_steps: Count | None = Field(default=None, description="Optimizer steps.")
     max_time: Annotated[Given[Duration | None, float | str | None], Flag("TIME")] = Field(
         default=NONE,
-        description="Train for a time such as 90s, 5m or 1h30m instead of --max-steps; "
-        "the learning rate follows the clock.",
+        description="Train for a time such as 90s, 5m or 1h30m; the learning rate follows the clock. "
+        "With --max-steps, whichever comes first ends the run.",
     )
     watch: Text | None = Field(
         default=None,
@@ -149,8 +149,7 @@ class TrainRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Two lengths, and a run that is to go on and to be replaced."""
-        yield from self.apart("max_steps", "max_time")
+        """A run that is to go on and to be replaced."""
         if self.resume and self.overwrite:
             yield Misfit(("overwrite",), "{overwrite} and {resume} cannot be combined; leave one of them out")
 
@@ -177,8 +176,8 @@ class TrainRequest(Request):
         shipped = shipped_config(config, (AUTO,)) if isinstance(config, str) and config != AUTO else None
         directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
         require_no_file(directory)
-        if self.max_steps is not None:
-            settings.append("train.max_time=null")  # a config or the run may have a time
+        if self.max_steps is not None:  # a config or the run may have a time
+            settings += self._both_lengths() or ["train.max_time=null"]
         if self.init_from is not None:
             plan = self._with_initial(directory, settings, flags, host)
         elif chooses and not (self.resume and RunFiles(directory).exists()):
@@ -199,13 +198,17 @@ class TrainRequest(Request):
         _require_what_stays(plan)
         return plan
 
+    def _both_lengths(self) -> list[str]:
+        """The setting by which a number of steps and a time both end the run, if both are given."""
+        return ["train.stop_at=first"] if self.max_steps is not None and self.max_time is not None else []
+
     def _asked_of_choice(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
         """What is set of a config that gpt is to choose; raises UsageError for what leaves no choice."""
-        asked = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
+        asked = build_config(Document({}), AUTO, [*self.settings, *self._both_lengths()], flags, to_choose=True)
         given = asked.train.model_fields_set
-        if "max_steps" in given and asked.train.max_time is not None:
+        if "max_steps" in given and asked.train.max_time is not None and asked.train.stop_at is None:
             sentence = "train.max_steps and train.max_time cannot be combined; leave one of them out"
-            raise UsageError("--config auto", sentence)
+            raise UsageError("--config auto", sentence, hint="--set train.stop_at=first ends at whichever comes first")
         if "max_steps" not in given and "max_time" in given and asked.train.max_time is None:
             sentence = "gpt chooses settings for a time or a number of steps; name one of them"
             raise UsageError("--set: train.max_time", sentence, hint="--max-steps 1000")

@@ -34,6 +34,7 @@ FREE_KEYS = frozenset(
         "data.max_expansion",
         "train.max_steps",
         "train.max_time",
+        "train.stop_at",
         "train.micro_batch_size",
         "train.device",
         "train.threads",
@@ -224,17 +225,17 @@ def _is_whole(outcome: Mapping[str, Any]) -> bool:
 
 def _length(config: Config) -> tuple[float | None, int | None]:
     """What ends a training: by the clock, its steps do not."""
-    return config.train.max_time, config.train.max_steps if config.train.max_time is None else None
+    return config.train.max_time, config.train.max_steps if config.train.counts_steps else None
 
 
 def _require_no_less(run: RunFiles, progress: Progress, asked: Config, own: Config | None) -> None:
     """Raise UsageError for a length that this command gives and that the run has passed."""
     if own is not None and _length(own) == _length(asked):
         return
-    if asked.train.max_time is None and asked.train.max_steps < progress.step:
+    if asked.train.counts_steps and asked.train.max_steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {asked.train.max_steps:,}"
         # the run's own length may still lie ahead
-        ahead = own is not None and own.train.max_time is None and own.train.max_steps > progress.step
+        ahead = own is not None and own.train.counts_steps and own.train.max_steps > progress.step
         longer = "" if ahead else f" --max-steps {2 * progress.step}"
         raise UsageError("--max-steps", sentence, hint=f"{run.resume_command}{longer}")
     if asked.train.max_time is not None and asked.train.max_time < progress.elapsed:

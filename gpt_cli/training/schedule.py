@@ -14,7 +14,7 @@ def warmup_steps(config: TrainConfig) -> int:
 
     By the clock the number of steps is not known in advance.
     """
-    return config.warmup_steps if config.max_time is not None else min(config.warmup_steps, config.max_steps // 2)
+    return min(config.warmup_steps, config.max_steps // 2) if config.counts_steps else config.warmup_steps
 
 
 def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
@@ -22,14 +22,15 @@ def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
 
     It rises over the warm-up, then falls to zero: in a straight line (Bergsma et al. 2025, arXiv 2502.15938), as half
     a cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
-    By the clock it depends on the share of max_time that has passed, and a warm-up ends by half of it.
+    By the clock it depends on the share of max_time that has passed, and a warm-up ends by half of it. Where steps end
+    a run too, the larger share counts, that of max_steps or that of max_time.
     """
     rising = warmup_steps(config)
     if config.max_time is None:
         if step < rising:
             return (step + 1) / rising
         return _fall((config.max_steps - step) / (config.max_steps - rising), config.schedule)
-    passed = elapsed / config.max_time
+    passed = max(elapsed / config.max_time, step / config.max_steps if config.counts_steps else 0.0)
     risen = max((step + 1) / rising if rising else 1.0, 2 * passed)
     return min(risen, _fall(max(0.0, 1 - passed), config.schedule))
 

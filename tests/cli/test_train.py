@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -112,8 +113,23 @@ def test_max_time_is_a_duration_as_a_person_writes_it(corpus: Path, run: RunComm
         refused = run("train", *FAST, "--max-time", wrong)
         assert refused.code == 2
         assert refused.err == f'error: --max-time: "{wrong}" {sentence}\n'
-    both = run("train", *FAST, "--max-time", "5m", "--max-steps", "3")
-    assert both.err.splitlines()[0] == "error: --max-time and --max-steps cannot be combined; leave one of them out"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most_steps", "stopped_by"),
+    [
+        (("--max-steps", "3", "--max-time", "5m"), 3, "steps"),
+        (("--max-steps", "99999", "--max-time", "0.02s"), 99998, "time"),
+    ],
+)
+def test_of_a_number_of_steps_and_a_time_the_first_ends_the_run(
+    lengths: Sequence[str], most_steps: int, stopped_by: str, corpus: Path, run: RunCommand
+) -> None:
+    ended = json.loads(run("train", *FAST, *lengths, "--json").out.splitlines()[-1])
+    assert 1 <= ended["steps"] <= most_steps
+    assert ended["stopped_by"] == stopped_by
+    again = run("train", "--out", "runs/smoke", "--resume").err
+    assert f"already has its {'3 steps' if stopped_by == 'steps' else '0.02 s'}" in again
 
 
 def test_a_failed_compilation_is_reported_with_a_hint(

@@ -226,7 +226,6 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
         {"config": "smok"},
         {"config": "smoke", "settings": ["model.dropout=2", "train.sed=1"]},
         {"config": "smoke", "settings": ["model.dropout"]},
-        {"config": "smoke", "max_steps": 3, "max_time": 4},
         {"config": "smoke", "processes": 2},
         {"config": "smoke", "out": "runs/tiny"},
         {"config": "smoke", "out": "runs/tiny", "resume": True, "settings": ["model.d_model=16"]},

@@ -66,6 +66,14 @@ def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
     assert not is_finished(START, BY_STEP.changed(max_time=0.001))  # one step is always taken
 
 
+def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
+    both = BY_CLOCK.changed(stop_at="first")
+    assert [due(at(step, evaluated_step=step), both).last for step in (28, 29, 30)] == [False, False, True]
+    by_steps = both.changed(max_time=1000.0)
+    assert [due(at(step, evaluated_step=step), by_steps).last for step in (98, 99, 100)] == [False, False, True]
+    assert (ended_by(at(31), both), ended_by(at(100), by_steps)) == ("time", "steps")
+
+
 def test_the_reason_for_the_end_is_named() -> None:
     assert ended_by(at(100), BY_STEP) == "steps"
     assert ended_by(at(31), BY_CLOCK) == "time"

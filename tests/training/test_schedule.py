@@ -40,6 +40,14 @@ def test_by_the_clock_it_is_the_share_of_time_that_counts(schedule: str) -> None
     assert rate_share(3, settings, 100.0) == rate_share(3, settings, 1000.0) == 0
 
 
+def test_where_both_lengths_hold_the_nearer_end_counts() -> None:
+    settings = TrainConfig(warmup_steps=0, max_steps=10, max_time=100.0, stop_at="first")
+    assert rate_share(5, settings, 20.0) == pytest.approx(0.5)  # half of the steps, a fifth of the time
+    assert rate_share(2, settings, 80.0) == pytest.approx(0.2)
+    assert rate_share(10, settings, 0.0) == rate_share(0, settings, 100.0) == 0
+    assert warmup_steps(settings.changed(warmup_steps=100)) == 5
+
+
 def test_by_the_clock_a_warm_up_ends_by_half_of_the_time() -> None:
     assert warmup_steps(BY_CLOCK) == 4
     assert rate_share(0, BY_CLOCK, 0.0) == 0.25

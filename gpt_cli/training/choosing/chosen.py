@@ -31,13 +31,15 @@ def chosen(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
         sentence = f"the text has {found}, and a training needs at least {FEWEST_CHARACTERS}"
         raise DataError("corpus", sentence, hint="add text with --data; `gpt data list` prints some that can be had")
     settings, asked = config.train, config.train.model_fields_set
-    if "max_steps" in asked and settings.max_time is None:
-        budget = Budget(steps=settings.max_steps)
-    else:
+    known = (available_memory(), free_memory(choose_device(settings.device)))
+    free = min((free for free in known if free is not None), default=None)
+    choice = None
+    if settings.max_time is not None or "max_steps" not in asked:
         with host.working("timing this machine"):
             budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
-    known = (available_memory(), free_memory(choose_device(settings.device)))
-    choice = fitting(text, budget, config, min((free for free in known if free is not None), default=None))
+        choice = fitting(text, budget, config, free)
+    if choice is None or (settings.stop_at and choice.num_steps > settings.max_steps):
+        choice = fitting(text, Budget(steps=settings.max_steps), config, free)
     for line in choice.reasons:
         host.notice(line)
     return choice
