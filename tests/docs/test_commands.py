@@ -102,6 +102,11 @@ def test_a_command_is_made_smaller_as_it_was_typed() -> None:
     assert smaller('echo "The value of" | gpt sample') == 'echo "The value of" | gpt sample'
 
 
-def test_the_first_page_is_short() -> None:
-    for name in ("README.md", "README.zh-CN.md"):
-        assert len((ROOT / name).read_text().splitlines()) <= 150
+@pytest.mark.parametrize(("name", "words"), [("README.md", 1100), ("README.zh-CN.md", 2000)])
+def test_the_first_page_is_short_and_begins_with_commands(name: str, words: int) -> None:
+    """A Chinese character counts as a word; of a line, what a link names does not count."""
+    text = (ROOT / name).read_text()
+    lines = re.sub(r"^```.*?^```\n|\]\(.*?\)", "", text, flags=re.DOTALL | re.MULTILINE).splitlines()
+    assert text[: text.index("$ gpt sample")].count("\n") < 15
+    assert max(map(len, lines)) <= 200
+    assert len(re.sub(r"([\u4e00-\u9fff])", r" \1 ", text.replace("|", " ")).split()) <= words

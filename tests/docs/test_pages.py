@@ -23,7 +23,6 @@ from support.documents import (
     anchors,
     blocks,
     commands,
-    in_both_languages,
     is_in_order,
 )
 from support.helpers import RunCommand
@@ -50,9 +49,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
-    linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(ROOT / "README.md")}
-    assert {*ENGLISH, *CHINESE} - linked - {ROOT / "README.md"} == set()
+@pytest.mark.parametrize(("name", "pages"), [("README.md", ENGLISH), ("README.zh-CN.md", CHINESE)])
+def test_every_page_is_linked_from_the_first_page_of_its_language(name: str, pages: list[Path]) -> None:
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in links(ROOT / name)}
+    others = {page.with_suffix(".md") for page in ENGLISH if not page.with_suffix(".zh-CN.md").exists()}
+    assert {*pages, *others, ROOT / "README.md", ROOT / "README.zh-CN.md"} - linked == {ROOT / name}
 
 
 # runs that a page shows a second time, and says so
@@ -97,16 +98,12 @@ def test_both_first_pages_type_the_same_except_on_texts_of_their_languages() -> 
     # the Chinese page samples from a model of the Analects, and looks at a head of it
     (own,) = {word for command in commands(chinese) for word in command.split() if "lunyu" in word and "/" in word}
     assert own == "runs/lunyu"
-    # of one's own text, each page shows a tokenizer for its language, and a prompt in it
-    theirs = re.compile(r'--set tokenizer\.kind=char (?=--out runs/mine)|(?<=runs/mine --prompt ) ?".*"')
+    # of one's own text, each page shows a prompt in its language
     typed, known = (
-        [theirs.sub("", block) for block in blocks(page, "console") if own not in block] for page in (chinese, english)
+        [re.sub('(?<=--prompt )".*?"', "", line) for line in commands(page) if own not in line]
+        for page in (chinese, english)
     )
-    assert len(typed) == 3
-    typed, known = (
-        ["\n".join(in_both_languages([line])[-1] for line in block.splitlines()) for block in found]
-        for found in (typed, known)
-    )
+    assert len(typed) == 5
     assert is_in_order(typed, known)
 
 
