@@ -12,11 +12,11 @@ PYTEST = .venv/bin/python -m pytest --numprocesses $(NUM_WORKERS) --dist loadfil
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 # what `make demo` says, in the language that gpt would find too
 ifneq ($(filter zh%,$(firstword $(GPT_LANGUAGE) $(LC_ALL) $(LC_MESSAGES) $(LANG))),)
-INSTALLING := 正在创建 .venv，安装 gpt 和它用到的库；其中 PyTorch 最大，下载需要几分钟
+INSTALLING := 正在创建 .venv，安装 gpt 和它用到的库；其中 PyTorch 最大，下载需要几分钟（接近 3 GB；没有 NVIDIA GPU 的机器只需要十分之一，见 README.zh-CN.md 的“安装”）
 GO_ON := 请看 demo-attention.png。接下来，让当前终端能找到 gpt，再用自己的文本训练：
 PROMPT := 今天
 else
-INSTALLING := creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes
+INSTALLING := creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes (nearly 3 GB; a machine without an NVIDIA GPU needs a tenth of it: README, Install)
 GO_ON := Look at demo-attention.png. To go on, put gpt on the path of this shell, then train on your own text:
 PROMPT := The value of
 endif
