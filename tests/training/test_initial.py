@@ -72,7 +72,7 @@ def test_a_stopped_run_continues_to_the_same_end_without_the_flag_and_the_source
     begin(run, "--init-from", source)
     whole = {path.name: read_checkpoint(path).weights for path in Path("new/checkpoints").iterdir()}
     *_, last = sorted(whole)
-    reports = train("short.yaml", data="my.txt", out="killed", init_from=source, settings=["data.source=my.txt"])
+    reports = train("short.yaml", data="my.txt", out="killed", init_from=source)
     next(reports)
     next(reports)  # the first step
     reports.close()
