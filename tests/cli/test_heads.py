@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.attribution import attribute
 from support.helpers import CORPUS_TEXT, RunCommand, overflow
 from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.errors import UsageError
-from gpt_cli.inspecting.heads.attribution import attribute
 from gpt_cli.inspecting.heads.columns import COLUMNS
 from gpt_cli.inspecting.heads.report import HeadReport
 from gpt_cli.sampling.removing import remove_heads

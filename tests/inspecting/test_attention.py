@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.attribution import attribute
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.inspecting.attention import with_heads
 from gpt_cli.inspecting.dump import dump_attention
 from gpt_cli.inspecting.formats import num_written
-from gpt_cli.inspecting.heads.attribution import attribute
 from gpt_cli.inspecting.heads.scores import COLUMNS, score_heads
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizer import ByteTokenizer

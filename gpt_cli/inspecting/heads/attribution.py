@@ -40,14 +40,6 @@ def written(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Attribution:
-    """What the parts of a model add to the logits at one position: `logits` [terms, V], a name for each term."""
-
-    names: tuple[str, ...]
-    logits: Tensor
-
-
-@dataclass(frozen=True)
 class Writes:
     """The tokens that each head raises and lowers most at each position, strongest first: [layers, heads, T, top].
 
@@ -60,58 +52,12 @@ class Writes:
     lowered_by: np.ndarray
 
 
-@torch.no_grad()
-def attribute(model: GPT, ids: Sequence[int], query: int) -> Attribution:
-    """What each part adds to the logits of the token after position `query` of ids; their sum is these logits."""
-    assert 0 <= query < len(ids)
-    assert not model.training
-    batch = torch.tensor([list(ids)[: query + 1]], device=model.token_embedding.weight.device)
-    x, rotation = model.embed(batch)  # later tokens change nothing
-    stream = _Stream(["embedding"], x[:, -1])
-    for layer, block in enumerate(model.blocks):
-        outputs, projection = head_outputs(block, x, rotation), block.attention.projection_layer
-        heads, before = range(block.attention.num_heads), stream.sum()
-        stream.add([f"L{layer} H{head}" for head in heads], written(block, outputs[:, :, -1:], heads)[:, 0, 0])
-        if projection.bias is not None:
-            stream.add([f"L{layer} projection bias"], projection.bias[None])
-        if not block.pre_norm:
-            stream.normalise(block.norm_1, f"L{layer} norm 1 bias")
-        seen = before if block.parallel else stream.sum()
-        branch = block.norm_2(seen) if block.pre_norm else seen
-        stream.add([f"L{layer} feed-forward"], block.feed_forward(branch)[None])
-        if not block.pre_norm:
-            stream.normalise(block.norm_2, f"L{layer} norm 2 bias")
-        x = block.after_attention(x, projection(join_heads(outputs)))
-    stream.normalise(model.final_norm, "final norm bias")
-    return Attribution(tuple(stream.names), stream.terms @ model.output_weight.T)
-
-
-class _Stream:
-    """The residual stream at one position, as a sum of terms [terms, D]."""
-
-    def __init__(self, names: list[str], terms: Tensor):
-        self.names, self.terms = names, terms
-
-    def add(self, names: list[str], terms: Tensor) -> None:
-        self.names += names
-        self.terms = torch.cat((self.terms, terms))
-
-    def sum(self) -> Tensor:
-        return self.terms.sum(0)
-
-    def normalise(self, norm: Norm, bias_name: str) -> None:
-        """Put each term through a norm; the bias becomes a term of its own."""
-        self.terms = centred(norm, self.terms) * norm.weight * _scale(norm, self.sum())
-        if isinstance(norm, nn.LayerNorm) and norm.bias is not None:
-            self.add([bias_name], norm.bias[None])
-
-
 def centred(norm: Norm, x: Tensor) -> Tensor:
     """What a norm does before it divides: LayerNorm subtracts the mean of each vector, RMSNorm does nothing."""
     return x - x.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
 
 
-def _scale(norm: Norm, x: Tensor) -> Tensor:
+def scale(norm: Norm, x: Tensor) -> Tensor:
     """The number by which a norm multiplies each vector: [..., D] -> [..., 1]."""
     return (centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
 
@@ -177,8 +123,8 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
         else:
             summed = (before + attended)[0, chosen]
             middle = block.norm_1(summed)
-            own_scales.append(_scale(block.norm_1, summed) * _scale(block.norm_2, middle + block.feed_forward(middle)))
-    scales = [_scale(model.final_norm, x[0, chosen])]
+            own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
+    scales = [scale(model.final_norm, x[0, chosen])]
     for own in reversed(own_scales):
         scales.insert(0, own * scales[0])
     require_finite(scales[0], "norms")

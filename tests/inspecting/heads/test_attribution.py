@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.attribution import attribute
 from support.heads import FORMS
 from support.helpers import sharp_model
 
 from gpt_cli.errors import CheckpointError
 from gpt_cli.inspecting.heads import attribution
-from gpt_cli.inspecting.heads.attribution import attribute, head_writes
+from gpt_cli.inspecting.heads.attribution import head_writes
 
 IDS = np.random.default_rng(1).integers(0, 31, 12).tolist()
 

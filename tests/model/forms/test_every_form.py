@@ -13,6 +13,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from support.attribution import attribute
 from support.forms import BY_DISTANCE, ByDistance, register
 from support.helpers import small_config
 
@@ -27,7 +28,6 @@ from gpt_cli.exchange.page_size import require_known_form
 from gpt_cli.explaining.head import explain_head
 from gpt_cli.inspecting.dump import dump_attention
 from gpt_cli.inspecting.heads.ablation import ablate
-from gpt_cli.inspecting.heads.attribution import attribute
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import join_heads
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate
