@@ -131,13 +131,14 @@ class _Bar(tqdm):
 
 
 class _Way:
-    """How far a training is, in steps or, by the clock, in seconds, and how low its losses are."""
+    """How far a training is, in steps or, where the clock is likely to end it, in seconds, and its lowest loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
         settings = prepared.config.train
-        self.by_clock = settings.max_time is not None
-        self.length = settings.max_steps if settings.max_time is None else max(1, round(settings.max_time))
+        by_steps = settings.counts_steps and prepared.steps_left == settings.max_steps - prepared.step
+        self.by_clock = not by_steps and settings.max_time is not None
+        self.length = max(1, round(settings.max_time)) if self.by_clock and settings.max_time else settings.max_steps
         self.unit = "s" if self.by_clock else "steps"
         self.done = self.at(prepared.step, prepared.elapsed)
         self.best: tuple[int, float] | None = None  # its step, and the validation loss

@@ -80,6 +80,8 @@ def read_own_config(
     if not path.exists():
         raise UsageError(shown(path), "this file of the run is missing", hint=hint)
     try:
+        if "stop_at: " not in read_text(path):  # of an earlier version, in which a time always replaced the steps
+            settings = ["train.stop_at=null", *settings]
         config = read_config(str(path), settings, flags)
     except GptError as error:
         error.hint = error.hint or (hint if error.where.startswith(str(path)) and is_config(path) else None)
@@ -121,6 +123,11 @@ def build_config(
                 sentence = f"--set {key} and {flag} cannot be combined; leave one of them out"
                 wrong.append(UsageError(flag, sentence))
             _write(content, tuple(key.split(".")), value, flag, sources)
+    lengths, train = [sources.get(("train", key), "") for key in ("max_steps", "max_time")], content.get("train")
+    # a file or a command that names both means both; a time in a command alone means it instead of a file's steps
+    both = all(lengths) and len({source.startswith("--") for source in lengths}) == 1
+    if both and isinstance(train, dict) and train["max_time"] is not None:
+        train.setdefault("stop_at", "first")
     try:
         config = validate(content, where, sources, to_choose=to_choose)
     except GptError as error:

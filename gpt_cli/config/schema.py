@@ -138,7 +138,7 @@ class TrainConfig(Section):
     stop_at: Literal["first"] | None = Field(
         default=None,
         description="first: the run ends at max_steps or max_time, whichever comes first, and the schedule follows the "
-        "one that is nearer; null: max_time replaces max_steps",
+        "one that is nearer, as where a file or a command names both; null: max_time replaces max_steps",
     )
     optimizer: Literal["adamw", "muon"] = Field(
         default="adamw", description="muon updates the matrices inside blocks and leaves everything else to AdamW"

@@ -200,15 +200,13 @@ class TrainRequest(Request):
 
     def _both_lengths(self) -> list[str]:
         """The setting by which a number of steps and a time both end the run, if both are given."""
-        return ["train.stop_at=first"] if self.max_steps is not None and self.max_time is not None else []
+        has_time = self.max_time is not None or asks_for(self.settings, "train.max_time=")
+        return ["train.stop_at=first"] if self.max_steps is not None and has_time else []
 
     def _asked_of_choice(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
         """What is set of a config that gpt is to choose; raises UsageError for what leaves no choice."""
-        asked = build_config(Document({}), AUTO, [*self.settings, *self._both_lengths()], flags, to_choose=True)
+        asked = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
         given = asked.train.model_fields_set
-        if "max_steps" in given and asked.train.max_time is not None and asked.train.stop_at is None:
-            sentence = "train.max_steps and train.max_time cannot be combined; leave one of them out"
-            raise UsageError("--config auto", sentence, hint="--set train.stop_at=first ends at whichever comes first")
         if "max_steps" not in given and "max_time" in given and asked.train.max_time is None:
             sentence = "gpt chooses settings for a time or a number of steps; name one of them"
             raise UsageError("--set: train.max_time", sentence, hint="--max-steps 1000")

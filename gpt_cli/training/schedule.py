@@ -23,16 +23,19 @@ def rate_share(step: int, config: TrainConfig, elapsed: float = 0.0) -> float:
     It rises over the warm-up, then falls to zero: in a straight line (Bergsma et al. 2025, arXiv 2502.15938), as half
     a cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
     By the clock it depends on the share of max_time that has passed, and a warm-up ends by half of it. Where steps end
-    a run too, the larger share counts, that of max_steps or that of max_time.
+    a run too, the larger share counts: a time that is far away changes nothing.
     """
     rising = warmup_steps(config)
-    if config.max_time is None:
-        if step < rising:
-            return (step + 1) / rising
-        return _fall((config.max_steps - step) / (config.max_steps - rising), config.schedule)
-    passed = max(elapsed / config.max_time, step / config.max_steps if config.counts_steps else 0.0)
-    risen = max((step + 1) / rising if rising else 1.0, 2 * passed)
-    return min(risen, _fall(max(0.0, 1 - passed), config.schedule))
+    risen, falling = (step + 1) / rising if rising else 1.0, 1.0  # the share of the run after its warm-up
+    left = 1.0
+    if config.counts_steps:
+        falling = 1 - rising / config.max_steps
+        left = (config.max_steps - step) / (config.max_steps - rising)
+    if config.max_time is not None:
+        passed = elapsed / config.max_time
+        risen = max(risen, 2 * passed)
+        left = min(left, (1 - passed) / falling)
+    return min(risen, _fall(min(1.0, max(0.0, left)), config.schedule))
 
 
 def _fall(left: float, schedule: str) -> float:

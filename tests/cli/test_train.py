@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
 
@@ -18,8 +19,10 @@ import torch
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand
 
+import gpt_cli
 from gpt_cli.config.reading import read_config
 from gpt_cli.model.costs import estimate
+from gpt_cli.training.reports import Saved
 
 pytestmark = pytest.mark.slow
 
@@ -130,6 +133,30 @@ def test_of_a_number_of_steps_and_a_time_the_first_ends_the_run(
     assert ended["stopped_by"] == stopped_by
     again = run("train", "--out", "runs/smoke", "--resume").err
     assert f"already has its {'3 steps' if stopped_by == 'steps' else '0.02 s'}" in again
+
+
+def test_a_time_far_away_changes_no_bit_also_of_a_run_that_is_resumed(corpus: Path, run: RunCommand) -> None:
+    def losses(out: str) -> list[float]:
+        return [json.loads(line)["loss"] for line in Path(out, "metrics.jsonl").read_text().splitlines()]
+
+    settings = ["tokenizer.kind=byte", "train.sample_every=null", "train.log_every=1", "train.save_every=4"]
+    training = {"config": "smoke", "data": "corpus.txt", "settings": settings, "max_steps": 8}
+    *_, _ = gpt_cli.train(out="steps", **training)
+    with closing(gpt_cli.train(out="both", max_time="9h", **training)) as reports:
+        assert any(isinstance(report, Saved) for report in reports)  # and leaves the run there, at step 4
+    assert len(losses("both")) == 4
+    ended = json.loads(run("train", "--out", "both", "--resume", "--json").out.splitlines()[-1])
+    assert (ended["steps"], ended["stopped_by"]) == (8, "steps")
+    assert losses("both") == losses("steps")
+
+
+def test_the_bar_counts_what_is_likely_to_end_the_run(
+    corpus: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.train_lines.LEAST_SECONDS", 0.0)
+    assert "step 8/8: loss " in run("train", *FAST, "--max-steps", "8", "--max-time", "9h").err
+    by_clock = run("train", *FAST, "--max-steps", "99999", "--max-time", "0.05s", "--overwrite").err
+    assert "/99,999" not in by_clock
 
 
 def test_a_failed_compilation_is_reported_with_a_hint(

@@ -161,16 +161,6 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         (["--data", "short.txt"], 3, "the text has 12 characters, and a training needs at least 200"),
         (["--config", "autoo"], 2, "did you mean auto? shipped configs: auto, "),
         (["--config", "corpus.txt"], 2, "a text to train on goes to gpt train --data corpus.txt"),
-        (
-            ["--set", "train.max_steps=9", "--max-time", "1s"],
-            2,
-            "train.max_steps and train.max_time cannot be combined",
-        ),
-        (
-            ["--set", "train.max_time=1s", "--max-steps", "9"],
-            2,
-            "train.max_steps and train.max_time cannot be combined",
-        ),
         (["--set", "train.max_time=null"], 2, "gpt chooses settings for a time or a number of steps"),
         (["--set", "tokenizer.kind=kept"], 2, "kept is the tokenizer of an imported model"),
         (["--processes", "2"], 2, "add --dry-run > my.yaml to this command"),

@@ -13,6 +13,7 @@ from gpt_cli.config.reading import (
     differences,
     likeness,
     read_config,
+    read_own_config,
     read_shipped,
     shipped_configs,
     validate,
@@ -288,6 +289,32 @@ def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
     assert raised.value.lines() == [
         "error: --seed: --set train.seed and --seed cannot be combined; leave one of them out"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "both"),
+    [
+        ("train: {max_steps: 5, max_time: 1m}", (), True),
+        ("train: {max_steps: 5, max_time: 1m}", ("train.max_time=2m",), False),
+        ("train: {max_steps: 5, max_time: 1m, stop_at: null}", (), False),
+        ("train: {max_steps: 5, max_time: null}", (), False),
+        ("train: {max_steps: 5}", ("train.max_time=1m",), False),
+        ("train: {max_time: 1m}", ("train.max_steps=5", "train.max_time=2m"), True),
+        ("train: {max_time: 1m}", (), False),
+    ],
+)
+def test_who_names_steps_and_a_time_in_one_place_means_the_first_of_both(
+    text: str, settings: tuple[str, ...], both: bool
+) -> None:
+    assert (read(text, *settings).train.stop_at == "first") == both
+
+
+def test_a_run_by_the_clock_of_an_earlier_version_stays_by_the_clock(tmp_path: Path) -> None:
+    config = write_config(Config().changed(train={"max_time": 60.0}))
+    (tmp_path / "config.yaml").write_text(config.replace("  stop_at: null\n", ""))
+    assert read_own_config(tmp_path / "config.yaml").train.stop_at is None
+    (tmp_path / "config.yaml").write_text(config.replace("stop_at: null", "stop_at: first"))
+    assert read_own_config(tmp_path / "config.yaml").train.stop_at == "first"
 
 
 def test_a_missing_config_names_the_shipped_ones() -> None:

@@ -109,7 +109,7 @@ def test_keywords_are_the_flags_and_change_the_same_settings() -> None:
     assert isinstance(prepared, Prepared)
     settings = prepared.config.train
     assert (settings.device, settings.dtype, settings.compile) == ("cpu", "float32", "off")
-    assert (settings.threads, settings.seed, settings.max_steps, settings.max_time) == (1, 7, 3, None)
+    assert (settings.threads, settings.seed, settings.max_steps, settings.max_time) == (1, 7, 3, 9.0)
     assert (prepared.config.inspect.prompt, prepared.config.data.source) == ("The value", "corpus.txt")
     by_the_clock = next(train("smoke", data="corpus.txt", out="runs/other", max_time="1m30s"))
     assert isinstance(by_the_clock, Prepared)

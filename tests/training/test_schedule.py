@@ -48,6 +48,18 @@ def test_where_both_lengths_hold_the_nearer_end_counts() -> None:
     assert warmup_steps(settings.changed(warmup_steps=100)) == 5
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "stable"])
+@pytest.mark.parametrize("warmup", [0, 3, 100])
+def test_a_time_that_is_never_reached_changes_no_bit(schedule: str, warmup: int) -> None:
+    steps = TrainConfig(schedule=schedule, warmup_steps=warmup, max_steps=40)  # type: ignore[arg-type]
+    both = steps.changed(max_time=1000.0, stop_at="first")
+    for step in range(40):
+        assert rate_share(step, both, 24.0 * step) == rate_share(step, steps)
+    # and one that comes first is reached at the end of the fall, after a warm-up of at most half of it
+    assert rate_share(20, both, 1000.0) == 0
+    assert rate_share(1, both, 500.0) >= 0.4999
+
+
 def test_by_the_clock_a_warm_up_ends_by_half_of_the_time() -> None:
     assert warmup_steps(BY_CLOCK) == 4
     assert rate_share(0, BY_CLOCK, 0.0) == 0.25
