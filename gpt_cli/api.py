@@ -299,8 +299,7 @@ def evaluate(request: EvaluateRequest, found: Any, host: Host) -> Evaluation:
 def import_model(request: ImportRequest, found: Any, host: Host) -> Imported:
     with host.importing():
         from gpt_cli.exchange.import_model import adopt
-    out, foreign, steps = found
-    return adopt(out, foreign, steps, host)
+    return adopt(request, found, host)
 
 
 @function(ExportRequest)

@@ -9,6 +9,7 @@ import re
 import secrets
 import shlex
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gpt_cli.errors import EnvironmentFailure, UsageError, reason, shown
 Buffer = bytes | bytearray | memoryview
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp")
+_LEFT_AFTER = 3600  # seconds without a write, after which the writer of a temporary file counts as killed
 
 
 def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
@@ -26,19 +28,15 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     Raises EnvironmentFailure when the system refuses, and then leaves no temporary file.
     """
     require_place(path)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    temporary = _temporary(path)
     try:
-        with _opened(temporary, flags) as descriptor:
-            for chunk in chunks:
-                _write_all(descriptor, chunk)
-            os.fsync(descriptor)
+        _create(temporary, chunks)
         os.replace(temporary, path)
         _sync(path.parent)
     except OSError as error:
         raise write_failure(path, error) from error
     finally:
-        # after the rename there is none; where even this is refused, the next start removes it
+        # after the rename there is none; where even this is refused, a later write removes it
         with contextlib.suppress(OSError):
             os.unlink(temporary)
 
@@ -72,16 +70,11 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
     make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
     directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
     make_directory(directory.parent)
-    mark = f"{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    new, old = (directory.parent / f".{directory.name}.{part}.{mark}" for part in ("new", "old"))
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    new, old = (_temporary(directory, part) for part in (".new", ".old"))
     try:
         os.mkdir(new)
         for name, chunks in files.items():
-            with _opened(new / name, flags) as descriptor:
-                for chunk in chunks:
-                    _write_all(descriptor, chunk)
-                os.fsync(descriptor)
+            _create(new / name, chunks)
         _sync(new)
         if directory.exists():
             os.replace(directory, old)
@@ -163,13 +156,22 @@ def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
     return [path for match, path in found if match and names.fullmatch(match["name"])]
 
 
+def _temporary(target: Path, part: str = "") -> Path:
+    """A new name beside a target; what killed writers of the target left goes, if nobody has touched it for an hour."""
+    name = target.name + part
+    only_copy = part == ".old" and not target.exists()  # which a power cut has left
+    with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
+        for left in () if only_copy else temporaries(target.parent, re.compile(re.escape(name))):
+            if time.time() - max(path.lstat().st_mtime for path in (left, *left.glob("*"))) > _LEFT_AFTER:
+                os.unlink(left) if left.is_symlink() or left.is_file() else shutil.rmtree(left)
+    return target.parent / f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+
+
 def require_writable(directory: Path, meant: Path | None = None) -> None:
     """Do what a writer does: make a file, write, fsync, remove. Raises EnvironmentFailure, about `meant` if given."""
-    path = directory / f".probe.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    path = _temporary(directory / "probe")
     try:
-        with _opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
-            _write_all(descriptor, b"?")
-            os.fsync(descriptor)
+        _create(path, [b"?"])
         os.unlink(path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -224,6 +226,14 @@ def _refused(path: Path, error: OSError) -> str:
     place = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
     owner = f"; {shown(place)} belongs to user {place.stat().st_uid}, and you are user {os.geteuid()}" if place else ""
     return reason(error) + owner
+
+
+def _create(path: Path, chunks: Iterable[Buffer]) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    with _opened(path, flags) as descriptor:
+        for chunk in chunks:
+            _write_all(descriptor, chunk)
+        os.fsync(descriptor)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,14 @@ import pytest
 from support.faults import Fault, Operations
 
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.files import cache_directory, require_directory_place, write_directory, write_durably, write_failure
+from gpt_cli.files import (
+    cache_directory,
+    require_directory_place,
+    require_writable,
+    write_directory,
+    write_durably,
+    write_failure,
+)
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -104,6 +112,39 @@ def test_a_directory_is_replaced_whole_or_kept_whatever_operation_fails(
     for number in range(1, num_operations + 1):
         replaced(Fault(number, "EIO", ever_after))
         assert found() in (old, new)
+
+
+@pytest.mark.parametrize("directory", [False, True])
+@pytest.mark.parametrize("minutes", [50, 70])
+def test_what_killed_writers_left_for_an_hour_goes_with_the_next_write(
+    tmp_path: Path, directory: bool, minutes: int
+) -> None:
+    """What another writer may still be at work on stays, and what is for another name."""
+    names = [".a.old.7.0123abcd.tmp", ".a.new.7.0123abcd.tmp", ".a.7.0123abcd.tmp", ".probe.7.0123abcd.tmp"]
+    names = names[:2] if directory else names[2:]
+    before = time.time() - 60 * minutes
+    for name in [*names, ".aa.7.0123abcd.tmp", "notes.txt"]:
+        path = tmp_path / name
+        if directory:
+            path.mkdir()
+            (path / "b").write_text("half")
+            os.utime(path / "b", (before, before))
+        else:
+            path.write_text("half")
+        os.utime(path, (before, before))
+    (tmp_path / "a").mkdir() if directory else require_writable(tmp_path)
+    write_directory(tmp_path / "a", {"b": [b"whole"]}) if directory else write_durably(tmp_path / "a", [b"whole"])
+    kept = names if minutes < 60 else []
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, ".aa.7.0123abcd.tmp", "notes.txt", "a"])
+
+
+def test_the_only_copy_that_a_power_cut_left_stays_until_there_is_another(tmp_path: Path) -> None:
+    left = tmp_path / ".a.old.7.0123abcd.tmp"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    for there in (True, False):
+        write_directory(tmp_path / "a", {"b": [b"whole"]})
+        assert left.exists() == there
 
 
 def test_free_space_is_that_of_the_filesystem_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

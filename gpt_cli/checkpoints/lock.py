@@ -131,15 +131,15 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def require_foreign(path: Path) -> None:
+def require_foreign(path: Path, *, replaces: bool = False) -> None:
     """Raises UsageError where `path`, which --out names, is a checkpoint or a file of a run, through links too.
 
-    A hard link to a checkpoint is one. A name that a run would give to a file is refused before the file exists. Raises
-    EnvironmentFailure where no file can be written.
+    A hard link to a checkpoint is one; with `replaces`, one outside runs is no error. A name that a run would give to a
+    file is refused before the file exists. Raises EnvironmentFailure where no file can be written.
     """
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()
-        if target.is_file() and is_checkpoint(target):
+        if target.is_file() and is_checkpoint(target) and not replaces:
             raise UsageError(
                 "--out", f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
             )

@@ -100,11 +100,16 @@ def _whole(document: Document, where: str, key: str, low: int, high: int) -> int
     raise UsageError(line(document, where, key), sentence)
 
 
+def types_of(key: str) -> set[str | None]:
+    """The JSON types that a setting may have."""
+    return {kind.get("type") for kind in known_keys()[key].get("anyOf", [known_keys()[key]])}
+
+
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
     """What makes a value of a number from 0 to 1: one of a list, or of a range, in four digits."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
-    kinds = {kind.get("type") for kind in known_keys()[key].get("anyOf", [known_keys()[key]])}
+    kinds = types_of(key)
     if not kinds & {"integer", "number"}:
         raise UsageError(where, "this setting is not a number, so it has no range; give a list")
     try:

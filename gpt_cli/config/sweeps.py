@@ -15,7 +15,17 @@ from gpt_cli.config.problems import line_of, no_setting, wrong_values
 from gpt_cli.config.reading import find_config, validate
 from gpt_cli.config.schema import Config
 from gpt_cli.config.suggestions import nearest
-from gpt_cli.config.sweep_points import RANGE, SECTIONS, SEED, Settings, collecting, line, points_of, repeats_of
+from gpt_cli.config.sweep_points import (
+    RANGE,
+    SECTIONS,
+    SEED,
+    Settings,
+    collecting,
+    line,
+    points_of,
+    repeats_of,
+    types_of,
+)
 from gpt_cli.config.yaml_subset import Document, KeyPath, parse, read_text
 from gpt_cli.errors import GptError, UsageError, counted, shown, together
 from gpt_cli.limits import CONFIG_PROBLEMS, SWEEP_POINTS
@@ -107,7 +117,7 @@ def _wrong_keys(document: Document, where: str) -> Iterator[GptError]:
     kinds = [key for key in ("grid", "random") if key in content]
     if len(kinds) != 1:
         sentence = "grid and random cannot be combined; leave one of them out" if kinds else "grid or random is missing"
-        yield UsageError(where, sentence)
+        yield UsageError(where, sentence, hint=None if kinds else "grid: {train.learning_rate: [1e-3, 3e-3]}")
     if kinds == ["grid"]:
         for key in ("num_runs", "seed"):
             if key in content:
@@ -150,15 +160,20 @@ def _wrong_settings(
                 yield UsageError(at, f"{key} is already set by {seen[key]}")
             elif key in ("train.max_time", "train.max_steps") and max_time is not None:
                 yield UsageError(at, f"{key} and --max-time cannot be combined; leave one of them out")
-            elif section != "settings" and (sentence := _wrong_choice(value, section)):
+            elif sentence := _wrong_choice(key, value, section):
                 yield UsageError(f"{at}: {key}", sentence)
             else:
                 sound[section][key] = value
             seen.setdefault(key, section)
 
 
-def _wrong_choice(value: Any, section: str) -> str | None:
-    """Why a grid cannot take, or random draw, a value from this; None where it can."""
+def _wrong_choice(key: str, value: Any, section: str) -> str | None:
+    """Why a section cannot take a value of a setting; None where it can."""
+    if section == "settings":
+        several = isinstance(value, dict) or (isinstance(value, list) and "array" not in types_of(key))
+        return (
+            "settings has one value for all runs; a list to try belongs to grid, a range to random" if several else None
+        )
     if isinstance(value, list):
         seen = set[str]()
         for one in value:

@@ -18,6 +18,7 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import counted, visible
 from gpt_cli.exchange.backwards import Weights
 from gpt_cli.exchange.foreign import Foreign
+from gpt_cli.exchange.request import ImportRequest
 from gpt_cli.files import Buffer, make_directory, remove, write_durably
 from gpt_cli.model import GPT
 from gpt_cli.results import WIDTH, Result
@@ -48,11 +49,13 @@ class Imported(Result):
         return text + (f"; {counted(len(self.steps), 'step')} up to {self.steps[-1]:,}" if self.steps else "")
 
 
-def adopt(out: Path, foreign: Foreign, steps: Mapping[int, Weights], host: Host) -> Imported:
+def adopt(request: ImportRequest, found: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
     """Make the run; raises errors as `write_run` does, and EnvironmentFailure where another process trains it."""
+    out, foreign, steps = found
     for notice in foreign.notices:
         host.notice(notice)
     with sole_trainer(out, host.warn):
+        request.require_free(RunDirectory(out))  # another import may have made it since
         num_parameters = write_run(RunDirectory(out), foreign, host.counting, steps)
     sizes = foreign.config.model
     sizes = (sizes.context_length, sizes.d_model, sizes.num_heads, sizes.num_blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from gpt_cli.amounts import size
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.find import find_header
-from gpt_cli.checkpoints.header import Header
+from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.checkpoints.verified import ReadingAhead, ReadVerified
@@ -116,13 +117,17 @@ class ImportRequest(Request):
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
         run = RunFiles(self.out or Path("runs") / (name.removesuffix(".gguf") if of_file else name))
         require_no_file(run.path)
+        self.require_free(run)
+        if steps:
+            return run.path, *read_steps(steps, self.context_length, host)
+        return run.path, read_foreign(first, self.context_length), {}
+
+    def require_free(self, run: RunFiles) -> None:
+        """Raises UsageError where the import would replace a run without being told to, or what no run wrote."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with --overwrite, or name another --out"
             raise UsageError(shown(run.path), sentence)
         run.require_own()
-        if steps:
-            return run.path, *read_steps(steps, self.context_length, host)
-        return run.path, read_foreign(first, self.context_length), {}
 
 
 class ExportRequest(Request):
@@ -239,7 +244,10 @@ def require_file(out: Path, form: str) -> None:
         raise UsageError("--out", f"{shown(out.name)} does not end in .{form}, as --format {form} writes")
     if out.is_dir():
         raise UsageError("--out", f"{shown(out)} is a directory, and --format {form} writes a file")
-    require_foreign(out)
+    replaces = False
+    with contextlib.suppress(GptError):  # an export says nothing of the machine that trained it
+        replaces = form == "safetensors" and not read_header(out).progress.environment
+    require_foreign(out, replaces=replaces)
     if form != "gguf":
         return
     beside = out.with_name(MODELFILE)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,19 @@ def test_a_checkpoint_of_a_run_is_never_overwritten(copied: Path, run: RunComman
     assert outcome.code == 2
     assert "is a checkpoint, which gpt never overwrites" in outcome.err
     assert best.read_bytes() == before
+
+
+def test_an_earlier_export_is_replaced_and_a_copy_of_a_checkpoint_is_not(copied: Path, run: RunCommand) -> None:
+    words = ["export", "--run", copied, "--format", "safetensors", "--out"]
+    for overwrite in ([], [], ["--overwrite"]):
+        assert run(*words, "a.safetensors", *overwrite).code == 0
+    for name in ("best", "step-00000020"):
+        shutil.copy(copied / "checkpoints" / f"{name}.safetensors", "mine.safetensors")
+        before = Path("mine.safetensors").read_bytes()
+        assert run(*words, "mine.safetensors", "--overwrite").code == 2
+        assert Path("mine.safetensors").read_bytes() == before
+    shutil.copy("a.safetensors", copied / "checkpoints/best.safetensors")
+    assert run(*words, copied / "checkpoints/best.safetensors").code == 2
 
 
 def test_every_setting_that_no_class_has_is_named(here: Path, run: RunCommand, without_torch: WithoutTorch) -> None:

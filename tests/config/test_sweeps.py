@@ -111,6 +111,15 @@ def test_random_points_are_different(here: Path) -> None:
         ("base: c.yaml\ngrid: {train.seed: [1]}\nnum_runs: 3\n", ["s.yaml:3: num_runs belongs to random"]),
         ("base: c.yaml\nrandom: {train.seed: [1]}\n", ["s.yaml: num_runs is missing"]),
         ("base: c.yaml\nrandom: {train.seed: [1]}\nnum_runs: 0\n", ['s.yaml:3: num_runs: "0" is not a whole number']),
+        (
+            "base: c.yaml\nsettings: {train.learning_rate: [1e-3, 1e-2]}\n",
+            ["s.yaml:2: train.learning_rate: settings has one value for all runs; a list", "s.yaml: grid or random"],
+        ),
+        (
+            "base: c.yaml\nsettings: {train.learning_rate: {from: 1, to: 2}, data.source: [c.yaml]}\n"
+            "grid: {train.seed: [1]}\n",
+            ["s.yaml:2: train.learning_rate: settings has one value for all runs; a list"],
+        ),
         ("base: c.yaml\ngrid:\n", ["s.yaml:2: grid must have lines `section.key: list`"]),
         ("base: c.yaml\ngrid: {train.sead: [1]}\n", ['s.yaml:2: there is no setting "train.sead"']),
         ("base: c.yaml\ngrid: {seed: [1]}\n", ['s.yaml:2: "seed" is not a setting']),
@@ -223,6 +232,11 @@ def test_a_malformed_setting_is_no_reason_to_say_that_others_do_not_fit(here: Pa
     assert problems(path) == ["s.yaml:3: model.d_model: a grid needs a list of values, such as [1e-3, 3e-3]"]
     path.write_text("base: lost.yaml\ngrid: {model.d_model: 48}\n")
     assert len([line for line in problems(path) if not line.startswith("hint: ")]) == 2
+
+
+def test_numbers_of_a_grid_are_read_as_those_of_set(here: Path) -> None:
+    found = read_sweep(written(here, "base: c.yaml\ngrid: {train.learning_rate: [1e-5, 1e-3]}\n"))
+    assert [config.train.learning_rate for config in found.configs] == [1e-5, 1e-3]
 
 
 def test_repeats_train_each_point_with_one_seed_after_the_other(here: Path) -> None:

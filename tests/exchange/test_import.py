@@ -15,10 +15,13 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
 from gpt_cli import import_model, load
+from gpt_cli.callbacks import NOBODY
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.config.reading import read_config
 from gpt_cli.errors import UsageError
 from gpt_cli.exchange.export_model import write_file, write_for_transformers
+from gpt_cli.exchange.import_model import adopt
+from gpt_cli.exchange.request import ImportRequest
 
 
 @pytest.fixture
@@ -52,6 +55,17 @@ def test_every_command_works_with_an_imported_run(directory: Path, run: RunComma
         if command[0] == "explain":
             formulas = [step["formula"] for step in json.loads(outcome.out)["steps"]]
             assert {"q = Wq a + bq", "k = Wk a + bk", "v = Wv a + bv"} <= set(formulas)
+
+
+def test_of_two_imports_at_once_the_second_finds_the_run_of_the_first(directory: Path) -> None:
+    first, second, third = (
+        ImportRequest(directory=[directory], overwrite=overwrite) for overwrite in (False, False, True)
+    )
+    found = [request.find(NOBODY) for request in (first, second, third)]
+    adopt(first, found[0], NOBODY)
+    with pytest.raises(UsageError, match="there is a run already; replace it with --overwrite"):
+        adopt(second, found[1], NOBODY)
+    adopt(third, found[2], NOBODY)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
