@@ -5,8 +5,7 @@ Layers grow downwards in every map, as the lines of a text do. An error is one s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,12 +143,19 @@ def draw_curve(
         axes.fill_between(across, values - errors, values + errors, color=line.get_color(), alpha=0.2, linewidth=0)
 
 
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights from 0 to 1, of which neighbours were pushed apart until any two are a gap apart."""
-    order = sorted(range(len(heights)), key=lambda place: heights[place])
-    moved = list(heights)
-    for _ in range(50):
-        for lower, upper in pairwise(order):
-            push = max(0.0, (gap - moved[upper] + moved[lower]) / 2)
-            moved[lower], moved[upper] = max(0.0, moved[lower] - push), min(1.0, moved[upper] + push)
-    return moved
+def draw_lines(
+    axes: Axes,
+    across: Sequence[float],
+    lines: Mapping[str, np.ndarray],
+    styles: Mapping[str, Mapping[str, Any]],
+    errors: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """A line for each name: those with a style have their errors as bands and are named beside it, others are grey."""
+    for name, line in lines.items():
+        if name not in styles:
+            axes.plot(across, line, color=GREY, linewidth=0.6, zorder=1)
+    for name, style in styles.items():
+        band = () if errors is None else errors[name]
+        draw_curve(axes, across, lines[name], band, band=True, linewidth=1.4, label=name, **style)
+    if styles:
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

@@ -11,7 +11,7 @@ from gpt_cli.drawing import fonts
 from gpt_cli.drawing.canvas import Figure, new_figure
 from gpt_cli.drawing.endings import PICTURES
 from gpt_cli.drawing.labels import Origin
-from gpt_cli.drawing.panels import BANDS, BARS, CELLS, HeatMap, draw_curve, draw_map, draw_panels, spread
+from gpt_cli.drawing.panels import BANDS, BARS, CELLS, GREY, HeatMap, draw_curve, draw_lines, draw_map, draw_panels
 from gpt_cli.language import chinese
 
 ORIGIN = Origin("runs/a", 7, "a text")
@@ -69,11 +69,11 @@ def test_every_word_of_panels_has_chinese() -> None:
     assert [word for word in words if chinese().find(word) is None] == []
 
 
-def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
-    assert spread([0.5], 0.1) == [0.5]
-    assert spread([0.2, 0.8], 0.1) == [0.2, 0.8]
-    assert spread([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
-    for heights in ([0.0, 0.0, 0.0], [1.0, 1.0, 0.99], [0.5, 0.52, 0.51]):
-        moved = sorted(spread(heights, 0.1))
-        assert min(np.diff(moved)) >= 0.1 - 1e-3
-        assert 0 <= moved[0] <= moved[-1] <= 1
+def test_lines_with_a_style_are_named_and_the_others_are_grey() -> None:
+    axes = new_figure(3, 2, 50).subplots()
+    lines = {name: np.array([0.0, height]) for name, height in (("one", 1.0), ("two", 2.0))}
+    draw_lines(axes, [0, 1], lines, {"two": {"color": "red"}}, {"two": np.array([0.0, 0.5])})
+    assert [line.get_color() for line in axes.lines] == [GREY, "red"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["two"]
+    heights = axes.collections[-1].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (0.0, 2.5)

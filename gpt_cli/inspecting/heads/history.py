@@ -75,7 +75,7 @@ class HeadHistory(Report):
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
         """The scores below the loss; `notice` hears of characters that no font has."""
-        from gpt_cli.inspecting.heads.history_picture import draw_history
+        from gpt_cli.inspecting.heads.picture import draw_history
 
         return draw_history(self.as_dict(), None if self.computed else self.losses, notice, kind=kind)
 

@@ -14,7 +14,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import DataError, counted, shown
-from gpt_cli.inspecting.by_step import each_checkpoint
+from gpt_cli.inspecting.computed import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.heads.heads import require_room_for_heads
 from gpt_cli.inspecting.heads.history import MAX_HEADS

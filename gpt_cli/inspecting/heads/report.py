@@ -60,7 +60,7 @@ class HeadReport(Report):
     of_prompt: bool = False
     training_share: float | None = None  # of --data, about how much of it the model has learned from
     out: str | None = None
-    drawn_by = "heads.report_picture.draw_report"
+    drawn_by = "heads.picture.draw_report"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt heads --json` prints."""

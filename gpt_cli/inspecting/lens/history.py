@@ -10,7 +10,7 @@ from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load_for
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.by_step import each_checkpoint
+from gpt_cli.inspecting.computed import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.lens.lens import mean_rows, read_layers
 from gpt_cli.inspecting.lens.report import cell_of

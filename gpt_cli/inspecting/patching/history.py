@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
-from gpt_cli.inspecting.by_step import each_checkpoint
+from gpt_cli.inspecting.computed import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.pairs import read_tasks
@@ -36,7 +36,7 @@ class PatchHistory(Report):
     tokens: list[Row]
     steps: list[dict[str, Any]]  # step, clean_metric, corrupt_metric, rows
     out: str | None = None
-    drawn_by = "patching.history_picture.draw_history"
+    drawn_by = "patching.picture.draw_history"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt patch --over-training --json` prints."""

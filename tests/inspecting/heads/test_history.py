@@ -10,10 +10,10 @@ import pytest
 from matplotlib.image import imread
 
 from gpt_cli.drawing import fonts
-from gpt_cli.inspecting.heads import history_picture
+from gpt_cli.inspecting.heads import picture
 from gpt_cli.inspecting.heads.columns import COLUMNS, SHARES, HeadScores
 from gpt_cli.inspecting.heads.history import history_of, strongest
-from gpt_cli.inspecting.heads.history_picture import draw_history
+from gpt_cli.inspecting.heads.picture import draw_history
 from gpt_cli.inspecting.snapshots import Snapshot
 from gpt_cli.language import chinese
 
@@ -68,11 +68,11 @@ def test_a_colour_belongs_to_a_head_in_all_panels(monkeypatch: pytest.MonkeyPatc
     snapshot = a_snapshot(1)
     columns = {name: (snapshot.scores.columns["self"] + place / 10) % 0.6 + 0.1 for place, name in enumerate(COLUMNS)}
     mixed = replace(snapshot, scores=HeadScores((0, 1), (0, 1, 2), columns))
-    drawn: list[dict[str, tuple[str, str]]] = []
-    monkeypatch.setattr(history_picture, "_draw_scores", lambda _axes, _steps, _lines, named: drawn.append(named))
+    drawn: list[dict[str, dict[str, str]]] = []
+    monkeypatch.setattr(picture, "draw_lines", lambda _axes, _steps, _lines, named: drawn.append(named))
     draw_history(history_of("a", [mixed], LOSSES, [0, 1], [0, 1, 2]).as_dict(), LOSSES)
     assert len(drawn) == 5
-    pairs = {pair for named in drawn for pair in named.items()}
+    pairs = {(head, (*style.values(),)) for named in drawn for head, style in named.items()}
     assert len(pairs) == len(dict(pairs)) == 6, "one for each head"
     assert len({stroke for _, stroke in pairs}) == 6, "of its own"
 

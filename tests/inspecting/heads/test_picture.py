@@ -12,9 +12,9 @@ import pytest
 from gpt_cli.drawing import panels as drawn
 from gpt_cli.drawing.fonts import fonts_for
 from gpt_cli.drawing.panels import HeatMap
-from gpt_cli.inspecting.heads import report_picture
+from gpt_cli.inspecting.heads import picture
 from gpt_cli.inspecting.heads.columns import COLUMNS
-from gpt_cli.inspecting.heads.report_picture import draw_report
+from gpt_cli.inspecting.heads.picture import draw_report
 from gpt_cli.language import chinese
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def pixels(png: bytes) -> np.ndarray:
 
 
 def panels(found: dict[str, Any], layers: list[int], heads: list[int]) -> dict[str, HeatMap]:
-    return {panel.title: panel for panel in report_picture._panels(found, layers, heads)}
+    return {panel.title: panel for panel in picture._panels(found, layers, heads)}
 
 
 def test_more_heads_make_a_larger_picture() -> None:
