@@ -35,6 +35,11 @@ def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
     return label if limit is None or len(label) <= limit else label[: limit - 1] + "…"
 
 
+def quoted(token: str, limit: int = MAX_LABEL) -> str:
+    """A token as a label in quotes."""
+    return f'"{label_of(token, limit)}"'
+
+
 def inert_cell(text: str) -> str:
     """A text for a cell of CSV: behind an apostrophe where a spreadsheet would compute it, unlike a sign alone."""
     found = text.lstrip(_SKIPPED)

@@ -155,7 +155,7 @@ def draw_lines(
         if name not in styles:
             axes.plot(across, line, color=GREY, linewidth=0.6, zorder=1)
     for name, style in styles.items():
-        band = () if errors is None else errors[name]
-        draw_curve(axes, across, lines[name], band, band=True, linewidth=1.4, label=name, **style)
+        bands = () if errors is None else errors[name]
+        draw_curve(axes, across, lines[name], bands, band=True, linewidth=1.4, label=name, **style)
     if styles:
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

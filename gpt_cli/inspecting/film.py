@@ -18,7 +18,7 @@ from gpt_cli.inspecting.heads.columns import COLUMNS, HeadScores, Row
 from gpt_cli.inspecting.lens.page import CELL_BYTES, lens_content
 from gpt_cli.inspecting.over_training import steps_of
 from gpt_cli.inspecting.request import AttentionRequest
-from gpt_cli.inspecting.snapshots import Snapshot, Steps, kept_steps
+from gpt_cli.inspecting.snapshots import Steps, kept_steps
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched
 from gpt_cli.pages.attention import PARTS
@@ -32,10 +32,10 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 @dataclass(frozen=True)
 class Film(Result):
-    """A page, and what is on it: of the snapshots every `every`-th one, counted from the last."""
+    """What a page shows of the steps of a run: of its snapshots every `every`-th one, counted from the last."""
 
     run: str
-    page: bytes = field(repr=False)
+    content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
     tokens: tuple[str, ...]
     steps: tuple[int, ...]
     losses: tuple[float, ...]  # of the batches of these steps, in nats per token
@@ -64,22 +64,14 @@ class Film(Result):
         numbers = (("step", self.steps), ("layer", self.layers), ("head", self.heads), ("token", self.tokens))
         return ", ".join(counted(len(found), noun) for noun, found in numbers)
 
-    def as_page(self) -> str:
+    @property
+    def page(self) -> bytes:
         """The page, of at most 32 MB."""
+        return build_page(PARTS, self.content)
+
+    def as_page(self) -> str:
+        """The same as text."""
         return self.page.decode()
-
-
-@dataclass(frozen=True)
-class Frames:
-    """Weights of snapshots as the content of a page has them, and what their film says about them."""
-
-    content: dict[str, object]
-    scores: tuple[HeadScores, ...]
-    newest: Snapshot
-    steps: tuple[int, ...]
-    losses: tuple[float, ...]  # of the batches of these steps, in nats per token
-    every: int
-    num_others: int
 
 
 def make_film(
@@ -105,16 +97,7 @@ def make_film(
         "writes": None,
         "frames": {"steps": found.steps, "losses": found.losses, "curves": _curves(run.losses)},
     }
-    return Film(
-        run=run.run,
-        page=build_page(PARTS, content),
-        tokens=found.newest.tokens,
-        steps=found.steps,
-        losses=found.losses,
-        scores=found.scores,
-        every=found.every,
-        num_others=found.num_others,
-    )
+    return replace(found, content=content)
 
 
 def film(request: AttentionRequest, watched: Watched, host: Host) -> Film:
@@ -144,7 +127,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 
 def read_frames(
     run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
-) -> Frames:
+) -> Film:
     """As many snapshots of the newest one's prompt as `most_bytes` hold before they are compressed, at least one.
 
     Raises errors as `make_film` does.
@@ -181,7 +164,7 @@ def read_frames(
         "weights": packed(_differences(np.stack(weights)).tobytes()),
     }
     num_others = -(-run.number // every) - len(steps)
-    return Frames(content, tuple(scores), newest, tuple(steps), tuple(losses), every, num_others)
+    return Film(run.run, content, newest.tokens, tuple(steps), tuple(losses), tuple(scores), every, num_others)
 
 
 def frames_apart(

@@ -181,7 +181,8 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
 
 def _frames_content(run: RunFiles, most_bytes: int) -> dict[str, object] | None:
     """Frames of the film of a run; None where a single one is too large."""
-    frames = read_frames(kept_steps(run), most_bytes)
-    if frames.newest.weights.size > 2 * most_bytes:
+    steps = kept_steps(run)
+    frames = read_frames(steps, most_bytes)
+    if steps.newest.weights.size > 2 * most_bytes:
         return None
     return frames.content | {"frames": {"steps": frames.steps, "losses": frames.losses}}

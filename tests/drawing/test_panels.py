@@ -70,7 +70,7 @@ def test_every_word_of_panels_has_chinese() -> None:
 
 
 def test_lines_with_a_style_are_named_and_the_others_are_grey() -> None:
-    axes = new_figure(3, 2, 50).subplots()
+    axes: Any = new_figure(3, 2, 50).subplots()
     lines = {name: np.array([0.0, height]) for name, height in (("one", 1.0), ("two", 2.0))}
     draw_lines(axes, [0, 1], lines, {"two": {"color": "red"}}, {"two": np.array([0.0, 0.5])})
     assert [line.get_color() for line in axes.lines] == [GREY, "red"]

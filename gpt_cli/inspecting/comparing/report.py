@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpt_cli.amounts import with_error
-from gpt_cli.drawing.labels import label_of
+from gpt_cli.drawing.labels import quoted
 from gpt_cli.errors import visible
 from gpt_cli.inspecting.comparing.request import OF_BLOCKS
-from gpt_cli.inspecting.heads.columns import Row
-from gpt_cli.inspecting.heads.report import name_of
+from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.lens.report import cell_of
 from gpt_cli.inspecting.reports import Report
 from gpt_cli.results import WIDTH
@@ -79,9 +78,7 @@ class Comparison(Report):
 
     def _passages(self) -> Rows:
         names = ("divergence", "first", "second") if "divergence" in self.passages[0] else ("first", "second")
-        rows = (
-            (*(f"{each[name]:.3f}" for name in names), f'"{label_of(each["text"], _TEXT)}"') for each in self.passages
-        )
+        rows = ((*(f"{each[name]:.3f}" for name in names), quoted(each["text"], _TEXT)) for each in self.passages)
         return [(*names, "passage"), *rows]
 
     def legend(self) -> Iterator[str]:

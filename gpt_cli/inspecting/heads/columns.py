@@ -26,6 +26,11 @@ ROLES = (
 )
 
 
+def name_of(row: Mapping[str, Any]) -> str:
+    """A layer or head as a short name: L2, L2 H3."""
+    return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
+
+
 @dataclass(frozen=True)
 class HeadScores:
     """A number for each head in each of COLUMNS: [layers, heads] by name, NaN where there was nothing to measure."""

@@ -9,9 +9,8 @@ from typing import Any
 from gpt_cli.callbacks import Host, Notify, ignored
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.heads.columns import SHARES, HeadScores, Row
+from gpt_cli.inspecting.heads.columns import SHARES, HeadScores, Row, name_of
 from gpt_cli.inspecting.heads.report import head_rows, sort_rows
-from gpt_cli.inspecting.heads.report_tables import name_of
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.over_training import steps_of
 from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written

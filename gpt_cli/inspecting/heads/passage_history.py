@@ -15,12 +15,12 @@ from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_files import RunFiles
 from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.inspecting.computed import each_checkpoint
-from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.heads.heads import require_room_for_heads
 from gpt_cli.inspecting.heads.history import MAX_HEADS
 from gpt_cli.inspecting.heads.passages import Passages
 from gpt_cli.inspecting.heads.report_page import heads_page
-from gpt_cli.inspecting.heads.report_tables import BRACKETS, name_of, of_passages
+from gpt_cli.inspecting.heads.report_tables import BRACKETS, of_passages
 from gpt_cli.inspecting.heads.request import HeadsRequest
 from gpt_cli.inspecting.heads.scores import sequences_at_once
 from gpt_cli.inspecting.reading import Text, read_prompt, read_text

@@ -12,8 +12,7 @@ from gpt_cli.callbacks import Notify, ignored
 from gpt_cli.drawing.canvas import Axes, Figure
 from gpt_cli.drawing.labels import COLOURS, Origin
 from gpt_cli.drawing.panels import CELLS, FOOT, HeatMap, draw_lines, draw_map, draw_panels
-from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, SHARES, Row
-from gpt_cli.inspecting.heads.report_tables import name_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, SHARES, Row, name_of
 from gpt_cli.inspecting.snapshots import Losses
 from gpt_cli.language import say
 from gpt_cli.text.sources import names_of

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 
 from gpt_cli.checkpoints.run_files import run_name
+from gpt_cli.drawing.labels import quoted
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.heads.columns import COLUMNS, LEAST_TOKENS, LOSS_CHANGE, HeadScores, Row, role_of
+from gpt_cli.inspecting.heads.columns import COLUMNS, LEAST_TOKENS, LOSS_CHANGE, HeadScores, Row, name_of, role_of
 from gpt_cli.inspecting.heads.report_tables import (
     BRACKETS,
-    name_of,
     of_directions,
     of_pairs,
     of_passages,
-    quoted,
     shown_peak,
 )
 from gpt_cli.inspecting.reports import Report, as_csv

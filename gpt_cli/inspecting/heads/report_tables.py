@@ -8,23 +8,13 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from gpt_cli.drawing.labels import label_of
-from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.drawing.labels import label_of, quoted
+from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.tables import Rows, cut
 
 MOST_PAIRS = 10  # of heads that compose, in a terminal
 BRACKETS = "[[", "]]"
 _SHARE = 0.6  # of a line: what comes before a peak explains it
-
-
-def name_of(row: Mapping[str, Any]) -> str:
-    """A head as a short name: L2 H3."""
-    return f"L{row['layer']} H{row['head']}"
-
-
-def quoted(token: str) -> str:
-    """A token as a label in quotes."""
-    return f'"{label_of(token)}"'
 
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.run_files import run_name
-from gpt_cli.drawing.labels import label_of
+from gpt_cli.drawing.labels import quoted
 from gpt_cli.errors import counted, visible
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.lens.page import lens_page
@@ -66,8 +66,8 @@ class LensReport(Report):
         shown = spaced(len(self.layers), (width - _LABEL - 4) // (_LABEL + 4))
         rows = [("token", *(f"L{self.layers[n]['layer']}" for n in shown))]
         for each in self.positions:
-            cells = (f'"{label_of(each["layers"][n][f"{prefix}token"], _LABEL)}"' for n in shown)
-            rows.append((f'"{label_of(each["token"], _LABEL)}"', *cells))
+            cells = (quoted(each["layers"][n][f"{prefix}token"], _LABEL) for n in shown)
+            rows.append((quoted(each["token"], _LABEL), *cells))
         return [rows, means]
 
     def legend(self) -> Iterator[str]:

@@ -9,13 +9,13 @@ from typing import Any
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import load
 from gpt_cli.inspecting.computed import each_checkpoint
-from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.pairs import read_tasks
 from gpt_cli.inspecting.patching.patch import LEAST, describe, measure, part_rows, tell_metric, to_patch
 from gpt_cli.inspecting.patching.request import PatchRequest, ToPatch
-from gpt_cli.inspecting.patching.words import metric_words, parts_by_step, place_of, rows_by_step, share_of, texts_of
-from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, steps_shown, written
+from gpt_cli.inspecting.patching.words import Patched, parts_by_step, rows_by_step, share_of
+from gpt_cli.inspecting.reports import MAX_ROWS, evenly, steps_shown, written
 from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.results import WIDTH
@@ -23,24 +23,17 @@ from gpt_cli.tables import Rows
 
 
 @dataclass(frozen=True)
-class PatchHistory(Report):
+class PatchHistory(Patched):
     """What patches recover by step. A share is None at a step whose metric is the same on clean and corrupt prompts."""
 
     run: str
-    clean: str | None
-    corrupt: str | None
-    pairs: Row | None
-    metric: str
-    answer: str | None
-    against: str | None
-    tokens: list[Row]
     steps: list[dict[str, Any]]  # step, clean_metric, corrupt_metric, rows
     out: str | None = None
     drawn_by = "patching.picture.draw_history"
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt patch --over-training --json` prints."""
-        return {"run": self.run, **texts_of(self), "tokens": self.tokens, "steps": self.steps}
+        return {"run": self.run, **self.compared, "tokens": self.tokens, "steps": self.steps}
 
     def parts(self, width: int = WIDTH) -> list[Rows]:
         """At most 20 steps: the metric on both prompts, and of each part the place with the largest share."""
@@ -49,7 +42,7 @@ class PatchHistory(Report):
         for at in evenly(self.steps, MAX_ROWS):
             best = (strongest(at["rows"], part) for part in kinds)
             cells = (
-                "-" if row is None else f"{place_of(row)} {share_of(row['recovered'], row['recovered_error'])}"
+                "-" if row is None else f"{name_of(row)} {share_of(row['recovered'], row['recovered_error'])}"
                 for row in best
             )
             found.append((str(at["step"]), f"{at['clean_metric']:.3f}", f"{at['corrupt_metric']:.3f}", *cells))
@@ -58,7 +51,7 @@ class PatchHistory(Report):
     def legend(self) -> list[str]:
         """What was compared, and how much of it is shown, in lines."""
         about = [
-            f"{self.run}; metric: {metric_words(self)}",
+            f"{self.run}; metric: {self.metric_words}",
             "of each part, the place with the largest share, above or below 0, at all positions together",
         ]
         if "residual" in parts_by_step(self.steps[-1]["rows"]):
@@ -110,5 +103,6 @@ def patch_history(request: PatchRequest, asked: ToPatch, host: Host) -> PatchHis
             metrics = {"clean_metric": float(found.clean.mean()), "corrupt_metric": float(found.corrupt.mean())}
             steps.append({"step": loaded.step, **metrics, "rows": rows})
     out = request.out and str(request.out)
-    history = PatchHistory(str(asked.run.path), **describe(newest, request, asked, tasks), steps=steps, out=out)
+    about = describe(newest, request, asked, tasks)
+    history = PatchHistory(run=str(asked.run.path), **about, steps=steps, out=out)
     return written(history, host, (len(steps), "checkpoint"))

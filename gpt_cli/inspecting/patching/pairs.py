@@ -11,10 +11,11 @@ from torch import Tensor
 
 from gpt_cli.callbacks import Host
 from gpt_cli.checkpoints.load import Loaded
+from gpt_cli.drawing.labels import quoted
 from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.inspecting.patching.effects import Task
 from gpt_cli.inspecting.patching.request import Pair
-from gpt_cli.inspecting.patching.words import quoted
+from gpt_cli.inspecting.patching.words import LABEL
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt, encode_text
 from gpt_cli.tables import table
@@ -62,7 +63,9 @@ def _of_other_length(
 ) -> DataError:
     """The error about two lengths; a notice shows both prompts, a token below its counterpart."""
     rows = [(name, *map(tokenizer.token_text, ids)) for name, ids in (("clean", clean), ("corrupt", corrupt))]
-    columns = zip_longest(*([name, *map(quoted, tokens)] for name, *tokens in rows), fillvalue="")
+    columns = zip_longest(
+        *([name, *(quoted(token, LABEL) for token in tokens)] for name, *tokens in rows), fillvalue=""
+    )
     for line in table([*zip(*columns, strict=True)]).split("\n"):
         host.notice(line)
     sentence = f"it has {counted(len(corrupt), 'token')}, and the clean prompt has {len(clean)}; use as many in both"

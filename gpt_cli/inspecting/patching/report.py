@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.run_files import run_name
+from gpt_cli.drawing.labels import quoted
 from gpt_cli.errors import counted
-from gpt_cli.inspecting.heads.columns import Row
+from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.request import PARTS
-from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, metric_words, place_of, quoted, share_of, texts_of
-from gpt_cli.inspecting.reports import Report, spaced
+from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, Patched, share_of
+from gpt_cli.inspecting.reports import spaced
 from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
@@ -23,20 +24,13 @@ LEAST = 0.005  # of a share in the terminal, which shows two decimals
 
 
 @dataclass(frozen=True)
-class PatchReport(Report):
+class PatchReport(Patched):
     """What patches of a clean prompt recover of the metric of a corrupt one, or of several pairs."""
 
     checkpoint: str
     step: int
-    clean: str | None  # of one pair
-    corrupt: str | None
-    pairs: Row | None  # file and number, of several
-    metric: str  # logit_difference or log_probability
-    answer: str | None  # the tokens; None where they differ between pairs
-    against: str | None
     clean_metric: float
     corrupt_metric: float
-    tokens: list[Row]  # position, clean, corrupt: None where pairs differ
     rows: list[Row]  # part, layer, head, position, recovered, recovered_error; perhaps estimate; of an edge input
     correlation: float | None = None  # of estimates and exact shares
     path: str | None = None
@@ -45,8 +39,7 @@ class PatchReport(Report):
 
     def as_dict(self) -> dict[str, Any]:
         """What `gpt patch --json` prints."""
-        found: dict[str, Any] = {"checkpoint": self.checkpoint, "step": self.step}
-        found |= texts_of(self)
+        found = {"checkpoint": self.checkpoint, "step": self.step, **self.compared}
         found |= {"clean_metric": self.clean_metric, "corrupt_metric": self.corrupt_metric, "tokens": self.tokens}
         found |= {} if self.path is None else {"path": self.path}
         return found | {"rows": self.rows, "correlation": self.correlation}
@@ -86,7 +79,7 @@ class PatchReport(Report):
         clean, corrupt = (self.tokens[position][key] for key in ("clean", "corrupt"))
         if clean is None:
             return str(position)
-        return f"{position} {quoted(clean)}" + ("" if clean == corrupt else f" / {quoted(corrupt)}")
+        return f"{position} {quoted(clean, LABEL)}" + ("" if clean == corrupt else f" / {quoted(corrupt, LABEL)}")
 
     def _map(self, rows: Sequence[Row], figure: str, width: int) -> Rows:
         layers = sorted({row["layer"] for row in rows})
@@ -104,7 +97,7 @@ class PatchReport(Report):
         for row in rows:
             exact = [] if row["recovered"] is None else [share_of(row["recovered"], row["recovered_error"])]
             estimate = [share_of(row[name]) for name in estimates]
-            found.append((row["part"], place_of(row), self.label(row["position"]), *exact, *estimate))
+            found.append((row["part"], name_of(row), self.label(row["position"]), *exact, *estimate))
         return found
 
     def _of_edge(self) -> Rows:
@@ -121,7 +114,7 @@ class PatchReport(Report):
 
     def legend(self) -> Iterator[str]:
         """What was compared, and what the columns mean, in lines."""
-        yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}; metric: {metric_words(self)}"
+        yield f"{run_name(Path(self.checkpoint))}, step {self.step:,}; metric: {self.metric_words}"
         yield f"clean {self.clean_metric:.4f}, corrupt {self.corrupt_metric:.4f}; recovered: 0 as corrupt, 1 as clean"
         if self.pairs is not None and self.pairs["number"] > 1:
             yield f"{counted(self.pairs['number'], 'pair')}: mean change over mean difference, ± standard error"

@@ -1,46 +1,45 @@
-"""What reports on patches have in common: names of places, tokens, shares and metrics. Needs no torch."""
+"""What reports on patches have in common: what was compared, shares, and rows by step. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from gpt_cli.drawing.labels import label_of
+from gpt_cli.drawing.labels import quoted
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.patching.request import PARTS
+from gpt_cli.inspecting.reports import Report
 
 MOST_TOKENS = 24  # of a map; the last ones of longer prompts
 LABEL = 10  # characters of a token
 
 
-def texts_of(report: Any) -> Row:
-    """The keys of a report that say what was compared."""
-    if report.pairs is None:
-        found: Row = {"clean": report.clean, "corrupt": report.corrupt}
-    else:
-        found = {"pairs": report.pairs}
-    return {**found, "metric": report.metric, "answer": report.answer, "against": report.against}
+@dataclass(frozen=True)
+class Patched(Report):
+    """What was compared in one pair of prompts, or in several."""
 
+    clean: str | None  # of one pair
+    corrupt: str | None
+    pairs: Row | None  # file and number, of several
+    metric: str  # logit_difference or log_probability
+    answer: str | None  # the tokens; None where they differ between pairs
+    against: str | None
+    tokens: list[Row]  # position, clean, corrupt: None where pairs differ
 
-def metric_words(report: Any) -> str:
-    """The metric in words, with its tokens where all pairs share them."""
-    if report.metric == "log_probability":
-        return (
-            "log probability of the answer" if report.answer is None else f"log probability of {quoted(report.answer)}"
-        )
-    if report.answer is None or report.against is None:
-        return "logit of the answer minus logit of the other"
-    return f"logit of {quoted(report.answer)} minus logit of {quoted(report.against)}"
+    @property
+    def compared(self) -> Row:
+        """The keys of a report that say what was compared."""
+        texts = {"clean": self.clean, "corrupt": self.corrupt} if self.pairs is None else {"pairs": self.pairs}
+        return {**texts, "metric": self.metric, "answer": self.answer, "against": self.against}
 
-
-def place_of(row: Row) -> str:
-    """A layer or head as a short name: L2, L2 H3."""
-    return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
-
-
-def quoted(token: str) -> str:
-    """A token as a label."""
-    return f'"{label_of(token, LABEL)}"'
+    @property
+    def metric_words(self) -> str:
+        """The metric in words, with its tokens where all pairs share them."""
+        if self.metric == "log_probability":
+            return f"log probability of {'the answer' if self.answer is None else quoted(self.answer, LABEL)}"
+        if self.answer is None or self.against is None:
+            return "logit of the answer minus logit of the other"
+        return f"logit of {quoted(self.answer, LABEL)} minus logit of {quoted(self.against, LABEL)}"
 
 
 def share_of(number: float | None, error: float | None = None) -> str:
