@@ -41,6 +41,7 @@ ASK = {
     """,
 }
 BETWEEN = "----"
+BEGINNING = b'{"__metadata__":{"format":"gpt-cli checkpoint"'  # by which a run is known
 WITHOUT_SETTINGS = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"], "fish": ["--no-config"]}
 
 
@@ -50,7 +51,7 @@ def folder(here: Path) -> Path:
     for name in ("tiny", "rates/001"):
         checkpoints = here / "runs" / name / "checkpoints"
         checkpoints.mkdir(parents=True)
-        (checkpoints / "best.safetensors").touch()
+        (checkpoints / "best.safetensors").write_bytes(bytes(8) + BEGINNING)
     (here / "text.txt").touch()
     return here
 
