@@ -272,8 +272,10 @@ def test_a_config_in_the_home_folder_may_be_named_with_a_tilde(tmp_path: Path, m
 def test_a_mistyped_key_of_every_kind_is_answered_with_the_right_one() -> None:
     for key in known_keys():
         section, name = key.split(".")
+        value = getattr(getattr(Config(), section), name)
+        fitting = "null" if value is None or value == [] else str(value).lower()
         if len(name) > 4:
-            assert f"hint: did you mean {key}?" in problems("", f"{section}.{name[:-1]}x=1")
+            assert f"hint: did you mean {key}?" in problems("", f"{section}.{name[:-1]}x={fitting}"), key
 
 
 def test_a_name_that_other_programs_use_leads_to_ours() -> None:
