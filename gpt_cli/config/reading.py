@@ -22,6 +22,8 @@ from gpt_cli.errors import GptError, UsageError, full_width, half_width, shown, 
 from gpt_cli.opening import require_reachable
 from gpt_cli.ownership import is_config
 
+_LENGTHS = ("train", "max_steps"), ("train", "max_time")
+
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
     """The file that `--config NAME` means: a path, or the name of a shipped config; `also` are names with a meaning.
@@ -103,6 +105,8 @@ def build_config(
     content = {section: {} if value is None else value for section, value in document.content.items()}
     sources: dict[KeyPath, str] = {place: f"{where}:{line}" for place, line in document.lines.items()}
     wrong: list[GptError] = []
+    # a file or a command that names both means both; a time in a command alone replaces the steps of a file
+    both = all(place in document.lines and content["train"][place[1]] is not None for place in _LENGTHS)
     for setting in settings:
         key, equals, value = setting.partition("=")
         try:
@@ -123,9 +127,8 @@ def build_config(
                 sentence = f"--set {key} and {flag} cannot be combined; leave one of them out"
                 wrong.append(UsageError(flag, sentence))
             _write(content, tuple(key.split(".")), value, flag, sources)
-    lengths, train = [sources.get(("train", key), "") for key in ("max_steps", "max_time")], content.get("train")
-    # a file or a command that names both means both; a time in a command alone means it instead of a file's steps
-    both = all(lengths) and len({source.startswith("--") for source in lengths}) == 1
+    both = both or all(sources.get(place, "").startswith("--") for place in _LENGTHS)
+    train = content.get("train")
     if both and isinstance(train, dict) and train["max_time"] is not None:
         train.setdefault("stop_at", "first")
     try:

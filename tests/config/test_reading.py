@@ -297,7 +297,8 @@ def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
     ("text", "settings", "both"),
     [
         ("train: {max_steps: 5, max_time: 1m}", (), True),
-        ("train: {max_steps: 5, max_time: 1m}", ("train.max_time=2m",), False),
+        ("train: {max_steps: 5, max_time: 1m}", ("train.max_time=2m",), True),
+        ("train: {max_steps: 5, max_time: null}", ("train.max_time=2m",), False),
         ("train: {max_steps: 5, max_time: 1m, stop_at: null}", (), False),
         ("train: {max_steps: 5, max_time: null}", (), False),
         ("train: {max_steps: 5}", ("train.max_time=1m",), False),
