@@ -16,6 +16,7 @@ from typing import BinaryIO
 from gpt_cli.errors import EnvironmentFailure, GptError, reason, shown, visible
 
 UTF8_MARK = codecs.BOM_UTF8
+_NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 _CHINESE = re.compile(r"[\n\r -~\u2010-\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
 
@@ -104,6 +105,12 @@ def is_damaged_utf8(sample: bytes) -> bool:
     return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
 
 
+def is_numbers(sample: bytes) -> bool:
+    """Whether bytes are text in no encoding, such as token ids: NULs beside other controls, also as UTF-16."""
+    is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample)
+    return b"\0" in sample and not is_text and utf16_of(sample) is None
+
+
 def encoding_hint(sample: bytes, name: str) -> str:
     """How to make UTF-8 of text that is not: the likely encodings, which only a reader can tell apart for certain.
 
@@ -159,7 +166,8 @@ def utf16_of(sample: bytes) -> str | None:
     if min(zeros) * 2 >= max(zeros):  # Chinese has few NULs, and those of U+4E00 are in the other place
         big, little = (_is_chinese(_decoded(sample, one) or "") for one in ("UTF-16BE", "UTF-16LE"))
         return None if big == little else "UTF-16BE" if big else "UTF-16LE"  # ASCII can be read as both
-    return None if _decoded(sample, encoding) is None else encoding
+    text = _decoded(sample, encoding)
+    return encoding if text is not None and sum(map(text.count, "\0" + _NO_TEXT.decode())) < 0.01 * len(text) else None
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:

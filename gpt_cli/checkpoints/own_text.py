@@ -122,7 +122,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 def readable_prompt(header: Header) -> str:
     """A prompt that a model can read, of the kind of the text that it wrote while it was trained."""
-    text = "".join(_samples(header))
+    text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
     is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
     prompts = prompts_like("" if is_ascii else text.strip(), english="The value of")

@@ -108,7 +108,7 @@ class _Line:
         with contextlib.suppress(ClickUsageError):
             given, _, _ = self._context.command.make_parser(self._context).parse_args(known)
             flags = {one.name: one.opts[0] for one in self._flags.values()}
-            found += refused(commands.request, given, flags.__getitem__) if commands.request else []
+            found += refused(commands.request, given, lambda name: flags.get(name, name)) if commands.request else []
         return together(found)
 
     def _unknown_flag(self, place: int, command: Command) -> UsageError:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt_cli.errors import DataError
-from gpt_cli.opening import UTF8_MARK, encoding_hint, is_damaged_utf8, utf16_of
+from gpt_cli.opening import UTF8_MARK, encoding_hint, is_damaged_utf8, is_numbers, utf16_of
 
 # the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
 MAX_PIECE = 32_768  # characters
@@ -80,6 +80,9 @@ def decoded(blocks: Iterable[bytes], where: str, hint: str | None = None) -> Ite
                 raise DataError(
                     where, "this is UTF-16, but text must be UTF-8", hint=hint or encoding_hint(sample, where)
                 )
+            if len(sample) >= 16 and is_numbers(sample):
+                sentence = "this is not text but numbers, as token ids of another program are"
+                raise DataError(where, sentence, hint="name the text; gpt cuts it into tokens by itself")
             if block.startswith(UTF8_MARK):
                 block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
         content = rest + (block or b"")

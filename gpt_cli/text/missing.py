@@ -18,6 +18,7 @@ from gpt_cli.text.sources import STDIN
 
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that are looked at
+_LONGEST_NAME = 255  # bytes, of most filesystems
 _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
@@ -26,6 +27,9 @@ def require_there(name: str) -> None:
     path = os.path.expanduser(name)
     if name in (STDIN, *catalogue.ENTRIES) or not _is_missing(path):
         return
+    if "\n" in name or len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME:
+        hint = "save the text to a file, and name that"
+        raise DataError(shown(name, 40), "this is a text, and gpt reads files", hint=hint)
     if _is_address(name):
         hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(name))}, then name my.txt"
         raise DataError(shown(name), "this is an address, and gpt reads files", hint=hint)
@@ -52,16 +56,16 @@ def _is_missing(path: str) -> bool:
 
 
 def _near(path: str) -> Iterator[str]:
-    """The paths most like one that does not exist: in its folder, in one of a like name, or in one below."""
+    """The paths most like one that does not exist: in its folder, one of a like name, this folder, or one below."""
     folder, name = os.path.split(path)
-    folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) if folder else []
+    folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem
     for place in folders:
         names = [os.path.join(place, one) for one in _names(place)]
-        below = islice(filter(os.path.isdir, names), _MOST_FOLDERS)
-        yield from filter(os.path.exists, (os.path.join(one, name) for one in below))
         stems = {Path(one).stem: one for one in names}  # the ending is like that of any other text
         yield from (stems[near] for near in difflib.get_close_matches(stem, stems, n=1))
+        below = islice(filter(os.path.isdir, names), _MOST_FOLDERS)
+        yield from filter(os.path.isfile, (os.path.join(one, name) for one in below))
 
 
 def _names(folder: str) -> list[str]:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,17 @@ def test_utf16_of_english_is_no_text_full_of_nuls() -> None:
     assert decode_utf8(b"a\0b" * 20, "a.txt") == "a\0b" * 20  # which may be meant
 
 
+@pytest.mark.parametrize("kind", ["<u2", ">u2", "<u4", "<i8"])
+@pytest.mark.parametrize("most", [65, 50_257])
+def test_token_ids_of_another_program_are_no_utf16(kind: str, most: int) -> None:
+    ids = np.random.default_rng(0).zipf(1.3, 4000) % most  # as frequent as words
+    for content in (ids.astype(kind).tobytes(), ids.astype(kind).tobytes()[:40]):
+        assert refusal(content) == [
+            "error: a.txt: this is not text but numbers, as token ids of another program are",
+            "hint: name the text; gpt cuts it into tokens by itself",
+        ]
+
+
 @pytest.mark.parametrize("name", ["UTF-16BE", "UTF-16LE"])
 @pytest.mark.parametrize("text", ["一日不见如三秋兮\n" * 9, "学而时习之不亦说乎有朋自远方来不亦乐乎", "一二一\n" * 50])
 def test_utf16_of_chinese_alone_is_named(text: str, name: str) -> None:
@@ -155,7 +167,8 @@ def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> Non
 
 
 def test_bytes_of_no_encoding_are_not_converted() -> None:
-    assert refusal(bytes(range(256)) * 4)[1] == "hint: name a text file"
+    assert refusal(bytes(range(256)) * 4)[1] == "hint: name the text; gpt cuts it into tokens by itself"
+    assert refusal(bytes([0, *range(128, 256)]) * 4)[1] == "hint: name a text file"
 
 
 def zipped() -> bytes:
