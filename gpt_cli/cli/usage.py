@@ -95,7 +95,7 @@ class _Line:
         while place < len(self.words):
             word, flag = self.words[place], self.words[place].partition("=")[0]
             has_value = "=" not in word and self._value_after(place) is not None
-            if word[:1] != "-" or word in ("-", "--") or re.match(r"-\.?\d", word):
+            if word[:1] != "-" or word in ("-", "--"):
                 known.append(word)
             elif _plain(flag) in self._flags:
                 taken = 1 + (has_value and self._takes_value(_plain(flag)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from gpt_cli.callbacks import Host, ignored
@@ -111,6 +114,11 @@ def training_share(name: str, given: SourceCorpus, loaded: Loaded, host: Host) -
 
 
 def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
+    measured = {_identity(found): found for found in Walk(given.sources, given.skip_bad)}
+    # a stranger's model names any paths: those of other names than the measured ones are never looked for
+    parts = {part for found in measured.values() for part in Path(os.path.abspath(found.name)).parts}
+    if not any(fnmatch.filter(parts, Path(source).name or "*") for source in names_of(loaded.config.data.source)):
+        return 0.0
     data, written = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
     sizes = {_identity(found): (_size(found), found) for found in Walk(names_of(data.source), data.skip_bad)}
     left = sum(size for size, _ in sizes.values())
@@ -120,8 +128,7 @@ def _share_of_files(name: str, given: SourceCorpus, loaded: Loaded) -> float:
         if found.status is None or found.status.st_mtime <= written:
             learned[identity] = min(size, max(0.0, left))
         left -= size
-    measured = {_identity(found): _size(found) for found in Walk(given.sources, given.skip_bad)}
-    return sum(learned.get(identity, 0.0) for identity in measured) / max(1, sum(measured.values()))
+    return sum(learned.get(identity, 0.0) for identity in measured) / max(1, sum(map(_size, measured.values())))
 
 
 def _identity(found: Found) -> object:

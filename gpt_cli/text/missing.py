@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import glob
 import os
 import re
@@ -51,7 +52,7 @@ def _is_missing(path: str) -> bool:
     try:
         os.lstat(path)
     except (OSError, ValueError) as error:
-        return isinstance(error, FileNotFoundError | ValueError)
+        return isinstance(error, FileNotFoundError | ValueError) or error.errno == errno.ENAMETOOLONG
     return False
 
 

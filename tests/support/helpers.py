@@ -79,7 +79,7 @@ _SMALL = """
 model.context_length=16 model.d_model=16 model.num_heads=2 model.num_blocks=2
 tokenizer.kind=byte
 train.batch_size=4 train.max_steps=8 train.warmup_steps=2 train.device=cpu train.dtype=float32
-train.log_every=2 train.eval_every=4 train.eval_tokens=64 train.save_every=4 train.sample_every=4
+train.stop_at=null train.log_every=2 train.eval_every=4 train.eval_tokens=64 train.save_every=4 train.sample_every=4
 """
 
 

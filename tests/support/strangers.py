@@ -56,7 +56,8 @@ class Parts:
         num_weight_bytes = max(ends, default=0)
         written |= {"digest_weights": BLANK, "digest_rest": digest([self.data[num_weight_bytes:]])}
         written |= self.raw
-        text = json.dumps({"__metadata__": written, **self.entries}).encode()
+        # as our writer does it: a run is known by how its checkpoints begin
+        text = json.dumps({"__metadata__": written, **self.entries}, separators=(",", ":")).encode()
         header = struct.pack("<Q", len(text)) + text
         own = digest([header, self.data[:num_weight_bytes]])
         return header.replace(BLANK.encode(), own.encode(), 1) + self.data

@@ -19,7 +19,8 @@ from gpt_cli.text.missing import require_there
         ("poems.txt", "texts/poems.txt"),
         ("pyton-docs", "python-docs"),
         ("nothing-like-it", None),
-        ("nowhere/novel.txt", None),
+        ("nowhere/novel.txt", "novel.txt"),
+        ("novel", "novel.txt"),
     ],
 )
 def test_a_text_that_is_missing_is_told_the_nearest_one(here: Path, name: str, meant: str | None) -> None:
@@ -41,7 +42,14 @@ def test_several_texts_in_one_name_are_told_apart(here: Path) -> None:
     assert raised.value.hint == "--data a.txt --data 'b c.txt'"
 
 
-@pytest.mark.parametrize("name", ["-", "python-docs", "*.txt", "a.txt", "x" * 300])
+@pytest.mark.parametrize("name", ["the first line\nthe second", "今天天气很好。" * 40])
+def test_a_text_in_the_place_of_a_name_is_to_be_saved(name: str) -> None:
+    with pytest.raises(DataError, match="this is a text, and gpt reads files") as raised:
+        require_there(name)
+    assert raised.value.hint == "save the text to a file, and name that"
+
+
+@pytest.mark.parametrize("name", ["-", "python-docs", "*.txt", "a.txt"])
 def test_what_is_there_or_refused_by_who_reads_it_is_not_missing(here: Path, name: str) -> None:
     (here / "a.txt").touch()
     require_there(name)

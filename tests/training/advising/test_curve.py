@@ -330,11 +330,20 @@ def test_at_the_end_of_a_loss_that_turned_the_best_step_is_named(stopped_by: str
     assert told_at_the_end(rows(SHORT), vocab_size=54, stopped_by=stopped_by) == lines
 
 
-@pytest.mark.parametrize(("settings", "flag"), [([], "--max-steps 800"), (["train.max_time=90"], "--max-time 180s")])
-def test_at_the_end_of_a_loss_that_still_falls_more_steps_are_suggested(settings: list[str], flag: str) -> None:
+@pytest.mark.parametrize(
+    ("settings", "stopped_by", "flag"),
+    [
+        ([], "steps", "--max-steps 800"),
+        (["train.max_time=90"], "steps", "--max-steps 800"),
+        (["train.max_time=90"], "time", "--max-time 180s"),
+    ],
+)
+def test_at_the_end_of_a_loss_that_still_falls_more_is_suggested(
+    settings: list[str], stopped_by: str, flag: str
+) -> None:
     """3.75 at step 300, 3.50 at 400: 7 %, where a rate that falls to zero gives 3 %."""
     table = rows("100 4.5 4.6, 200 4.0 4.1, 300 3.6 3.75, 400 3.3 3.5")
-    assert told_at_the_end(table, *settings) == [
+    assert told_at_the_end(table, *settings, stopped_by=stopped_by) == [
         "the validation loss still fell by 7% in the last quarter, so it may fall further; "
         f"try gpt train --out run --resume {flag}"
     ]
