@@ -34,8 +34,7 @@ from gpt_cli.inspecting.dump import AttentionDump, Origin, dump_attention
 from gpt_cli.inspecting.film import Film, make_film, tell_omissions
 from gpt_cli.inspecting.room import require_room_for_dump
 from gpt_cli.pages.building import build_page
-from gpt_cli.pages.handout import PARTS
-from gpt_cli.pages.model import PARTS as MODEL
+from gpt_cli.pages.kinds import HANDOUT, MODEL
 from gpt_cli.results import WIDTH, Result
 from gpt_cli.safetensors_header import header_bytes
 from gpt_cli.sampling.prompts import encode_prompt
@@ -189,7 +188,7 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
     if film:
         pages["film"] = film.page
     about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}
-    first = build_page(PARTS, {"handout": about})
+    first = build_page(HANDOUT, {"handout": about})
     _write(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)
 
 

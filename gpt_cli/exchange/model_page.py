@@ -26,7 +26,7 @@ from gpt_cli.inspecting.heads.scores import induction_scores
 from gpt_cli.language import LANGUAGES
 from gpt_cli.model import GPT
 from gpt_cli.pages.building import build_page
-from gpt_cli.pages.model import PARTS
+from gpt_cli.pages.kinds import MODEL
 from gpt_cli.sampling.quantise import to_int8
 from gpt_cli.text.tokenizer import CharTokenizer, Tokenizer
 
@@ -45,7 +45,7 @@ class ModelPage:
 
 def write_model_page(out: Path, page: ModelPage) -> None:
     """Write the page; raises EnvironmentFailure when the system refuses."""
-    write_durably(out, [build_page(PARTS, page.content, page.weights)])
+    write_durably(out, [build_page(MODEL, page.content, page.weights)])
 
 
 def model_page(

@@ -13,7 +13,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.pages.building import build_page
-from gpt_cli.pages.model import PARTS
+from gpt_cli.pages.kinds import MODEL
 
 Kind = Literal["float16", "int8"]
 LARGEST = 200_000_000  # bytes of a page; browsers refuse texts of twice the size
@@ -66,7 +66,7 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
 def page_bytes(found: Layout, tokenizer: Mapping[str, Any]) -> int:
     """About the size of the page with this layout and this content of a tokenizer."""
     described = len(json.dumps([tokenizer, found.tensors]))
-    return len(build_page(PARTS, {})) + described + math.ceil(found.num_bytes * 4 / 3)
+    return len(build_page(MODEL, {})) + described + math.ceil(found.num_bytes * 4 / 3)
 
 
 def chosen_layout(

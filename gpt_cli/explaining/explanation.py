@@ -13,34 +13,11 @@ from gpt_cli.language import chinese
 
 # the steps of one head, in order, with those of every form of model
 HEAD_STEPS = (
-    "token_embedding",
-    "ngram_embedding",
-    "ngram_normalised",
-    "position_embedding",
-    "stream",
-    "normalised",
-    "latent",
-    "query_latent",
-    "queries",
-    "keys",
-    "normalised_queries",
-    "normalised_keys",
-    "rotary_queries",
-    "rotary_keys",
-    "rotated_queries",
-    "rotated_keys",
-    "values",
-    "scores",
-    "divided",
-    "masked",
-    "weights",
-    "weighted_values",
-    "head_output",
-    "concatenated",
-    "projected",
-    "residual",
-    "normalised_after",
-)
+    "token_embedding", "ngram_embedding", "ngram_normalised", "position_embedding", "stream", "normalised",
+    "latent", "query_latent", "queries", "keys", "normalised_queries", "normalised_keys", "rotary_queries",
+    "rotary_keys", "rotated_queries", "rotated_keys", "values", "scores", "divided", "masked", "weights",
+    "weighted_values", "head_output", "concatenated", "projected", "residual", "normalised_after",
+)  # fmt: skip
 # the English of the keys of notes; any other key is in words what it says
 _ENGLISH = {
     # a head of a trained model

@@ -12,8 +12,8 @@ from gpt_cli.drawing.labels import STEPS, label_of
 from gpt_cli.inspecting.formats import written_bytes
 from gpt_cli.inspecting.heads.columns import COLUMNS, LEAST_TOKENS, ROLES, HeadScores
 from gpt_cli.inspecting.lens.page import CELL_BYTES, lens_content
-from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
+from gpt_cli.pages.kinds import ATTENTION
 
 if TYPE_CHECKING:
     from gpt_cli.inspecting.dump import AttentionDump
@@ -31,7 +31,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
         "writes": dump.writes and writes_content(dump.writes, dump.texts),
         "lens": lens_content([dump.lens]) if dump.lens else None,
     }
-    return build_page(PARTS, content)
+    return build_page(ATTENTION, content)
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:

@@ -21,8 +21,8 @@ from gpt_cli.inspecting.request import AttentionRequest
 from gpt_cli.inspecting.snapshots import Steps, kept_steps
 from gpt_cli.inspecting.stages import parse_selection
 from gpt_cli.inspecting.watched import Watched
-from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import build_page, packed
+from gpt_cli.pages.kinds import ATTENTION
 from gpt_cli.results import WIDTH, Result
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
@@ -67,7 +67,7 @@ class Film(Result):
     @property
     def page(self) -> bytes:
         """The page, of at most 32 MB."""
-        return build_page(PARTS, self.content)
+        return build_page(ATTENTION, self.content)
 
     def as_page(self) -> str:
         """The same as text."""

@@ -17,7 +17,7 @@ from gpt_cli.inspecting.film import read_frames
 from gpt_cli.inspecting.snapshots import kept_steps
 from gpt_cli.language import chinese
 from gpt_cli.pages.building import build_page, packed
-from gpt_cli.pages.report import PARTS
+from gpt_cli.pages.kinds import REPORT
 from gpt_cli.reporting.curves import letter_of, thinned
 from gpt_cli.reporting.figures import (
     Group,
@@ -50,7 +50,7 @@ def report_page(
 
     Attention is that of the snapshots of each run, or where it has none of its dump in `dumps`, by its name.
     """
-    return build_page(PARTS, report_content(records, axis=axis, dumps=dumps or {}))
+    return build_page(REPORT, report_content(records, axis=axis, dumps=dumps or {}))
 
 
 def report_content(records: Sequence[RunRecord], *, axis: str, dumps: Mapping[str, AttentionDump]) -> dict[str, object]:

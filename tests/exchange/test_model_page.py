@@ -134,9 +134,9 @@ def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pyte
 
 def test_the_worker_is_covered_by_the_hash_of_the_script_and_may_load_nothing() -> None:
     from gpt_cli.pages.building import build_page
-    from gpt_cli.pages.model import PARTS
+    from gpt_cli.pages.kinds import MODEL
 
-    page = build_page(PARTS, {"a": "{{data}}"}, "AAAA").decode()
+    page = build_page(MODEL, {"a": "{{data}}"}, "AAAA").decode()
     policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
     script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
     assert policy

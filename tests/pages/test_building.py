@@ -12,13 +12,12 @@ import pytest
 from support.pages import content_of
 
 import gpt_cli
-from gpt_cli.pages import model, report
-from gpt_cli.pages.attention import PARTS
 from gpt_cli.pages.building import Parts, build_page, packed
+from gpt_cli.pages.kinds import ATTENTION, MODEL, REPORT
 
 
 def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
-    page = build_page(PARTS, {}).decode()
+    page = build_page(ATTENTION, {}).decode()
     policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
     assert policy
     hashes = {}
@@ -36,7 +35,7 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
     assert re.findall(r"(?:https?:)?//[a-z]+\.[a-z]+(?!3\.org)", page) == []
 
 
-@pytest.mark.parametrize("parts", [PARTS, model.PARTS, report.PARTS], ids=lambda parts: parts.folder)
+@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
 def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
     """They share a scope, in which the second of two functions of one name silently replaces the first."""
     folder = Path(gpt_cli.__file__).parent / "pages"
@@ -52,7 +51,7 @@ def test_no_two_scripts_of_a_page_use_one_name(parts: Parts) -> None:
         assert sorted(declared) == sorted(set(declared))
 
 
-@pytest.mark.parametrize("parts", [PARTS, model.PARTS, report.PARTS], ids=lambda parts: parts.folder)
+@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
 def test_no_two_elements_of_a_page_have_one_id(parts: Parts) -> None:
     """A script finds the first alone."""
     ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
@@ -61,14 +60,14 @@ def test_no_two_elements_of_a_page_have_one_id(parts: Parts) -> None:
 
 
 def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
-    page = build_page(PARTS, {}).decode()
+    page = build_page(ATTENTION, {}).decode()
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert way not in page
 
 
 def test_content_is_data_that_no_parser_takes_for_markup() -> None:
     tokens = ["</script><script>alert(1)</script>", "<!--", "&lt;", "\u2028", "{{policy}}", "今"]
-    page = build_page(PARTS, {"tokens": tokens})
+    page = build_page(ATTENTION, {"tokens": tokens})
     inside = re.search(rb'id="content">(.*?)</script>', page, re.DOTALL)
     assert inside
     assert not set(inside[1]) & set(b"<>&")
@@ -78,9 +77,9 @@ def test_content_is_data_that_no_parser_takes_for_markup() -> None:
 
 def test_a_page_written_in_chinese_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "en")
-    assert b'<html lang="en"' in build_page(PARTS, {})
+    assert b'<html lang="en"' in build_page(ATTENTION, {})
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
-    assert b'<html lang="zh-CN"' in build_page(PARTS, {})
+    assert b'<html lang="zh-CN"' in build_page(ATTENTION, {})
 
 
 def test_packed_numbers_come_back() -> None:
@@ -88,7 +87,7 @@ def test_packed_numbers_come_back() -> None:
 
 
 def test_a_text_that_looks_like_a_place_of_the_shell_stays_text() -> None:
-    assert content_of(build_page(PARTS, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
+    assert content_of(build_page(ATTENTION, {"a": "{{script}}{{content}}"})) == {"a": "{{script}}{{content}}"}
 
 
 @pytest.mark.parametrize(

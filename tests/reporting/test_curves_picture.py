@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from support.records import record
 
+from gpt_cli import pages
 from gpt_cli.config.reading import read_config
 from gpt_cli.drawing import fonts
 from gpt_cli.drawing.labels import COLOURS
-from gpt_cli.pages import report
 from gpt_cli.reporting import curves_picture as picture
 from gpt_cli.reporting.curves_picture import draw_losses, draw_report
 from gpt_cli.reporting.figures import MOST_DRAWN, groups_of
@@ -76,7 +76,7 @@ def test_losses_are_drawn_as_on_the_page(monkeypatch: pytest.MonkeyPatch) -> Non
     figures: list[Figure] = []
     monkeypatch.setattr(picture, "as_file", lambda figure, _: figures.append(figure) or b"")
     of_the_page = "thick: smoothed; thin: each line of metrics; dots: validation text"
-    assert f'lossLegend: "{of_the_page}"' in (Path(report.__file__).parent / "words.js").read_text()
+    assert f'lossLegend: "{of_the_page}"' in (Path(pages.__file__).parent / "report" / "words.js").read_text()
     for runs in ([record("one")], [record("one"), record("two")]):
         draw_report(runs, "step", "png")
         axes = figures[-1].axes[0]

@@ -11,7 +11,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.exchange.model_page import model_page
 from gpt_cli.exchange.page_size import Kind
 from gpt_cli.model import GPT
-from gpt_cli.pages.model import ENGINE
+from gpt_cli.pages.kinds import ENGINE
 from gpt_cli.sampling.quantise import to_int8
 from support.scripts import RunScript
 

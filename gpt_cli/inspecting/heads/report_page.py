@@ -10,7 +10,7 @@ from gpt_cli.inspecting.heads.columns import COLUMNS, LOSS_CHANGE, ROLES, Row
 from gpt_cli.inspecting.heads.report_tables import shown_peak
 from gpt_cli.inspecting.reports import evenly
 from gpt_cli.pages.building import build_page
-from gpt_cli.pages.heads import PARTS
+from gpt_cli.pages.kinds import HEADS
 from gpt_cli.text.sources import names_of
 
 _PARTNERS = 5  # of a head, in each direction
@@ -38,7 +38,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
         "baseline": circuits and circuits["baseline"],
         "frames": [[_content(row, partners if circuits else None) for row in at["heads"]] for at in chosen],
     }
-    return build_page(PARTS, content)
+    return build_page(HEADS, content)
 
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:

@@ -10,7 +10,7 @@ import numpy as np
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.pages.building import build_page, packed
-from gpt_cli.pages.lens import PARTS
+from gpt_cli.pages.kinds import LENS
 
 _NUMBERS = ("token_probability", "divergence", "loss", "rank", "probability")  # NaN where the next token is unknown
 CELL_BYTES = 4 * (len(_NUMBERS) + 1)  # of a layer at a token, before compression
@@ -55,7 +55,7 @@ def lens_page(report: dict[str, Any]) -> bytes:
         "lens": positions and lens_content([positions]),
         "layers": None if positions else report["layers"],
     }
-    return build_page(PARTS, content)
+    return build_page(LENS, content)
 
 
 def _label(texts: str | Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from gpt_cli.drawing.labels import label_of
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.pages.building import build_page, packed
-from gpt_cli.pages.patch import PARTS
+from gpt_cli.pages.kinds import PATCH
 
 _PARTS = ("residual", "attention", "feed_forward", "head")
 _NUMBERS = ("recovered", "recovered_error", "estimate")  # NaN where a row has none
@@ -34,7 +34,7 @@ def patch_page(report: dict[str, Any]) -> bytes:
         "tokens": [{kind: _label(row[kind]) for kind in ("clean", "corrupt")} for row in report.get("tokens") or []],
         "patch": patch_content([at["rows"] for at in steps]),
     }
-    return build_page(PARTS, content)
+    return build_page(PATCH, content)
 
 
 def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:

@@ -17,7 +17,7 @@ from gpt_cli.exchange.model_page import model_page
 from gpt_cli.inspecting.heads.ablation import ablate
 from gpt_cli.inspecting.lens.lens import look
 from gpt_cli.model import GPT
-from gpt_cli.pages.model import ENGINE
+from gpt_cli.pages.kinds import ENGINE
 
 FORMS = (
     "",

@@ -18,7 +18,7 @@ from gpt_cli.config.model import ModelConfig
 from gpt_cli.config.reading import read_config
 from gpt_cli.exchange.model_page import model_page
 from gpt_cli.model.forms.ngrams import NgramEmbedding
-from gpt_cli.pages.model import ENGINE
+from gpt_cli.pages.kinds import ENGINE
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters, probabilities
