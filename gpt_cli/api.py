@@ -249,12 +249,9 @@ def lens(request: LensRequest, found: Any, host: Host) -> LensReport:
 def patch(request: PatchRequest, found: Any, host: Host) -> PatchReport:
     with sharing():
         with host.importing():
-            from gpt_cli.inspecting.patching.history import patch_history
             from gpt_cli.inspecting.patching.patch import patch
-        if request.over_training:
-            rarer: Any = patch_history(request, found, host)
-            return rarer
-        return patch(request, found, host)
+        work: Any = patch  # whose result over a training is another
+        return work(request, found, host)
 
 
 @function(CompareRequest)

@@ -14,8 +14,8 @@ from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.drawing.labels import quoted
 from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.inspecting.patching.effects import Task
+from gpt_cli.inspecting.patching.report import LABEL
 from gpt_cli.inspecting.patching.request import Pair
-from gpt_cli.inspecting.patching.words import LABEL
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.prompts import encode_prompt, encode_text
 from gpt_cli.tables import table

@@ -1,23 +1,26 @@
-"""`gpt patch`: what activations of a clean prompt recover in the run of a corrupt one."""
+"""`gpt patch`: what activations of a clean prompt recover in the run of a corrupt one, perhaps by step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from gpt_cli.callbacks import Host
-from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.errors import DataError, UsageError, counted, shown
+from gpt_cli.inspecting.computed import each_checkpoint
 from gpt_cli.inspecting.heads.columns import Row
 from gpt_cli.inspecting.interventions import record
 from gpt_cli.inspecting.patching.effects import INPUTS, Task, Unit, along, estimated, exact, metric, units
 from gpt_cli.inspecting.patching.pairs import read_tasks
-from gpt_cli.inspecting.patching.report import PatchReport
+from gpt_cli.inspecting.patching.report import PatchHistory, PatchReport
 from gpt_cli.inspecting.patching.request import PARTS, Edge, PatchRequest, ToPatch
 from gpt_cli.inspecting.reports import written
+from gpt_cli.inspecting.watched import step_files
 from gpt_cli.machine.devices import choose_device, threads_kept, use_threads
 from gpt_cli.machine.memory import available_memory, require_room
 from gpt_cli.model.gpt import require_finite
@@ -39,27 +42,43 @@ class Found(NamedTuple):
     def gaps(self) -> np.ndarray:
         return self.clean - self.corrupt
 
+    @property
+    def metrics(self) -> Row:
+        """The means of the metric, as a report has them."""
+        return {"clean_metric": float(self.clean.mean()), "corrupt_metric": float(self.corrupt.mean())}
+
 
 @threads_kept()
-def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport:
-    """Report on what patches recover, and write the file of the request.
+def patch(request: PatchRequest, asked: ToPatch, host: Host) -> PatchReport | PatchHistory:
+    """Report on what patches recover, of one model or by step, and write the file of the request.
 
-    Raises CheckpointError, DataError and EnvironmentFailure.
+    Where no answer is named, the newest checkpoint names it for all. Raises CheckpointError, also for a run without
+    checkpoints, DataError and EnvironmentFailure.
     """
     use_threads(request.threads)
-    device = choose_device(request.device or "auto")
-    loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
+    paths, device = step_files(asked.run) if request.over_training else [], choose_device(request.device or "auto")
+    if paths:
+        loaded = load(paths[-1], None, host.warn)
+    else:
+        loaded = load_for(host, request.run, request.checkpoint, asked.read, asked.header)
     loaded.model.to(device)
     tasks = read_tasks(asked.pairs, loaded, device, host)
     tell_metric(loaded, asked, tasks, host)
     chosen, places = to_patch(loaded, request, asked, tasks, host)
-    steps = len(tasks) * len(places)
-    with host.counting("patching", steps if request.exact and not asked.edge else None, "positions") as count:
-        found = measure(loaded, tasks, asked, chosen, places, request, count)
+    models = each_checkpoint(paths, loaded, device, host) if paths else [loaded]
+    total = max(1, len(paths)) * len(tasks) * len(places) if request.exact and not asked.edge else None
+    with host.counting("patching", total, "positions") as count:
+        steps = [(each.step, measure(each, tasks, asked, chosen, places, request, count)) for each in models]
+    about: Row = {**describe(loaded, request, asked, tasks), "out": request.out and str(request.out)}
+    if paths:
+        rows_of = partial(part_rows, asked.layers, chosen, places)
+        rows = [{"step": step, **found.metrics, "rows": rows_of(found)} for step, found in steps]
+        return written(PatchHistory(run=str(asked.run.path), steps=rows, **about), host, (len(rows), "checkpoint"))
+    found = steps[0][1]
     _require_gap(found, asked, host)
     rows = _edge_rows(asked.edge, places, found) if asked.edge else part_rows(asked.layers, chosen, places, found)
-    report = _report(loaded, request, asked, tasks, found, rows)
-    return written(report, host, (len(rows), "row"))
+    about |= {"checkpoint": str(loaded.path), "step": loaded.step, "path": request.path, **found.metrics}
+    return written(PatchReport(rows=rows, correlation=_correlation(rows), **about), host, (len(rows), "row"))
 
 
 def tell_metric(loaded: Loaded, asked: ToPatch, tasks: Sequence[Task], host: Host) -> None:
@@ -116,8 +135,12 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def part_rows(layers: Sequence[int], chosen: Sequence[Unit], places: Sequence[int | None], found: Found) -> list[Row]:
-    """A row for each part, layer, head and place: its share, and the estimate of it where there is one."""
-    exact_ones, errors = (None, None) if found.changes is None else shares(found.changes, found.gaps)
+    """A row for each part, layer, head and place: its share, and the estimate of it where there is one.
+
+    Shares are None where the metric does not differ.
+    """
+    changes = found.changes if abs(found.gaps.mean()) >= LEAST else None
+    exact_ones, errors = (None, None) if changes is None else shares(changes, found.gaps)
     estimates = None if found.estimates is None else shares(found.estimates, found.gaps)[0]
     rows = []
     for column, (part, head) in enumerate(chosen):
@@ -196,26 +219,11 @@ def _require_gap(found: Found, asked: ToPatch, host: Host) -> None:
         )
 
 
-def _report(
-    loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task], found: Found, rows: list[Row]
-) -> PatchReport:
-    correlation = None
-    if found.changes is not None and found.estimates is not None:
-        both = [(row["recovered"], row["estimate"]) for row in rows if row["recovered"] or row["estimate"]]
-        two = np.array(both).T
-        if len(both) > 2 and two.std(axis=1).all():
-            correlation = float(np.corrcoef(two)[0, 1])
-    return PatchReport(
-        checkpoint=str(loaded.path),
-        step=loaded.step,
-        **describe(loaded, request, asked, tasks),
-        clean_metric=float(found.clean.mean()),
-        corrupt_metric=float(found.corrupt.mean()),
-        rows=rows,
-        correlation=correlation,
-        path=request.path,
-        out=request.out and str(request.out),
-    )
+def _correlation(rows: Sequence[Row]) -> float | None:
+    """Of estimates and exact shares that are not both 0; None where there are too few, or all are equal."""
+    both = [(row["recovered"], row.get("estimate")) for row in rows]
+    two: np.ndarray = np.empty(0) if None in both[0] else np.array([pair for pair in both if any(pair)]).T
+    return float(np.corrcoef(two)[0, 1]) if two.size > 4 and two.std(axis=1).all() else None
 
 
 def describe(loaded: Loaded, request: PatchRequest, asked: ToPatch, tasks: Sequence[Task]) -> Row:

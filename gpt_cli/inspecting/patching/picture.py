@@ -12,7 +12,7 @@ from gpt_cli.drawing.canvas import Axes, Figure
 from gpt_cli.drawing.labels import COLOURS, Origin, label_of
 from gpt_cli.drawing.panels import BANDS, CELLS, FOOT, HeatMap, draw_curve, draw_lines, draw_map, draw_panels
 from gpt_cli.inspecting.heads.columns import Row, name_of
-from gpt_cli.inspecting.patching.words import MOST_TOKENS, parts_by_step, rows_by_step
+from gpt_cli.inspecting.patching.report import MOST_TOKENS, parts_by_step, rows_by_step
 from gpt_cli.language import say
 
 _HEADS = 12  # of the map of heads by positions: those with the largest shares, above or below 0

@@ -1,4 +1,4 @@
-"""What patches recover, as tables, JSON, CSV and a picture. Needs no torch."""
+"""What patches recover of one model, or by step, as tables, JSON, CSV and a picture. Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,43 @@ from gpt_cli.errors import counted
 from gpt_cli.inspecting.heads.columns import Row, name_of
 from gpt_cli.inspecting.patching.page import patch_page
 from gpt_cli.inspecting.patching.request import PARTS
-from gpt_cli.inspecting.patching.words import LABEL, MOST_TOKENS, Patched, share_of
-from gpt_cli.inspecting.reports import spaced
+from gpt_cli.inspecting.reports import MAX_ROWS, Report, evenly, spaced, steps_shown
 from gpt_cli.results import WIDTH
 from gpt_cli.tables import Rows
 
+MOST_TOKENS = 24  # of a map; the last ones of longer prompts
+LABEL = 10  # characters of a token
 STRONGEST = 3  # places of a part in the terminal
 _CELL = 7
 LEAST = 0.005  # of a share in the terminal, which shows two decimals
+
+
+@dataclass(frozen=True)
+class Patched(Report):
+    """What was compared in one pair of prompts, or in several."""
+
+    clean: str | None  # of one pair
+    corrupt: str | None
+    pairs: Row | None  # file and number, of several
+    metric: str  # logit_difference or log_probability
+    answer: str | None  # the tokens; None where they differ between pairs
+    against: str | None
+    tokens: list[Row]  # position, clean, corrupt: None where pairs differ
+
+    @property
+    def compared(self) -> Row:
+        """The keys of a report that say what was compared."""
+        texts = {"clean": self.clean, "corrupt": self.corrupt} if self.pairs is None else {"pairs": self.pairs}
+        return {**texts, "metric": self.metric, "answer": self.answer, "against": self.against}
+
+    @property
+    def metric_words(self) -> str:
+        """The metric in words, with its tokens where all pairs share them."""
+        if self.metric == "log_probability":
+            return f"log probability of {'the answer' if self.answer is None else quoted(self.answer, LABEL)}"
+        if self.answer is None or self.against is None:
+            return "logit of the answer minus logit of the other"
+        return f"logit of {quoted(self.answer, LABEL)} minus logit of {quoted(self.against, LABEL)}"
 
 
 @dataclass(frozen=True)
@@ -128,3 +157,83 @@ class PatchReport(Patched):
     def csv_rows(self) -> list[Row]:
         """A row for each place."""
         return self.rows
+
+
+@dataclass(frozen=True)
+class PatchHistory(Patched):
+    """What patches recover by step. A share is None at a step whose metric is the same on clean and corrupt prompts."""
+
+    run: str
+    steps: list[dict[str, Any]]  # step, clean_metric, corrupt_metric, rows
+    out: str | None = None
+    drawn_by = "patching.picture.draw_history"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `gpt patch --over-training --json` prints."""
+        return {"run": self.run, **self.compared, "tokens": self.tokens, "steps": self.steps}
+
+    def parts(self, width: int = WIDTH) -> list[Rows]:
+        """At most 20 steps: the metric on both prompts, and of each part the place with the largest share."""
+        kinds = parts_by_step(self.steps[-1]["rows"])
+        found = [("step", "clean", "corrupt", *kinds)]
+        for at in evenly(self.steps, MAX_ROWS):
+            best = (strongest(at["rows"], part) for part in kinds)
+            cells = (
+                "-" if row is None else f"{name_of(row)} {share_of(row['recovered'], row['recovered_error'])}"
+                for row in best
+            )
+            found.append((str(at["step"]), f"{at['clean_metric']:.3f}", f"{at['corrupt_metric']:.3f}", *cells))
+        return [found]
+
+    def legend(self) -> list[str]:
+        """What was compared, and how much of it is shown, in lines."""
+        about = [
+            f"{self.run}; metric: {self.metric_words}",
+            "of each part, the place with the largest share, above or below 0, at all positions together",
+        ]
+        if "residual" in parts_by_step(self.steps[-1]["rows"]):
+            about.append("residual: the first layer after which the last position alone recovers half")
+        return about + steps_shown(self.steps, "checkpoint")
+
+    def as_page(self) -> str:
+        """The maps of the report, with a slider over the steps."""
+        return patch_page({"checkpoint": self.run, **self.as_dict()}).decode()
+
+    def csv_rows(self) -> list[Row]:
+        """A row for each step and place."""
+        own = ("step", "clean_metric", "corrupt_metric")
+        return [{name: at[name] for name in own} | row for at in self.steps for row in at["rows"]]
+
+
+def strongest(rows: Sequence[Row], part: str) -> Row | None:
+    """The row of a part with the largest share, above or below 0; None where there is no share.
+
+    Of the residual stream the first layer that recovers half, as the last one always recovers all.
+    """
+    shares = [row for row in rows_by_step(rows, part) if row["recovered"] is not None]
+    if part == "residual":
+        return next((row for row in shares if row["recovered"] >= 0.5), None)
+    return max(shares, key=lambda row: abs(row["recovered"]), default=None)
+
+
+def share_of(number: float | None, error: float | None = None) -> str:
+    return (
+        "-"
+        if number is None
+        else f"{number:.2f}".replace("-0.00", "0.00") + ("" if error is None else f" ±{error:.2f}")
+    )
+
+
+def rows_by_step(rows: Sequence[Row], part: str) -> list[Row]:
+    """The rows of a part in tables and pictures: all positions together, of the residual stream the last one.
+
+    All positions of the residual stream recover everything.
+    """
+    last = max((row["position"] for row in rows if row["position"] is not None), default=-1)
+    place = last if part == "residual" else None
+    return [row for row in rows if row["part"] == part and row["position"] == place]
+
+
+def parts_by_step(rows: Sequence[Row]) -> list[str]:
+    """The parts that have such rows."""
+    return [part for part in PARTS if rows_by_step(rows, part)]

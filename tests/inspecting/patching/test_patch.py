@@ -18,9 +18,8 @@ from support.helpers import RunCommand, overflow
 import gpt_cli
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import DataError
-from gpt_cli.inspecting.patching.history import strongest
 from gpt_cli.inspecting.patching.patch import shares
-from gpt_cli.inspecting.patching.report import PatchReport
+from gpt_cli.inspecting.patching.report import PatchReport, strongest
 from gpt_cli.inspecting.patching.request import Edge, parse_edge
 from gpt_cli.text.tokenizer import CharTokenizer
 
